@@ -3,12 +3,11 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from secrets import token_hex
 from threading import Thread
 from typing import TypeVar
 
@@ -17,25 +16,19 @@ import pyarrow as pa
 from connector.control import stay_alive
 from connector.listing.columns import open_columns
 from connector.listing.evidence import FindLacking
-from connector.listing.ranges import Undivided, certify_list, read_range, survey_list
 from connector.listing.reader import ListProgress, list_filters, read_list
 from connector.paging.certificate import Certificate, Reason
-from connector.paging.ranges import RangeReading
-from connector.paging.sweep import IdRange
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.warehouse.columns import narrow_table, select_columns, stamp_columns
 from connector.warehouse.destination import MAX_SHRINK, Destination
-from connector.warehouse.opening import open_part_writer, open_parted_writer
+from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import (
     CommitUnknown,
     ExportRun,
     ExportStart,
     Mode,
-    Parts,
-    PartWriter,
-    StagedPart,
     Writer,
 )
 
@@ -52,43 +45,12 @@ _STOP_S, _COMMIT_S = 3.0, 10.0
 @dataclass(frozen=True, slots=True)
 class Exported:
     """What became of an export: how complete the list is known to be, the rows written, and, where nothing was
-    written, why (`note`, for a person); `is_refused` if a guard forbade it. `undivided` says why one process read a
-    list that several were to read."""
+    written, why (`note`, for a person); `is_refused` if a guard forbade it."""
 
     certificate: Certificate
     written: int
     note: str = ""
     is_refused: bool = False
-    undivided: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PartOrder:
-    """One range of the list for one worker, whose rows are staged under a name that begins with `tag`. All rows of the
-    export have `run_id` and `exported_at` (aware)."""
-
-    number: int
-    within: IdRange
-    tag: str
-    run_id: str
-    exported_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class PartDone:
-    """What a range showed, and where its rows are staged; None where it proved nothing."""
-
-    reading: RangeReading
-    staged: StagedPart | None
-
-
-@dataclass(frozen=True, slots=True)
-class PartReaders:
-    """`workers` (each thread of a process is one) of which each can read one part at a time: `read` has all parts read,
-    and returns those that were. It may leave others once one has proved nothing."""
-
-    workers: int
-    read: Callable[[Sequence[PartOrder]], Awaitable[Sequence[PartDone]]]
 
 
 async def export_subscribers(
@@ -106,7 +68,6 @@ async def export_subscribers(
     accept_cut_off_possible: bool = False,
     find_lacking: FindLacking | None = None,
     on_progress: Callable[[ListProgress], None] | None = None,
-    readers: PartReaders | None = None,
 ) -> Exported:
     """Bring all subscribers that `query` lists (service-api.md 4.3) to the destination, if the certificate is complete.
 
@@ -114,42 +75,31 @@ async def export_subscribers(
     there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete, and with
     `accept_cut_off_possible` one that may be cut off (architecture 7, rule 7), of which `find_lacking` may give
     evidence. One that is smaller than the last certified one by more than the share `max_shrink` is refused. Then the
-    destination stays as it was, and `written` is 0. With `readers` a list in the order of its ids, and a destination
-    that `is_in_parts`, several workers read it and stage what they read (architecture 7, rule 8). Raises ListFailed,
+    destination stays as it was, and `written` is 0. Raises ListFailed,
     ConfigurationError for a destination that cannot be written, and RunAborted for one that fails; after these, and
     when cancelled, it is as it was, with no other file. A cancellation that comes during a commit waits for its
     verdict: what was written is reported as written, and CommitUnknown is raised where no verdict comes.
     """
-    writer, parts = open_parted_writer(destination)
+    writer = open_writer(destination)
     filters = list_filters(query)
     staging = _Staging(writer, select_columns(destination.columns), run_id, now())
     try:
         await _block(partial(writer.prepare, ExportStart(run_id, job, filters, staging.exported_at)), writer)
         staging.start_sweep(0)
         has_target = writer.has_target
-        certificate, undivided = None, ""
-        if parts is not None and readers is not None:
-            certify = partial(certify_list, accept_cut_off_possible=accept_cut_off_possible, find_lacking=find_lacking)
-            try:
-                certificate = await _read_parts(client, retrier, query, staging, parts, readers, certify, now)
-            except Undivided as reason:
-                undivided = f"One process read the list: {reason}."
-                staging.start_sweep(0)  # removes what was adopted
-                parts.adopt(())
-        if certificate is None:
-            with open_columns() as columns:
-                certificate = await read_list(
-                    client,
-                    retrier,
-                    query,
-                    staging,
-                    form=columns,
-                    now=now,
-                    on_progress=on_progress,
-                    ignore_total_count=ignore_total_count,
-                    accept_cut_off_possible=accept_cut_off_possible,
-                    find_lacking=find_lacking,
-                )
+        with open_columns() as columns:
+            certificate = await read_list(
+                client,
+                retrier,
+                query,
+                staging,
+                form=columns,
+                now=now,
+                on_progress=on_progress,
+                ignore_total_count=ignore_total_count,
+                accept_cut_off_possible=accept_cut_off_possible,
+                find_lacking=find_lacking,
+            )
         logger.info(
             "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}
         )
@@ -160,75 +110,18 @@ async def export_subscribers(
             last = await _block(partial(writer.count_last, filters), writer)
             note = _decide_shrunk(staging.rows, last, max_shrink, destination)
             if note:
-                return Exported(certificate, 0, note, is_refused=True, undivided=undivided)
+                return Exported(certificate, 0, note, is_refused=True)
         if not note:
             run = ExportRun(run_id, job, certificate, staging.rows, staging.exported_at, now())
             await _block(partial(writer.publish, run), writer, is_kept=True)
             logger.info("commit: %(rows)d rows are published", {"rows": staging.rows})
-        return Exported(certificate, 0 if note else staging.rows, note, undivided=undivided)
+        return Exported(certificate, 0 if note else staging.rows, note)
     finally:
         with suppress(asyncio.TimeoutError):  # an empty table or file may stay behind a server that is silent
             await asyncio.wait_for(_in_thread(writer.discard), _COMMIT_S)
 
 
-async def _read_parts(
-    client: Client,
-    retrier: Retrier,
-    query: ListQuery,
-    staging: "_Staging",
-    parts: Parts,
-    readers: PartReaders,
-    certify: Callable[..., Awaitable[Certificate]],
-    now: Callable[[], datetime],
-) -> Certificate:
-    """Have the list read by ranges, take what was staged for the export's own, and return the certificate over all.
-    Raises Undivided, and what the readers raise."""
-    started_at = now()
-    division = await survey_list(client, retrier, query, readers.workers)
-    orders = [
-        PartOrder(number, within, parts.tag, staging.run_id, staging.exported_at)
-        for number, within in enumerate(division.ranges, 1)
-    ]
-    done = await readers.read(orders)
-    parts.adopt([each.staged for each in done if each.staged is not None])
-    readings = sorted((each.reading for each in done if each.staged is not None), key=lambda each: each.number)
-    if len(readings) < len(orders):
-        raise Undivided("its pages did not join in the order of their ids")
-    certificate = await certify(client, retrier, query, division, readings, started_at=started_at, now=now)
-    staging.rows = certificate.distinct
-    return certificate
-
-
-async def export_part(
-    client: Client,
-    retrier: Retrier,
-    query: ListQuery,
-    destination: Destination,
-    order: PartOrder,
-    *,
-    on_progress: Callable[[ListProgress], None] | None = None,
-) -> PartDone:
-    """Read one range of the list, and stage its rows where the process that gave the order publishes them.
-
-    Raises ListFailed, and RunAborted where nothing can be staged; after these, and when cancelled, nothing is left.
-    """
-    # An attempt has a name of its own: one that is taken for dead may write on, and never shows.
-    writer = open_part_writer(destination, f"{order.tag}_{order.number}_{token_hex(3)}")
-    staging = _Staging(writer, select_columns(destination.columns), order.run_id, order.exported_at)
-    try:
-        staging.start_sweep(0)
-        with open_columns() as columns:
-            reading = await read_range(
-                client, retrier, query, order.within, order.number, staging, form=columns, on_progress=on_progress
-            )
-        is_proved = reading.is_in_id_order
-        return PartDone(reading, await _block(writer.finish, writer) if is_proved else None)
-    finally:
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(_in_thread(writer.discard), _COMMIT_S)
-
-
-async def _block(work: Callable[[], T], writer: Writer | PartWriter, *, is_kept: bool = False) -> T:
+async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False) -> T:
     """Do blocking work of the writer in a thread; a cancellation interrupts it, and waits for its end.
 
     What `is_kept` is done although the cancellation came, if it was past taking back.
@@ -323,7 +216,7 @@ def _decide_note(certificate: Certificate, destination: Destination, *, is_allow
 class _Staging:
     """Takes the list's pages as typed tables to the writer, which keeps those of the current sweep."""
 
-    writer: Writer | PartWriter
+    writer: Writer
     schema: pa.Schema
     run_id: str
     exported_at: datetime

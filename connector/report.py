@@ -266,13 +266,6 @@ def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = 
     return {str(operation): asdict(each) for operation, each in counts.items() if each.sent or not is_planned}
 
 
-def add_requests(requests: dict[str, dict[str, int]], others: "Mapping[str, Mapping[str, int]]") -> None:
-    """Add what other processes of the run have sent, by operation."""
-    for operation, counts in others.items():
-        sums = requests.setdefault(operation, dict.fromkeys(counts, 0))
-        sums.update({name: sums.get(name, 0) + number for name, number in counts.items()})
-
-
 def pick_worst(exit_codes: list[int]) -> int:
     """Return which of several jobs' exit codes the command ends with (architecture 8)."""
     return next((code for code in _WORST_FIRST if code in exit_codes), 0)

@@ -9,7 +9,13 @@ REMOVED_COMMANDS: dict[str, str] = {
 }
 """What replaces a command, by its name."""
 
-REMOVED_OPTIONS: dict[tuple[str, str], str] = {}
+_EXPORT_ENGINE = "One process exports the list and reads several pages at once. Leave out the options of the engine."
+
+REMOVED_OPTIONS: dict[tuple[str, str], str] = {
+    ("export", "--engine"): _EXPORT_ENGINE,
+    ("export", "--scheduler"): _EXPORT_ENGINE,
+    ("export", "--workers"): _EXPORT_ENGINE,
+}
 """What replaces an option, by the command's name ("*": every command) and the option."""
 
 REMOVED_KEYS: dict[str, str] = {}

@@ -20,7 +20,6 @@ from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page
 from connector.paging.certificate import Certificate, Reason, Verdict, decide_cut_off, may_be_cut_off
 from connector.paging.overlap import NO_IDS, IdArray, Mask, Measures, PageRequest
 from connector.paging.pager import DIMENSIONS, Pager
-from connector.paging.ranges import RangeReader
 from connector.service.client import Client, ParseListed
 from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, Rows
@@ -103,12 +102,12 @@ async def read_pages(
     client: Client,
     retrier: Retrier,
     query: ListQuery,
-    pager: Pager | RangeReader,
-    dispatcher: "PageDispatcher[Rows] | None",
+    pager: Pager,
+    dispatcher: "PageDispatcher[Rows]",
     form: Form[Rows],
     ahead: int,
 ) -> None:
-    """Have every page fetched that `pager` asks for, until it asks for none; hand the rows to `dispatcher`, if any."""
+    """Have every page fetched that `pager` asks for, until it asks for none; hand the rows to `dispatcher`."""
     prefetcher = PagePrefetcher(
         client,
         lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse),
@@ -136,7 +135,7 @@ async def read_pages(
             )
             await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
             await asyncio.sleep(0)  # lets the next request leave before this page is worked on
-            if not page.is_probe and dispatcher is not None:
+            if not page.is_probe:
                 dispatcher.dispatch(page.sweep, replace(listed, total_count=pager.total), ids, kept)
     finally:
         await prefetcher.drop_all()
@@ -161,7 +160,7 @@ async def _record_filters(
     return recorded | ({"missed": len(missed)} if missed else {})
 
 
-def _pages_to_ask(pager: Pager | RangeReader, ahead: int) -> list[PageRequest]:
+def _pages_to_ask(pager: Pager, ahead: int) -> list[PageRequest]:
     page = pager.decide_next()
     return [] if page is None else [page, *pager.decide_ahead(ahead)]
 

@@ -83,7 +83,7 @@ class Certificate:
     `controls` (each as it behaved: exact, partial, ignored, by_case, broken or untold), `sent` (the one that the
     service was asked by; None: the whole list was read) and `missed` (subscribers that the list shows without it).
     Times are aware; knowledge taken from the list is as old as `started_at`. `cut_off` and `evidence` (kind to what it
-    says) are those of rule 7; `ranges` is more than 1 where several workers read the list (rule 8).
+    says) are those of rule 7.
     """
 
     verdict: Verdict
@@ -102,7 +102,6 @@ class Certificate:
     total_count: TotalCount = TotalCount.CHECKED
     cut_off: CutOff = CutOff.UNCHECKED
     evidence: Mapping[str, str] = field(default_factory=dict)
-    ranges: int = 1
 
     @property
     def is_complete(self) -> bool:

@@ -1,10 +1,10 @@
 """One walk through the list, from offset 0 to an empty page past its end, and the facts that it established.
 
 The order of the list is not known; each page must join the one before it, or the walk steps back until one does. Only
-ids come in. A walk within an `IdRange` begins and ends by ids instead (connector.paging.ranges says what that proves).
+ids come in.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -59,45 +59,13 @@ class _Phase(Enum):
     HEAD = "head"  # looks at who was inserted at the head meanwhile
 
 
-@dataclass(frozen=True, slots=True)
-class IdRange:
-    """The ids from `low` up to `high`, which is not in it, as the list goes: `direction` is 1 where ids rise, -1 where
-    they fall. None is the list's own head or end. `offset` is where `low` was last seen."""
-
-    direction: int
-    low: int | None
-    high: int | None
-    offset: int
-
-    def find_members(self, ids: IdArray) -> Mask:
-        """Return for each id whether it is in the range."""
-        members = np.ones(len(ids), dtype=np.bool_)
-        if self.low is not None:
-            members &= self.direction * ids >= self.direction * self.low
-        if self.high is not None:
-            members &= self.direction * ids < self.direction * self.high
-        return members
-
-    def is_begun_by(self, ids: IdArray) -> bool:
-        """Return whether a page of these ids begins at or before the range."""
-        return self.low is None or (len(ids) > 0 and self.direction * int(ids[0]) <= self.direction * self.low)
-
-    def is_ended_by(self, ids: IdArray) -> bool:
-        """Return whether a page of these ids reaches past the range."""
-        return self.high is not None and self.direction * int(ids[-1]) >= self.direction * self.high
-
-
 class Sweep:
-    """The walk: `next_offset` says what to ask for, `take` what to make of the answer, until `ending` is set.
+    """The walk: `next_offset` says what to ask for, `take` what to make of the answer, until `ending` is set."""
 
-    `within` a range the walk begins near its offset, steps back until a page begins at or before it, and ends with the
-    page that reaches past it; only its members are kept. The list's head is not looked at again then.
-    """
-
-    def __init__(self, limit: int, *, has_overlap: bool = True, within: IdRange | None = None) -> None:
+    def __init__(self, limit: int, *, has_overlap: bool = True) -> None:
         self.asked_limit = limit
         self.has_overlap = has_overlap
-        self.next_offset = 0 if within is None else within.offset
+        self.next_offset = 0
         self.ending: SweepEnd | None = None
         self.seen = IdSet()
         self.totals = Totals()
@@ -112,10 +80,8 @@ class Sweep:
         self._phase = _Phase.READING
         self._last: TakenPage | None = None
         self._end: TakenPage | None = None
-        self._within = within
-        self._stepped_back = 0  # rows, before the range's first page
         self._inserted = IdSet()
-        self.came_before = 0  # rows that came in behind the walk: in a list in id order they are new, and at its head
+        self._came_before = 0  # rows that came in behind the walk: in a list in id order they are new, and at its head
         self._is_head_known = True
         self._ends_missed = 0
         self._widest = 0  # rows of the largest page that joined
@@ -130,8 +96,7 @@ class Sweep:
     def is_in_id_order(self) -> bool:
         """Rule 1: ids strictly monotone on every page, each overlap matched, no row out of order at the head."""
         is_joined = self.has_overlap and not self.overlaps_broken and not self.has_repeats
-        is_head_known = self._is_head_known or self._within is not None
-        is_monotone = bool(self.direction) and self.is_convincing and is_head_known
+        is_monotone = bool(self.direction) and self.is_convincing and self._is_head_known
         return self.ending is SweepEnd.AT_END and is_joined and is_monotone
 
     @property
@@ -151,11 +116,6 @@ class Sweep:
     def is_count_right(self) -> bool:
         """Whether TotalCount agrees with the end, and with the ids seen (rule 4)."""
         return self.is_end_right and self.changes.allow(self._rows_at_end, self.totals)
-
-    @property
-    def total_at_end(self) -> int | None:
-        """The TotalCount beside the last row."""
-        return self.totals.last if self._last is None else self._last.total
 
     @property
     def is_end_right(self) -> bool:
@@ -207,9 +167,6 @@ class Sweep:
         kept = np.zeros(len(answer.ids), dtype=np.bool_)
         if self._is_misplaced(answer):
             self.ending = SweepEnd.MISPAGED if self.has_overlap else SweepEnd.STUCK
-        elif self._begins_late(answer):
-            self._stepped_back = max(2 * self._stepped_back, count_overlap(self._limit))
-            self.next_offset = max(0, answer.asked - self._stepped_back)
         elif not len(answer.ids):
             self._take_empty(answer)
         else:
@@ -217,11 +174,6 @@ class Sweep:
         if self.ending is None and self.pages > self._allowed_pages():
             self.ending = SweepEnd.STUCK
         return kept
-
-    def _begins_late(self, answer: PageAnswer) -> bool:
-        """Return whether this would be the first page of a range, and begins behind it."""
-        within = self._within
-        return within is not None and self._last is None and answer.asked > 0 and not within.is_begun_by(answer.ids)
 
     def _is_misplaced(self, answer: PageAnswer) -> bool:
         """Return whether the page is from another place than asked; an empty one past all rows may say where it
@@ -244,11 +196,7 @@ class Sweep:
                 return np.zeros(len(ids), dtype=np.bool_)
             self._note_overlap(overlap, last.total, answer.total)
         self._accept(answer, fresh)
-        if self._within is None:
-            return fresh
-        if self._within.is_ended_by(ids):
-            self.ending = self.ending or SweepEnd.AT_END
-        return fresh & self._within.find_members(ids)
+        return fresh
 
     def _note_overlap(self, overlap: PageOverlap, total_before: int | None, total: int | None) -> None:
         is_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and total_before == total
@@ -257,7 +205,7 @@ class Sweep:
             self.overlaps_matched += 1
             if self._phase is not _Phase.HEAD:
                 self.changes.note_overlap(overlap, total_before, total)
-                self.came_before += max(0, overlap.shift - overlap.appeared_before)
+                self._came_before += max(0, overlap.shift - overlap.appeared_before)
                 self._is_head_known = False  # even where all looks quiet: who came in may hide behind who went
         elif overlap.kind is OverlapKind.BEHIND:
             self.changes.is_exact = False
@@ -295,7 +243,7 @@ class Sweep:
         self._inserted.add(page.ids[fresh])
         if was_there.any():
             # Fewer at the head than came in behind: some row moved to where it was not looked for, so ids are no order.
-            is_accounted_for = len(self._inserted) >= self.came_before
+            is_accounted_for = len(self._inserted) >= self._came_before
             # In id order a row that was read and lies between two of this page is on it, unless it has vanished.
             between = self.seen.count_between(int(page.ids.min()), int(page.ids.max()))
             is_in_place = 2 * int(np.count_nonzero(was_there)) > between
@@ -363,7 +311,7 @@ class Sweep:
         self._end = self._last
         self._rows_at_end = len(self.seen)
         could_be_in_id_order = self.direction and self.is_convincing and not (self.overlaps_broken or self.has_repeats)
-        if self._is_head_known or self._within is not None or not could_be_in_id_order:
+        if self._is_head_known or not could_be_in_id_order:
             self.ending = SweepEnd.AT_END
             return
         self._phase, self._last, self.next_offset = _Phase.HEAD, None, 0

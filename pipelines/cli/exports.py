@@ -14,9 +14,7 @@ from connector.choices import EXPORT_FORMATS, PARTITION_COLUMNS
 from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     Duration,
-    EngineGiven,
     Share,
-    engine_options,
     record_option,
     refuse_empty,
     time_limit_option,
@@ -85,7 +83,6 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 @click.option("--first-name", callback=refuse_empty, help="Only with this first name.")
 @click.option("--last-name", callback=refuse_empty, help="Only with this last name.")
 @click.option("--gender", type=click.Choice(["male", "female", "unspecified"]), help="Only of this gender.")
-@engine_options
 @time_limit_option
 @record_option
 @run_options
@@ -106,7 +103,6 @@ def export_command(
     group_readable: bool,
     subscriber_id: int | None,
     gender: str | None,
-    engine: EngineGiven | None,
     time_limit_s: float | None,
     record_path: Path | None,
     output: Output,
@@ -115,8 +111,7 @@ def export_command(
     """Copy the list to DEST, or as the job file JOB says.
 
     DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), such an object in a store (s3://bucket/people.parquet),
-    - for standard output, a database URL, or with --partition-by a folder. With --engine several workers read the list,
-    and DEST is a folder or a table in PostgreSQL.
+    - for standard output, a database URL, or with --partition-by a folder.
     """
     from connector.service.wire import ListQuery
     from connector.settings import SettingOptions
@@ -125,28 +120,21 @@ def export_command(
     from pipelines.flows.exports import run_export
     from pipelines.jobs.settings import read_settings
 
-    if engine is not None and record_path is not None:
-        raise ConfigurationError("--record is of one process, and --engine of several: leave one out")
     given = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable, file_format, partition_by)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
         tolerances = allow_incomplete, ignore_total_count, max_shrink, accept_cut_off_possible
-        finish(_export_job(Path(target), *tolerances, overwrite, engine, given, output), output)
+        finish(_export_job(Path(target), *tolerances, overwrite, given, output), output)
     query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
     settings = read_settings(os.environ, None, given)
     shrink = MAX_SHRINK if max_shrink is None else max_shrink
     tolerance = Tolerance(allow_incomplete, ignore_total_count, shrink, accept_cut_off_possible)
-    plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite, in_parts=engine is not None)
+    plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite)
     _refuse_clash(plan, output)
     output = replace(output, is_data_on_stdout=plan.destination.is_standard_output)
-    finish(
-        run_flow(
-            partial(run_export, plan, engine_options=None if engine is None else engine.build()), output, time_limit_s
-        ),
-        output,
-    )
+    finish(run_flow(partial(run_export, plan), output, time_limit_s), output)
 
 
 def _export_job(
@@ -156,7 +144,6 @@ def _export_job(
     max_shrink: float | None,
     accept_cut_off_possible: bool,
     is_adopting: bool,
-    engine: EngineGiven | None,
     given: SettingOptions,
     output: Output,
 ) -> Report:
@@ -176,12 +163,9 @@ def _export_job(
         max_shrink=max_shrink,
         is_cut_off_accepted=accept_cut_off_possible,
         is_adopting=is_adopting,
-        workers_read=None if engine is None else path,
     )
     _refuse_clash(plan, output)
-    return run_and_notify(
-        partial(run_export, plan, engine_options=None if engine is None else engine.build()), job, settings, output
-    )
+    return run_and_notify(partial(run_export, plan), job, settings, output)
 
 
 def _refuse_clash(plan: ExportPlan, output: Output) -> None:

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from connector.clock import Clock, system_clock
@@ -19,7 +18,6 @@ from connector.report import (
     OpenReport,
     Report,
     RunScope,
-    add_requests,
     end_report,
     end_run,
     record_report,
@@ -29,15 +27,12 @@ from connector.scope import describe_asked_base, describe_filters, describe_rate
 from connector.settings import build_service
 
 if TYPE_CHECKING:
-    from connector.export import Exported, PartReaders
+    from connector.export import Exported
     from connector.listing.reader import ListProgress
-    from connector.pace.rate import Found
     from connector.paging.overlap import IdArray
     from connector.progress import Progress
     from connector.service.client import Client
-    from pipelines.flows.engine import Engine, EngineOptions
-    from pipelines.flows.export_parts import PartProgress
-    from pipelines.flows.export_plan import ExportPlan, ExportRecipe
+    from pipelines.flows.export_plan import ExportPlan
 
 
 _LOG = logging.getLogger(__name__)
@@ -50,36 +45,26 @@ async def run_export(
     stop: Stop,
     progress: Progress,
     clock: Clock | None = None,
-    engine_options: EngineOptions | None = None,
 ) -> Report:
-    """Copy the list to the plan's destination, and tell how complete it is; by an engine's workers where its options
-    are given, and the plan has a recipe for them."""
+    """Copy the list to the plan's destination, and return a report that says how complete the list is."""
     from connector.ledger.beside import open_pace
     from connector.listing.reader import LIST_CONNECTIONS
     from connector.service.client import open_client
 
     clock = clock or system_clock()
-    async with AsyncExitStack() as opened:
-        engine = None
-        if engine_options is not None:
-            from pipelines.flows.engine import open_engine
-
-            progress.follow(lambda: "starting the workers")
-            engine = await opened.enter_async_context(open_engine(engine_options))
-        report = start_report("export", plan.job, clock.now(), _describe_scope(plan))
-        report.rows = {"read": 0, "written": 0}
-        service = build_service(plan.settings, LIST_CONNECTIONS)
-        with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
-            async with (
-                open_pace(plan.settings, plan.max_rate, clock, stop) as pace,
-                open_client(service, rate=pace.rate) as client,
-            ):
-                # Nothing is half written: a writer swaps at its very end or not at all.
-                copying = _Copying(plan, report, client, progress, clock, pace.rate.found)
-                ending = await until_stopped(copying.copy(engine), stop)
-                report.note_requests(client, clock.monotonic())
-                add_requests(report.requests, copying.of_workers)
-            return _end(report, ending, stop, clock).close()
+    report = start_report("export", plan.job, clock.now(), _describe_scope(plan))
+    report.rows = {"read": 0, "written": 0}
+    service = build_service(plan.settings, LIST_CONNECTIONS)
+    with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
+        async with (
+            open_pace(plan.settings, plan.max_rate, clock, stop) as pace,
+            open_client(service, rate=pace.rate) as client,
+        ):
+            # Nothing is half written: a writer swaps at its very end or not at all.
+            copying = _Copying(plan, report, client, progress, clock)
+            ending = await until_stopped(copying.copy(), stop)
+            report.note_requests(client, clock.monotonic())
+        return _end(report, ending, stop, clock).close()
 
 
 def _describe_scope(plan: ExportPlan) -> RunScope:
@@ -88,7 +73,6 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
         "mode": str(destination.mode) if destination.is_database else "",
         "filters": describe_filters(plan.query),
         "max_rate": describe_rate(plan.max_rate),
-        "engine": "" if plan.recipe is None else "dask",
         "allow_incomplete": "yes" if tolerance.is_incomplete_allowed else "",
         "ignore_total_count": "yes" if tolerance.is_total_count_ignored else "",
         "accept_cut_off_possible": "yes" if tolerance.is_cut_off_accepted else "",
@@ -99,19 +83,16 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
 
 @dataclass(slots=True)
 class _Copying:
-    """The copying of one export; `of_workers` are the requests that workers have sent for it, `found` is what is known
-    of the service's limit at its beginning."""
+    """The copying of one export."""
 
     plan: ExportPlan
     report: OpenReport
     client: Client
     progress: Progress
     clock: Clock
-    found: Found | None
-    of_workers: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    async def copy(self, engine: Engine | None) -> Exported:
-        """Copy the list, by the engine's workers if there is one."""
+    async def copy(self) -> Exported:
+        """Copy the list to the plan's destination."""
         from connector.export import export_subscribers
         from connector.service.retry import Retrier
 
@@ -143,27 +124,11 @@ class _Copying:
             accept_cut_off_possible=plan.tolerance.is_cut_off_accepted,
             find_lacking=find_lacking,
             on_progress=follow,
-            readers=None if engine is None or plan.recipe is None else await self._open_readers(engine, plan.recipe),
         )
         report.certificate = exported.certificate.as_report()
         report.rows = {"read": exported.certificate.distinct, "written": exported.written}
-        report.messages += [each for each in (exported.note, exported.undivided) if each]
+        report.messages += [exported.note] if exported.note else []
         return exported
-
-    async def _open_readers(self, engine: Engine, recipe: ExportRecipe) -> PartReaders:
-        from pipelines.flows.export_parts import PartPace, open_readers
-
-        progression = Progression(self.clock.monotonic)
-        shown = f"dashboard: {engine.dashboard}" if engine.dashboard else ""
-
-        def follow(parts: PartProgress) -> None:
-            rows = sum(parts.rows.values())
-            advance = f"{parts.done} of {parts.parts} ranges, {rows:,} read by {engine.workers} workers"
-            words = advance, progression.describe(rows, parts.total), shown
-            self.progress.follow(lambda: "; ".join(filter(None, words)))
-
-        pace = PartPace(self.plan.max_rate, self.found)
-        return await open_readers(engine, recipe, pace, follow, self.of_workers)
 
 
 def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:

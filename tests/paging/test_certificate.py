@@ -7,7 +7,7 @@ from connector.paging.certificate import Certificate, Order, Reason, Verdict
 from tests.paging.times import FINISHED, STARTED
 
 KEYS = ["verdict", "reason", "order", "sweeps", "pages", "distinct", "total_first", "total_last", "appeared"]
-KEYS += ["vanished", "filters", "started_at", "finished_at", "total_count", "cut_off", "evidence", "ranges"]
+KEYS += ["vanished", "filters", "started_at", "finished_at", "total_count", "cut_off", "evidence"]
 
 
 def test_its_report_has_the_keys_of_the_design_in_their_order_as_plain_json() -> None:
