@@ -22,7 +22,7 @@ from pipelines.flows.exports import run_export
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.mails import run_mail
-from pipelines.flows.notify import report_refused, send_notices_unless_stopped, with_messages
+from pipelines.flows.notify import notify_unless_stopped, report_refused, with_messages
 from pipelines.jobs.models import Job
 from pipelines.jobs.reader import load_job
 from pipelines.jobs.settings import read_settings
@@ -45,7 +45,7 @@ def run_job(
     ledger: str | None = None,
 ) -> Report:
     """Run a job, a file's path or a `Job`, and return the report: a job that loads as `connector sync` runs it, one
-    that exports as `connector export`, one that mails as `connector mail`. The job's notifications are sent.
+    that exports as `connector export`, one that mails as `connector mail`. The job's notification is sent.
 
     `full` and `since` are of a source with a cursor, `limit` (rows) and `wait_s` of jobs that have a source, `dry_run`
     of one that loads: it says what would be done. `wait_s` and `time_limit_s` are seconds. What is None of `base_url`,
@@ -100,16 +100,16 @@ def _refuse_misfits(
 
 
 def _run(command: str, job: Job, settings: Settings, flow: _Flow, *, is_planned: bool = False) -> Report:
-    """Run the flow, and send the notices that the job asks for, of a run that was refused, too."""
+    """Run the flow, and send the job's notification, also if the run was refused."""
 
     async def work(stop: Stop, progress: Progress) -> Report:
         try:
             report = await flow(stop, progress)
         except ConnectorError as error:
             refused = report_refused(command, job, error, is_planned=is_planned)
-            for message in await send_notices_unless_stopped(job, refused, settings, Stop()):
+            for message in await notify_unless_stopped(job, refused, Stop()):
                 error.add_note(message)
             raise
-        return with_messages(report, await send_notices_unless_stopped(job, report, settings, Stop()))
+        return with_messages(report, await notify_unless_stopped(job, report, Stop()))
 
     return run_flow(work, settings.time_limit_s)

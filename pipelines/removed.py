@@ -18,7 +18,12 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
 }
 """What replaces an option, by the command's name ("*": every command) and the option."""
 
-REMOVED_KEYS: dict[str, str] = {}
+REMOVED_KEYS: dict[str, str] = {
+    "notify.email": (
+        "Use `notify.webhook` to send the report to a chat. For an email, run the command with --quiet from cron: cron "
+        "mails the output of a run that has problems."
+    ),
+}
 """What replaces a key of a job or message file, by its dotted name without list indexes (`source.file.quote`)."""
 
 

@@ -238,7 +238,7 @@ def write_page_file(text: str, path: Path) -> None:
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
-    """Run the flow of a job, and send the notices that the job asks for, of a run that was refused (2), too."""
+    """Run the flow of a job, and send the job's notification, also if the run was refused (exit code 2)."""
     import uvloop
 
     from pipelines.flows.notify import report_refused, with_messages
@@ -249,16 +249,16 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
         command = click.get_current_context()
         is_planned = bool(command.params.get("is_dry"))
         refused = report_refused(command.info_name or "", job, error, is_planned=is_planned)
-        for message in uvloop.run(_notify(job, refused, settings)):
+        for message in uvloop.run(_notify(job, refused)):
             say(message)
         raise
-    return with_messages(report, uvloop.run(_notify(job, report, settings)))
+    return with_messages(report, uvloop.run(_notify(job, report)))
 
 
-async def _notify(job: Job, report: Report, settings: Settings) -> list[str]:
+async def _notify(job: Job, report: Report) -> list[str]:
     """A signal gives it up: the run has ended, and its report is still to be shown."""
     from connector.control import stop_on_signals
-    from pipelines.flows.notify import send_notices_unless_stopped
+    from pipelines.flows.notify import notify_unless_stopped
 
     with stop_on_signals() as stop:
-        return await send_notices_unless_stopped(job, report, settings, stop)
+        return await notify_unless_stopped(job, report, stop)

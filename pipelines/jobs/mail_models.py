@@ -1,4 +1,4 @@
-"""Emails as keys of a message file and of a job's `mail`, and who is notified of a run."""
+"""Emails as keys of a message file and of a job's `mail`, and the webhook that a job notifies."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -164,16 +164,6 @@ def _check_url(url: str) -> str:
     return url
 
 
-class NotifyEmail(BaseModel):
-    """The report by email, through the same service."""
-
-    model_config = STRICT
-
-    from_: Person = Field(alias="from", description="the sender")
-    to: People = Field(min_length=1, description="where the report goes: an address, or a list of them")
-    attach_rejects: bool = Field(default=False, description="attach the rejects file: it holds personal data")
-
-
 class Webhook(BaseModel):
     """The report's JSON by POST."""
 
@@ -186,18 +176,11 @@ class Webhook(BaseModel):
 
 
 class Notify(BaseModel):
-    """Where the report of a run goes. A notification that fails never changes the run's outcome."""
+    """The webhook that receives the report of a run. A failed notification never changes the run's outcome."""
 
     model_config = STRICT
 
     when: Literal["problem", "always"] = Field(
         default="problem", description="problem: when the status is not ok; or always"
     )
-    email: NotifyEmail | None = Field(default=None, description="the report as an email, and/or")
-    webhook: Webhook | None = Field(default=None, description="the report's JSON, posted to an address")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.email is None and self.webhook is None:
-            raise ValueError("give email, webhook or both")
-        return self
+    webhook: Webhook = Field(description="the address that receives the report's JSON by POST")

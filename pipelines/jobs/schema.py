@@ -41,8 +41,7 @@ def build_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT},
     }
-    for name in ("Mail", "NotifyEmail"):
-        definitions[name]["properties"] |= _describe_people(definitions[name]["properties"])
+    definitions["Mail"]["properties"] |= _describe_people(definitions["Mail"]["properties"])
     subscriber["required"]["items"] = {"enum": [field.name for field in SENT]}
     loosened: dict[str, Any] = _loosen(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loosened, "title": "A job of connector"}

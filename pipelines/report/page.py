@@ -1,5 +1,4 @@
-"""A report as an HTML page, for one run or several: one file that needs nothing from outside, and no script; and as the
-HTML of an email.
+"""A report as an HTML page, for one run or several: one file that needs nothing from outside, and no script.
 
 The templates lie beside this module, and everything that goes into them is escaped. Pictures are SVG without text: what
 is to be read stands beside them, so that it keeps its size on a phone.
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from connector.plurals import agree, count
 from pipelines.report.advice import advise, mask_arguments
-from pipelines.report.notice import SAYS, list_groups, write_title
 
 if TYPE_CHECKING:
     import jinja2
@@ -36,13 +34,16 @@ _WRITTEN = re.compile(
 """How the JSON of a run, of several, and of the commands that have no run begins, and how a page does."""
 
 _SAYS = {
-    **SAYS,
+    "ok": "All went well.",
+    "partial": "It came to its end, and something needs a person.",
+    "aborted": "It ended early. What was done is recorded, and it can be run again.",
+    "stopped": "It was stopped. What was done is recorded, and it can be run again.",
+    "locked": "It did not begin: another run was going on.",
     "running": "It is going on.",
     "killed": "It was killed. What was done is recorded, and it can be run again.",
     "usage": "It was refused before it began: something must be mended.",
     "planned": "Nothing was sent or written.",
 }
-_COLOURS = {"ok": "#1a7f37", "partial": "#9a6700", "aborted": "#cf222e", "stopped": "#cf222e", "locked": "#cf222e"}
 _OUTCOMES = {
     "created": ("good", "new in the service"),
     "sent": ("good", "accepted by the service"),
@@ -95,23 +96,14 @@ _CUT_OFF = {
 def write_page(report: Mapping[str, Any], arguments: Sequence[str] = ()) -> str:
     """Return the JSON of a run, or of several (`runs`), as a whole page; `arguments` are those of the command."""
     runs = report.get("runs") or [report]
-    title = write_title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
+    title = _write_title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
     return render("run.html", title=title, runs=[_build_run(each, arguments) for each in runs])
 
 
-def write_notice(report: Mapping[str, Any]) -> str:
-    """Return the JSON of one run as the HTML of an email: its styles stand at each element, since mail programs drop
-    others."""
-    return render(
-        "notice.html",
-        title=write_title(report),
-        what=report["job"] or report["command"],
-        status=report["status"],
-        colour=_COLOURS[report["status"]],
-        says=SAYS[report["status"]],
-        messages=report["messages"],
-        groups=list(list_groups(report)),
-    )
+def _write_title(report: Mapping[str, Any]) -> str:
+    """Return the title of one run's JSON: `crm-nightly: partial`."""
+    name = report.get("job") or report.get("command") or "connector"
+    return f"{name}: {report.get('status', 'planned')}"
 
 
 def is_report(beginning: bytes) -> bool:
