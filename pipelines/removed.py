@@ -5,6 +5,7 @@ sentence or two: what replaces the removed thing, as an instruction.
 """
 
 REMOVED_COMMANDS: dict[str, str] = {
+    "probe": "Use `connector check`. It shows page size, order, filters, and whether the list may be cut off.",
     "accept": "Correct the rows in the source, or leave them out by the query of the job's source.",
 }
 """What replaces a command, by its name."""

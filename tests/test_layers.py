@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.warehouse",),
     ("connector.sources", "connector.ledger", "connector.limiter"),
     ("connector.listing", "connector.sender", "connector.report"),
-    ("connector.load", "connector.export", "connector.probe", "connector.mail", "connector.reconcile"),
+    ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
     ("connector.row_findings", "connector.scope"),
     ("connector.row_files", "connector.planned_rows"),
     ("connector.run",),

@@ -19,7 +19,9 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Select, Table, create_engine, event, func, insert, inspect, select, text
 from sqlalchemy.pool import StaticPool
@@ -33,18 +35,18 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import wrap_connection
 from connector.ledger.postgres import read_server
 from connector.ledger.reading import build_uri, has_files_beside
+from connector.ledger.records import read_largest_lag
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock
 from connector.ledger.store import build_missing, keep_text, translated
 from connector.states import State
+
+T = TypeVar("T")
 
 BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 _TRIES = 5  # reads of a file that changes meanwhile; a process that opens it leaves a journal beside it, which is seen
 _ROWS_AT_ONCE = 10_000
-_COPIED = (
-    schema.run, schema.base, schema.entry, schema.refusal, schema.account, schema.source_cursor,
-    schema.habit,
-)  # fmt: skip
+_COPIED = (schema.run, schema.base, schema.entry, schema.refusal, schema.account, schema.source_cursor)
 _CACHE = "PRAGMA cache_size = -16000"  # 16 MB, as of a ledger's own; what is beyond it goes to the disk
 
 
@@ -201,7 +203,7 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     not `may_be_new`, ConfigurationError when the URL is invalid or its driver is missing.
     """
     place = parse_place(url)
-    open_entries = _read_open_entries(place)
+    open_entries = _read_beside(place, _count_open)
     if open_entries is None and not may_be_new:
         raise build_missing(show_place(place))
     return open_entries or []
@@ -222,11 +224,19 @@ def check_ledger_rights(url: str) -> None:
             raise LedgerError(f"the ledger {ledger}: {path} cannot be written by this user: allow it")
 
 
-def _read_open_entries(place: Path | URL) -> list[OpenEntries] | None:
-    """None: there is no ledger."""
+def read_lag(url: str, account: str) -> float:
+    """Return the largest lag of the account's list on record, in seconds, without a lock; 0 if none is on record.
+
+    Raises LedgerError when the ledger cannot be read, ConfigurationError when the URL is invalid.
+    """
+    return _read_beside(parse_place(url), partial(read_largest_lag, account=account)) or 0.0
+
+
+def _read_beside(place: Path | URL, read: Callable[[Connection], T]) -> T | None:
+    """Return the result of `read` on the ledger beside its writer, or None if there is no ledger."""
     if isinstance(place, URL):
         with read_server(place) as server:
-            return _count_open(server, show_place(place))
+            return _read_whole(server, show_place(place), read)
     if not place.exists():
         return None
     try:
@@ -234,13 +244,17 @@ def _read_open_entries(place: Path | URL) -> list[OpenEntries] | None:
     except sqlite3.Error as error:
         raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
     with translated(str(place)), closing(opened), closing(_connect(opened)) as connection:
-        return _count_open(connection, str(place))
+        return _read_whole(connection, str(place), read)
 
 
-def _count_open(connection: Connection, name: str) -> list[OpenEntries] | None:
+def _read_whole(connection: Connection, name: str, read: Callable[[Connection], T]) -> T | None:
     if not inspect(connection).has_table("meta"):  # a run makes it at this moment, or was killed doing so
         return None
     schema.check_version(connection, name)
+    return read(connection)
+
+
+def _count_open(connection: Connection) -> list[OpenEntries]:
     rows = connection.execute(_OPEN)
     return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
 

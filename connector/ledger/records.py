@@ -169,29 +169,6 @@ def list_runs(connection: Connection, number: int) -> list[RunRecord]:
     return [RunRecord(*row) for row in connection.execute(_LATEST_RUNS, {"number": number})]
 
 
-# Habits of an account's service, as `probe` has seen them
-
-
-@dataclass(frozen=True, slots=True)
-class KeptHabit:
-    """What was seen of a habit, as JSON, and when (Unix seconds)."""
-
-    name: str
-    seen: str
-    seen_at: float
-
-
-def read_habits(connection: Connection, account: str) -> list[KeptHabit]:
-    """Return what is known of the account's habits, in the order of their names."""
-    habits = [KeptHabit(*row) for row in connection.execute(_HABITS, {"account": keep_text(account)})]
-    return sorted(habits, key=lambda each: each.name)
-
-
-def record_habit(connection: Connection, account: str, habit: KeptHabit) -> None:
-    """Record what was seen of a habit, in place of what was seen before."""
-    connection.execute(_RECORD_HABIT, {"account": keep_text(account), **asdict(habit)})
-
-
 # Cursors: how far incremental sources have been read (architecture 4.11); which value comes after which, the source
 # knows
 
@@ -331,11 +308,6 @@ _LAST_READ = text(
 _RUN = "SELECT run_id, job, command, started_at, status, for_account FROM run "
 _FIND_RUN = text(_RUN + "WHERE run_id = :run_id")
 _LATEST_RUNS = text(_RUN + "ORDER BY run_key DESC LIMIT :number")
-_HABITS = text("SELECT name, seen, seen_at FROM habit WHERE account = :account")
-_RECORD_HABIT = text(
-    "INSERT INTO habit (account, name, seen, seen_at) VALUES (:account, :name, :seen, :seen_at) "
-    "ON CONFLICT (account, name) DO UPDATE SET seen = :seen, seen_at = :seen_at"
-)
 _READ_CURSOR = text(
     "SELECT value, run_id FROM source_cursor AS kept JOIN run USING (run_key) "
     "WHERE kept.job = :job AND kept.source = :source"

@@ -154,15 +154,6 @@ source_cursor = Table(
     CheckConstraint(f"length(source) = {SOURCE_BYTES}", name="source_is_whole"),
 )
 
-habit = Table(
-    "habit",
-    metadata,
-    Column("account", Text, primary_key=True),
-    Column("name", String(40), primary_key=True),
-    Column("seen", Text, nullable=False),  # what `probe` has seen of it, as JSON
-    Column("seen_at", Float, nullable=False),  # Unix seconds
-)
-
 # The emails: in SQLite a file of their own, in PostgreSQL the same schema
 
 emails_metadata = MetaData()

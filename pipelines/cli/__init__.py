@@ -24,7 +24,6 @@ COMMANDS = {
     "retry": "loads:retry_command",
     "forget": "ledger:forget_command",
     "check": "runs:check_command",
-    "probe": "runs:probe_command",
     "status": "runs:status_command",
     "report": "runs:report_command",
     "prune": "runs:prune_command",

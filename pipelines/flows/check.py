@@ -9,7 +9,7 @@ from secrets import token_hex
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
-from connector.ledger.admin import check_ledger_rights, count_open_entries
+from connector.ledger.admin import check_ledger_rights, count_open_entries, read_lag
 from connector.listing.pages import fetch_page
 from connector.plurals import count
 from connector.service.client import open_client
@@ -19,6 +19,7 @@ from connector.settings import SettingOptions, Settings, build_service
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.export_plan import plan_export_job
+from pipelines.flows.list_traits import describe_list
 from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
@@ -58,7 +59,8 @@ async def check(
     yield CheckResult("configuration", f"account {settings.account}, state folder {settings.state_dir}")
     if job is not None and job.source is not None:
         yield await _try("source", lambda: _read_source(job, settings))
-    yield await _ask_service(settings)
+    async for result in _ask_service(settings):
+        yield result
     yield await _try("ledger", lambda: _read_ledger(job, settings))
     if job is not None and job.is_export:
         yield await _try("destination", lambda: _prepare_destination(job, settings))
@@ -92,21 +94,29 @@ def _read_source(job: Job, settings: Settings) -> str:
     return found
 
 
-async def _ask_service(settings: Settings) -> CheckResult:
+async def _ask_service(settings: Settings) -> AsyncIterator[CheckResult]:
+    """Yield whether the service accepts the token, and what a few requests show of its list."""
     try:
         async with open_client(build_service(settings, 1)) as client:
-            page = await fetch_page(client, Retrier(_ATTEMPTS, _LONGEST_S), ListQuery(limit=1))
+            retrier = Retrier(_ATTEMPTS, _LONGEST_S)
+            page = await fetch_page(client, retrier, ListQuery(limit=1))
+            yield CheckResult("service", f"{settings.base_url} takes the token; TotalCount is {page.total_count}")
+            async for trait, message in describe_list(client, retrier):
+                yield CheckResult(trait, message)
     except ConnectorError as error:
-        return _describe_failure("service", error)
-    return CheckResult("service", f"{settings.base_url} takes the token; TotalCount is {page.total_count}")
+        yield _describe_failure("service", error)
 
 
 def _read_ledger(job: Job | None, settings: Settings) -> str:
     check_ledger_rights(settings.ledger_url)
     may_be_new = settings.may_make_ledger or job is None or job.subscriber is None
-    if number := sum(each.number for each in count_open_entries(settings.ledger_url, may_be_new=may_be_new)):
-        return f"{count(number, 'entry', 'entries')} unresolved, held or rejected; see: connector status"
-    return "nothing is unresolved"
+    number = sum(each.number for each in count_open_entries(settings.ledger_url, may_be_new=may_be_new))
+    found = "nothing is unresolved"
+    if number:
+        found = f"{count(number, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
+    lag_s = read_lag(settings.ledger_url, settings.account)
+    lag = f"the largest lag of the list on record is {lag_s:.1f} s" if lag_s else "no lag of the list is on record"
+    return f"{found}; {lag}"
 
 
 def _prepare_destination(job: Job, settings: Settings) -> str:

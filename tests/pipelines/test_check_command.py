@@ -5,17 +5,27 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.forked import Forked
+from tests.pipelines.leftovers import put_lag_on_record
 
 LOADING = """
 job: crm
 source: {file: {path: people.csv}}
 subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
 """
+TRAITS = ("page size", "order", "filters", "cut off")
+EXACT = "Email: exact; ClientUserId: exact"
+PLAIN = {
+    "page size": "a page held 40 of 40 subscribers, the limit is 1,000",
+    "order": "by id, ascending",
+    "filters": EXACT,
+    "cut off": "no: its active and inactive subscribers add up to its TotalCount, 40",
+}
 EXPORTING = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
 
 
@@ -31,9 +41,9 @@ def test_a_job_that_can_run_passes_each_check_and_leaves_everything_as_it_was(
     connector: Connector, tmp_path: Path
 ) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob@x.org")
-    loads = dict.fromkeys(("configuration", "source", "service", "ledger"), True)
+    loads = dict.fromkeys(("configuration", "source", "service", *TRAITS, "ledger"), True)
     assert check(connector, LOADING) == (0, loads, "")
-    exports = dict.fromkeys(("configuration", "service", "ledger", "destination"), True)
+    exports = dict.fromkeys(("configuration", "service", *TRAITS, "ledger", "destination"), True)
     assert check(connector, EXPORTING) == (0, exports, "")
     stats = connector.sandbox.stats()
     assert stats["subscribers"] == 0
@@ -83,3 +93,43 @@ def test_a_ledger_that_cannot_be_written_is_said(connector: Connector, tmp_path:
     failed = [each for each in json.loads(said)["checks"] if not each["ok"]]
     assert (checking.returncode, [each["check"] for each in failed]) == (3, ["ledger"])
     assert "ledger.db cannot be written by this user: allow it" in failed[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("switches", "different"),
+    [
+        ({}, {}),
+        ({"max_limit": 20}, {"page size": "a page held 20 of 40 subscribers, the limit is 20"}),
+        ({"order": "id_desc"}, {"order": "by id, descending"}),
+        ({"order": "email"}, {"order": "not by id; the same page, requested twice, came in the same order"}),
+        ({"order": "shuffled"}, {"order": "the same page, requested twice, came in two orders"}),
+        (
+            {"filters": "partial"},
+            {"filters": EXACT.replace("exact", "partial, a part of a value found")},
+        ),
+        (
+            {"filters": "ignored"},
+            {
+                "filters": EXACT.replace("exact", "ignored, a made-up value was answered with subscribers"),
+                "cut off": "nothing suggests it: TotalCount is 40",
+            },
+        ),
+        ({"result_window": 25}, {"page size": "a page held 25 of 25", "cut off": "the list may be cut off, or it may"}),
+    ],
+    ids=str,
+)
+def test_check_shows_what_reading_the_list_shows(
+    connector: Connector, switches: dict[str, Any], different: dict[str, str]
+) -> None:
+    connector.sandbox.seed(40, base_name="News")
+    connector.sandbox.switch(**switches)
+    found = {each["check"]: each["message"] for each in connector.run_json("check").report["checks"]}
+    assert {name: found[name][: len(words)] for name, words in (PLAIN | different).items()} == PLAIN | different
+    assert "no lag of the list is on record" in found["ledger"]
+
+
+def test_check_shows_the_lag_on_record(connector: Connector, tmp_path: Path) -> None:
+    people = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    assert connector.import_file(people).code == 0
+    put_lag_on_record(connector, 7.25)
+    assert "the largest lag of the list on record is 7.2 s" in connector.run("check").stdout

@@ -37,7 +37,6 @@ SPEAKING = {  # with the service
     "reconcile": "reconcile crm.yaml --to differences.csv",
     "retry": "retry --quiet-period 200ms",
     "check": "check crm.yaml",
-    "probe": "probe",
     "send": "send --to b@example.com --from a@example.com --subject Hi --text hello.txt",
     "mail": "mail mail.yaml",
 }

@@ -60,7 +60,7 @@ def test_a_recording_shows_what_was_asked_and_answered_and_no_personal_value(
     assert connector.import_file(people, "--record", str(path)).is_refused
 
 
-@pytest.mark.parametrize("command", [("check",), ("probe",), ("export", "out.csv")])
+@pytest.mark.parametrize("command", [("check",), ("export", "out.csv")])
 def test_each_command_of_a_first_contact_records(
     connector: Connector, tmp_path: Path, command: tuple[str, ...]
 ) -> None:

@@ -25,7 +25,7 @@ JOBS = {
 }
 
 
-RECORDED = ("import", "export out.csv", "check", "probe")
+RECORDED = ("import", "export out.csv", "check")
 
 
 class Echo(BaseHTTPRequestHandler):
