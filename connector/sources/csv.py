@@ -4,6 +4,8 @@ Blocks are cut at the ends of records and parsed one by one by pyarrow; this mod
 became which row, and why the others did not. pyarrow's own streaming reader is not used: it reads 32 blocks ahead, from
 threads that crash the interpreter if it ends before they do (measured, pyarrow 26). It stops at a byte that is not
 UTF-8 in a ragged record, and glues what follows a closing quote to the value: so such records are taken out before.
+A record with a fault of its own is malformed, and the others are read. A file is refused where a record may hide other
+rows, or may mean other cells than it has.
 """
 
 import codecs
@@ -21,12 +23,12 @@ import pyarrow.csv as pa_csv
 from connector.errors import SourceError
 from connector.rows import Chunk, Closing, MalformedRow, Source
 from connector.sources.cell_text import build_frame
-from connector.sources.csv_records import Records, end_runaways, find_blank, find_records, find_runaway
+from connector.sources.csv_records import Records, find_blank, find_records
 from connector.sources.encoding import Utf8Stream, advise_encoding, refuse_binary, show_bytes
 from connector.sources.header_row import (
     count_titles,
     decide_delimiter,
-    decide_quote,
+    find_single_quotes,
     has_tails,
     parse_delimiter,
     parse_header,
@@ -37,7 +39,6 @@ _HEAD_BYTES = 1 << 18
 _CHUNK_ROWS = 30_000  # aimed at; fewer cost pandera's fixed time per run too often, more only memory
 _MOST_ROWS = 50_000
 _LEAST_BLOCK, _MOST_BLOCK = 1 << 16, 1 << 23
-_MOST_PENDING = 1 << 22  # a record that has not ended by then is looked at: a quote may never have been closed
 _MOST_RECORD = 1 << 20  # a thousand times what a subscriber's fields hold; a cell longer than a record may be is in one
 _MOST_SHOWN = 1 << 16  # of a record in a rejects file: a person finds the fault at its beginning
 _DECODED_BYTES = 1 << 16  # at a time: after a wrong byte Python copies the whole text
@@ -62,13 +63,12 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """How a file is written: its delimiter, the number of its columns, the encoding that it was read in, the quote, the
-    encoding to advise for rows that are not in it, and whether a delimiter more follows the last cell of each row."""
+    """How a file is written: its delimiter, the number of its columns, the encoding that it was read in, the encoding
+    to advise for rows that are not in it, and whether a delimiter more follows the last cell of each row."""
 
     delimiter: str
     width: int
     encoding: str
-    quote: str = '"'
     advised: str = "cp1252"
     has_tails: bool = False
 
@@ -89,15 +89,19 @@ class CsvSource(Closing):
         refuse_binary(self.name, head)
         above, hinted = _find_excel_hint(head)
         text = head[above:].decode("utf-8", "replace")
-        quote = decide_quote(text)
-        chosen = delimiter or hinted or decide_delimiter(text, quote, is_whole=is_whole)
-        titles = count_titles(text, chosen, quote)
-        self.columns, size = self._read_header(head[above:], chosen, quote, titles, is_whole=is_whole)
+        lines_above = count_lines(head[:above])
+        if (single := find_single_quotes(text)) is not None:
+            raise SourceError(
+                f"{self.name}: line {lines_above + single}: the header's cells stand in single quotes. {_HOW_TO_SAVE}"
+            )
+        chosen = delimiter or hinted or decide_delimiter(text, is_whole=is_whole)
+        titles = count_titles(text, chosen)
+        self.columns, size = self._read_header(head[above:], chosen, titles, lines_above, is_whole=is_whole)
         self._above = head[: above + size]  # the header, and what stands above it
         rest = head[above + size :]
-        is_tailed = has_tails(rest.decode("utf-8", "replace"), len(self.columns), chosen, quote, is_whole=is_whole)
+        is_tailed = has_tails(rest.decode("utf-8", "replace"), len(self.columns), chosen, is_whole=is_whole)
         self._form = CsvDialect(
-            chosen, len(self.columns), self._stream.encoding, quote, self._stream.advised, has_tails=is_tailed
+            chosen, len(self.columns), self._stream.encoding, self._stream.advised, has_tails=is_tailed
         )
         self._block_bytes = chunk_bytes or _choose_block(rest)
         self._messages = []
@@ -115,6 +119,7 @@ class CsvSource(Closing):
         messages, number = tuple(self._messages), 0
         size, begin = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line, block, records in self._read_blocks():
+            self._refuse_hidden_rows(block, records, line)
             try:
                 parsed = parse_block(block, records, self._form)
             except (SourceError, pa.ArrowInvalid) as error:
@@ -131,21 +136,25 @@ class CsvSource(Closing):
         self._input.close()
 
     def _read_header(
-        self, head: bytes, delimiter: str, quote: str, titles: int, *, is_whole: bool
+        self, head: bytes, delimiter: str, titles: int, lines_above: int, *, is_whole: bool
     ) -> tuple[tuple[str, ...], int]:
         """The names of the columns, and where the header ends."""
-        records = find_records(head, delimiter, is_last=is_whole, quote=quote)
+        records = find_records(head, delimiter, is_last=is_whole)
         filled = np.flatnonzero(~find_blank(head, records, delimiter))
         if len(filled) <= titles:
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
         index = int(filled[titles])
         if records.is_unclosed and index == len(records) - 1:
-            raise SourceError(f"{self.name}: a quote in its header is never closed")
+            raise SourceError(f"{self.name}: a quote in its header is never closed. {_HOW_TO_SAVE}")
+        indented = records.indented[records.indented < records.nexts[index]]
+        if len(indented):
+            line = lines_above + 1 + count_lines(head[: indented[0]])
+            raise SourceError(f"{self.name}: line {line} of its header {_INDENTED}. {_HOW_TO_SAVE}")
         record = head[records.starts[index] : records.stops[index]]
         if b"\0" in record:
             raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
         try:
-            columns = parse_header(record.decode("utf-8"), delimiter, self.name, quote)
+            columns = parse_header(record.decode("utf-8"), delimiter, self.name)
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{self.name}: its header is not {self._stream.encoding} (byte 0x{record[error.start]:02X}); "
@@ -166,7 +175,7 @@ class CsvSource(Closing):
                 more = ahead.read(wanted - len(block)) or self._stream.read(wanted - len(block))
                 is_ended = not more
                 block += more
-            records = self._find_records(block, is_ended=is_ended)
+            records = find_records(block, self._form.delimiter, is_last=is_ended)
             if len(records):
                 end = int(records.nexts[-1])
                 yield line, block[:end], records
@@ -175,20 +184,18 @@ class CsvSource(Closing):
             elif len(block) >= _MOST_HELD:
                 raise SourceError(
                     f"{self.name}: the record that begins on line {line} is longer than {_MOST_HELD >> 20} MiB; look "
-                    "there for a quote that is never closed"
+                    f"there for a quote that is never closed. {_HOW_TO_SAVE}"
                 )
             else:
                 wanted = min(2 * len(block), _MOST_HELD)
 
-    def _find_records(self, block: bytes, *, is_ended: bool) -> Records:
-        form = self._form
-        records = find_records(block, form.delimiter, is_last=is_ended, quote=form.quote)
-        if len(records) == 0 and len(block) > _MOST_PENDING:
-            line = find_runaway(block, form.delimiter, form.cells, form.quote, is_last=is_ended)
-            if line:
-                ended = find_records(block[:line], form.delimiter, is_last=True, quote=form.quote)
-                return replace(ended, is_unclosed=False, broken=(0,))
-        return end_runaways(block, records, form.delimiter, form.cells, form.quote)
+    def _refuse_hidden_rows(self, block: bytes, records: Records, line: int) -> None:
+        """Raise SourceError for the first record of a block, which begins on `line`, that `find_refusal` names."""
+        refusal = find_refusal(block, records, self._form)
+        if refusal is not None:
+            index, problem = refusal
+            at = line + count_lines(block[: int(records.starts[index])])
+            raise SourceError(f"{self.name}: the record that begins on line {at} {problem}. {_HOW_TO_SAVE}")
 
     def _build_chunks(self, block: bytes, records: Records, parsed: Parsed, line: int, number: int) -> Iterator[Chunk]:
         """Yield the records of a block, numbered on from `number`, about _MOST_ROWS at a time."""
@@ -232,17 +239,18 @@ def open_csv(
 
     The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`); titles above
     it, lines of a single cell, are left out, and so is a delimiter that follows the last cell of each row and not of
-    the header. Records of another width than the header's, with an undecodable or a NUL byte, with a quote that never
-    closes, that closes before its cell ends or that may or may not be one, or of more than a MiB, come as malformed. No
-    records are blank lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as the header has.
-    A quote within quotes is written twice; a backslash is a backslash.
+    the header. Records of another width than the header's, with an undecodable or a NUL byte, with a quote that closes
+    before its cell ends or that may or may not be one, or of more than a MiB, come as malformed. No records are blank
+    lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as the header has. A quote within
+    quotes is written twice; a backslash is a backslash.
 
     The first chunk's `messages` say what was left out, and which encoding was found where none was named. An encoding
     that is not certain costs the rows with other than ASCII in them. `chunk_bytes` is the size of a block (chosen for
     about 30,000 rows); a longer record makes its block longer. The source closes the input.
 
-    Raises SourceError for an input that is empty, binary or without a header, ConfigurationError for a delimiter or an
-    encoding that does not exist.
+    Raises SourceError for an input that is empty, binary, without a header or with single quotes around its cells, and,
+    while it is read, at a quote that is never closed, that takes in other rows, or that spaces stand before;
+    ConfigurationError for a delimiter or an encoding that does not exist.
     """
     return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_bytes)
 
@@ -261,19 +269,46 @@ _STRAY = (
         'let the other program write its file so (not \\")'
     ),
 )
-_UNCLOSED = (
-    "unclosed_quote",
-    "a quote is opened and never closed, so that all to the end of the file is one record; close the quote",
-)
-_BROKEN = (
-    "unclosed_quote",
-    "a quote is opened and not closed, and what is below are rows of their own; close the quote",
-)
+_UNCLOSED = ("unclosed_quote", "a quote is opened and never closed, and the file ends in its cell; close the quote")
 _OVERSIZED = (
     "oversized",
     f"is longer than {_MOST_RECORD >> 10} KiB, which no subscriber's row is; look for a quote that is never closed",
 )
 _NUL = ("nul", "holds a NUL byte, which is no text")
+
+
+_HOW_TO_SAVE = (
+    "Correct it there, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, and a "
+    "quote within it is written twice"
+)
+_INDENTED = "has spaces between the beginning of a cell and its quote"
+
+
+def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int, str] | None:
+    """Return the index of the first record that makes a file unreadable, and the record's problem; None without one.
+
+    Such a record has a quote with spaces before it, a quote that is open to the end of the file over several lines, or
+    a cell that went wrong and took in other rows.
+    """
+    problems = dict.fromkeys(_find_indices(records, records.indented), _INDENTED)
+    lengths = records.stops - records.starts
+    suspects = {*_find_indices(records, records.strays), *np.flatnonzero(lengths > _MOST_RECORD).tolist()}
+    for index in suspects:
+        record = block[records.starts[index] : records.stops[index]]
+        if _takes_in_rows(record, form):
+            problems[index] = (
+                f"has a quote that is not closed, so that it takes in {count_lines(record)} lines below it"
+            )
+    if records.is_unclosed and (lines := count_lines(block[records.starts[-1] :].rstrip(b"\r\n"))):
+        problems[len(records) - 1] = f"has a quote that is never closed, so that it takes in all {lines} lines below it"
+    return min(problems.items(), default=None)
+
+
+def _takes_in_rows(record: bytes, form: CsvDialect) -> bool:
+    """Return whether a line below the first looks like a row, and the first is no part of that row."""
+    sign, expected = form.delimiter.encode(), form.cells - 1
+    lines = record.splitlines()[1:]
+    return record.count(sign) > expected and any(line.count(sign) >= expected for line in lines)
 
 
 def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
@@ -284,7 +319,6 @@ def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
     failed |= _find_undecodable(block, records, form)
     if records.is_unclosed:
         failed[len(records) - 1] = _UNCLOSED
-    failed |= dict.fromkeys(records.broken, _BROKEN)
     failed |= dict.fromkeys(np.flatnonzero(records.stops - records.starts > _MOST_RECORD).tolist(), _OVERSIZED)
     is_parsed = is_record.copy()
     is_parsed[list(failed)] = False
@@ -358,12 +392,10 @@ def count_lines(text: bytes) -> int:
 
 
 def _keep(block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_]) -> bytes:
-    """Return the block without the records, and the spaces before quotes, that pyarrow must not see; the same block,
-    uncopied, if it has nothing of that."""
-    if is_parsed.all() and not len(records.indents):
+    """Return the block without the records that pyarrow must not see; the same block, uncopied, if it has none."""
+    if is_parsed.all():
         return block
     is_kept = np.ones(len(block), dtype=bool)
-    is_kept[records.indents] = False
     for index in np.flatnonzero(~is_parsed).tolist():
         is_kept[records.starts[index] : records.nexts[index]] = False
     return np.frombuffer(block, dtype=np.uint8)[is_kept].tobytes()
@@ -394,7 +426,6 @@ def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int
         read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
         parse_options=pa_csv.ParseOptions(
             delimiter=form.delimiter,
-            quote_char=form.quote,
             newlines_in_values=True,
             ignore_empty_lines=False,
             invalid_row_handler=note,

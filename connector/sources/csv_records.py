@@ -1,57 +1,46 @@
-"""Where the records of a block of CSV begin and end, in whole columns of positions at once; quotes that never close.
+"""Where the records of a block of CSV begin and end, in whole columns of positions at once.
 
 It obeys the rules of pyarrow's parser: a quote counts only where a field begins, a doubled one is a quote, and a
-record ends at LF, CR LF or CR outside quotes. One rule is its own: spaces before an opening quote, as in `a, "b"`, are
-no part of the cell.
-
-A quote that was never closed takes in the rows below it, up to the next quote or the end. Where these are plainly
-rows, its record ends with its line after all, and they are read (`end_runaways`). Plainly: every quote in them stands
-around a cell, and most of the first of them are as wide as the header.
+record ends at LF, CR LF or CR outside quotes.
 """
 
-import csv
-import io
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 Positions = npt.NDArray[np.int64]
 
-_LF, _CR, _SPACE = 0x0A, 0x0D, 0x20
+_LF, _CR, _QUOTE = 0x0A, 0x0D, 0x22
 _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
     """The records of a block, blank lines included: byte positions where each begins, where its text ends, and
-    where the next begins. `strays`: closing quotes after which their cell goes on, as in `"Jo"x`. `indents`: spaces
-    before an opening quote. `ambiguous`: first quotes of pairs inside an unquoted cell that enclose a delimiter, as in
-    `Ann"Lee, Jr"`. `is_orderly`: quotes stand around cells only, and within them doubled. `is_unclosed`: a
-    quote in the last record is still open where the file ends. `broken`: indices of records that were cut at the end of
-    the line on which a quote of theirs was opened (`end_runaways`)."""
+    where the next begins. `strays`: closing quotes after which their cell goes on, as in `"Jo"x`. `indented`: quotes
+    with spaces between them and the beginning of their cell, as in `a, "b"`. `ambiguous`: first quotes of pairs inside
+    an unquoted cell that enclose a delimiter, as in `Ann"Lee, Jr"`. `is_unclosed`: a quote in the last record is still
+    open where the file ends."""
 
     starts: Positions
     stops: Positions
     nexts: Positions
     strays: Positions
-    indents: Positions
+    indented: Positions
     ambiguous: Positions
-    is_orderly: bool
     is_unclosed: bool
-    broken: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
-def find_records(block: bytes, delimiter: str, *, is_last: bool, quote: str = '"') -> Records:
+def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     """Find the records that end in `block`, which begins where a record does; all of it if it `is_last`."""
     octets = np.frombuffer(block, dtype=np.uint8)
     stops, nexts = _find_line_ends(block, octets, is_last=is_last)
-    quoted = _find_quoted(octets, ord(delimiter), ord(quote))
+    quoted = _find_quoted(block, octets, delimiter)
     if len(quoted.opened):
         field = np.searchsorted(quoted.opened, stops) - 1
         is_outside = (field < 0) | (stops > quoted.closed[field])
@@ -61,9 +50,9 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool, quote: str = '"
     starts = np.concatenate([np.zeros(min(1, len(nexts)), dtype=np.int64), nexts[:-1]])
     is_unclosed = is_last and bool(len(quoted.closed)) and bool(quoted.closed[-1] == _NEVER)
     end = nexts[-1] if len(nexts) else 0
-    strays, indents = quoted.strays[quoted.strays < end], quoted.indents[quoted.indents < end]
+    strays, indented = quoted.strays[quoted.strays < end], quoted.indented[quoted.indented < end]
     ambiguous = _find_ambiguous(block, quoted, nexts, delimiter)
-    return Records(starts, stops, nexts, strays, indents, ambiguous, quoted.is_orderly, is_unclosed)
+    return Records(starts, stops, nexts, strays, indented, ambiguous, is_unclosed)
 
 
 def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
@@ -122,24 +111,23 @@ def _find_ambiguous(block: bytes, quoted: "_Quoted", nexts: Positions, delimiter
 
 @dataclass(frozen=True, slots=True)
 class _Quoted:
-    """Where quoted stretches open and close (_NEVER for one that does not), which closings end no cell, the spaces
-    before opening quotes, the quotes inside unquoted cells (of doubled ones the first), and whether all quotes stand
-    where they should."""
+    """Where quoted stretches open and close (_NEVER for one that does not), which closings end no cell, and the quotes
+    inside unquoted cells (of doubled ones the first), `indented` those of them that only spaces stand before."""
 
     opened: Positions
     closed: Positions
     strays: Positions
-    indents: Positions
+    indented: Positions
     inner: Positions
-    is_orderly: bool
 
 
-def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int, quote: int) -> _Quoted:
-    quotes = np.flatnonzero(octets == quote)
+def _find_quoted(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) -> _Quoted:
+    quotes = np.flatnonzero(octets == _QUOTE)
+    none = quotes[:0]
     if not len(quotes):
-        return _Quoted(quotes, quotes, quotes, quotes, quotes, is_orderly=True)
+        return _Quoted(none, none, none, none, none)
     is_border = np.zeros(256, dtype=bool)
-    is_border[[delimiter, _LF, _CR]] = True
+    is_border[[ord(delimiter), _LF, _CR]] = True
     begins_field = is_border[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
     ends_field = is_border[octets[np.minimum(quotes + 1, len(octets) - 1)]] | (quotes == len(octets) - 1)
     is_doubled = np.append(np.diff(quotes) == 1, False)  # the next quote follows at once
@@ -147,34 +135,21 @@ def _find_quoted(octets: npt.NDArray[np.uint8], delimiter: int, quote: int) -> _
     # In orderly CSV quotes open and close by turns (a doubled one closes and opens), and whole columns tell it.
     if np.all((begins_field | follows_one)[0::2]) and np.all((ends_field | is_doubled)[1::2]):
         closed = np.append(quotes[1::2], [_NEVER] * (len(quotes) % 2))
-        return _Quoted(quotes[0::2], closed, quotes[:0], quotes[:0], quotes[:0], is_orderly=True)
-    indents = _count_indents(octets, quotes, is_border) if delimiter != _SPACE else np.zeros_like(quotes)
-    opened, closed = _walk_quotes(quotes, begins_field | (indents > 0), is_doubled)
+        return _Quoted(quotes[0::2], closed, none, none, none)
+    opened, closed = _walk_quotes(quotes, begins_field, is_doubled)
     strays = np.intersect1d(closed, quotes[~ends_field], assume_unique=True)
-    listed = _list_indents(opened, indents[np.searchsorted(quotes, opened)])
     stretch = np.searchsorted(opened, quotes, side="right") - 1
-    is_inner = ~follows_one & ((stretch < 0) | (quotes > closed[stretch]) if len(closed) else True)
-    return _Quoted(opened, closed, strays, listed, quotes[is_inner], is_orderly=False)
+    is_outside = (stretch < 0) | (quotes > closed[stretch]) if len(closed) else np.ones_like(quotes, dtype=bool)
+    indented = np.intersect1d(quotes[is_outside], _find_indented(block, delimiter), assume_unique=True)
+    return _Quoted(opened, closed, strays, indented, quotes[is_outside & ~follows_one])
 
 
-def _count_indents(
-    octets: npt.NDArray[np.uint8], quotes: Positions, is_border: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.int64]:
-    """Return how many spaces stand between a quote and the border of its cell; 0 if anything else does."""
-    counts = np.zeros_like(quotes)
-    left = np.flatnonzero((quotes > 0) & (octets[np.maximum(quotes - 1, 0)] == _SPACE))
-    while len(left):
-        counts[left] += 1
-        left = left[(quotes[left] > counts[left]) & (octets[np.maximum(quotes[left] - counts[left] - 1, 0)] == _SPACE)]
-    before = quotes - counts - 1
-    counts[(before >= 0) & ~is_border[octets[np.maximum(before, 0)]]] = 0
-    return counts
-
-
-def _list_indents(opened: Positions, counts: npt.NDArray[np.int64]) -> Positions:
-    """The positions of so many spaces before each of these quotes."""
-    ends = np.cumsum(counts)
-    return np.repeat(opened - ends, counts) + np.arange(int(ends[-1]) if len(ends) else 0)
+def _find_indented(block: bytes, delimiter: str) -> Positions:
+    """Return the quotes with nothing but spaces between them and a delimiter or the beginning of a line."""
+    if delimiter == " ":
+        return np.empty(0, dtype=np.int64)
+    pattern = re.compile(rb"(?:\A|(?<=[\r\n%b])) +\"" % re.escape(delimiter.encode()))
+    return np.array([found.end() - 1 for found in pattern.finditer(block)], dtype=np.int64)
 
 
 def _walk_quotes(
@@ -196,87 +171,3 @@ def _walk_quotes(
         closed.append(positions[index] if index < end else _NEVER)
         index += 1
     return np.array(opened, dtype=np.int64), np.array(closed, dtype=np.int64)
-
-
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_ROWS_LOOKED_AT = 20  # below a quote that was not closed; of the lines of a text hardly any looks like a row
-_MOST_ARE_ROWS = 0.8  # some may be ragged for reasons of their own
-
-
-def end_runaways(block: bytes, records: Records, delimiter: str, width: int, quote: str) -> Records:
-    """Give the records of a block with each that plainly took in others cut into its first line and those."""
-    suspects = set(np.searchsorted(records.nexts, records.strays, side="right").tolist())
-    suspects |= {len(records) - 1} if records.is_unclosed else set()
-    for index in sorted(suspects, reverse=True):  # the last first, so that the indices before it stay what they are
-        start, end = int(records.starts[index]), int(records.nexts[index])
-        text = block[start:end]
-        line = find_runaway(text, delimiter, width, quote, is_last=True)
-        is_second_open = not line and bool(line := _find_second(text, delimiter, width, quote))
-        if line:
-            records = _cut(block, records, index, start + line, delimiter, quote, is_second_open=is_second_open)
-    return records
-
-
-def find_runaway(text: bytes, delimiter: str, width: int, quote: str, *, is_last: bool) -> int:
-    """Return how long the first line of a text is, its end included, if what is below it are plainly rows; else 0."""
-    found = _LINE_END.search(text)
-    if found is None or width < 2:
-        return 0
-    below = text[found.end() :]
-    records = find_records(below, delimiter, is_last=is_last, quote=quote)
-    if not len(records) or not records.is_orderly or records.is_unclosed:
-        return 0
-    rows = [below[start:stop] for start, stop in zip(records.starts, records.stops, strict=True)]
-    return found.end() if _are_rows(rows, delimiter, width, quote) else 0
-
-
-def _find_second(text: bytes, delimiter: str, width: int, quote: str) -> int:
-    """The same where the rows below end with a line whose quote is not closed either, and which is as wide as they."""
-    found = _LINE_END.search(text)
-    if found is None or width < 2:
-        return 0
-    below = text[found.end() :]
-    records = find_records(below, delimiter, is_last=True, quote=quote)
-    if not records.is_orderly or not records.is_unclosed:
-        return 0
-    *rows, last = (below[start:stop] for start, stop in zip(records.starts, records.stops, strict=True))
-    is_a_line = _LINE_END.search(last.rstrip(b"\r\n")) is None and last.count(delimiter.encode()) == width - 1
-    return found.end() if is_a_line and (not rows or _are_rows(rows, delimiter, width, quote)) else 0
-
-
-def _are_rows(records: Sequence[bytes], delimiter: str, width: int, quote: str) -> bool:
-    """Return whether most of the first of them are as wide as the header."""
-    first = records[:_ROWS_LOOKED_AT]
-    widths = [_count_cells(record, delimiter, quote) for record in first if record.strip()]
-    return widths.count(width) > _MOST_ARE_ROWS * len(widths)
-
-
-def _count_cells(record: bytes, delimiter: str, quote: str) -> int:
-    text = io.StringIO(record.decode("utf-8", "replace"), newline="")
-    return len(next(csv.reader(text, delimiter=delimiter, quotechar=quote), []))
-
-
-def _cut(
-    block: bytes, records: Records, index: int, offset: int, delimiter: str, quote: str, *, is_second_open: bool
-) -> Records:
-    below = find_records(block[offset : int(records.nexts[index])], delimiter, is_last=True, quote=quote)
-    if is_second_open:
-        below.stops[-1] = records.stops[index] - offset  # and not where the next record begins
-    line = block[int(records.starts[index]) : offset]
-    stop = offset - len(line) + len(line.rstrip(b"\r\n"))
-    first, end = records.starts[index], records.nexts[index]
-    strays, ambiguous = (each[(each < first) | (each >= end)] for each in (records.strays, records.ambiguous))
-    return replace(
-        records,
-        starts=np.concatenate([records.starts[: index + 1], below.starts + offset, records.starts[index + 1 :]]),
-        stops=np.concatenate([records.stops[:index], [stop], below.stops + offset, records.stops[index + 1 :]]),
-        nexts=np.concatenate([records.nexts[:index], [offset], below.nexts + offset, records.nexts[index + 1 :]]),
-        strays=strays,
-        ambiguous=ambiguous,
-        is_unclosed=records.is_unclosed and index != len(records) - 1,
-        broken=(
-            index,
-            *([index + len(below)] if is_second_open else []),
-            *(later + len(below) for later in records.broken),
-        ),
-    )

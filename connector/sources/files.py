@@ -26,7 +26,7 @@ AUTO = "auto"
 _BEGINNINGS: tuple[tuple[bytes, FileFormat], ...] = (
     (b"PAR1", "parquet"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "excel"),  # .xls
-    (b"PK\x03\x04", "excel"),  # .xlsx and .ods: any other zip archive was unpacked before
+    (b"PK\x03\x04", "excel"),  # .xlsx: any other zip archive was unpacked before
 )
 _SUFFIXES: tuple[tuple[tuple[str, ...], FileFormat], ...] = (
     ((".jsonl", ".ndjson"), "jsonl"),
@@ -37,7 +37,7 @@ _OBJECT = re.compile(rb'\{\s*["}]')
 _ARRAY = re.compile(rb"\[\s*[{\]]")
 _MARKUP = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORECASE)
 
-_WORDS = {"excel": "an Excel workbook or a spreadsheet", "parquet": "a Parquet file"}
+_WORDS = {"excel": "an Excel workbook", "parquet": "a Parquet file"}
 _KEYS_OF = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "sheet": ("excel",)}
 
 _BLOCK_ROWS = 1_000  # of a part: few enough that the parts of a small file are alike
@@ -56,7 +56,7 @@ def open_file(
     """Open a file of rows, standard input (`-`), an object by its URL (`s3://bucket/people.csv`), or one file of a zip
     archive (`archive.zip#member.csv`).
 
-    gzip, zip and Zstandard are undone. `format` is csv, tsv, excel (.xlsx, .xls, .ods), parquet, jsonl, or auto: the
+    gzip, zip and Zstandard are undone. `format` is csv, tsv, excel (.xlsx, .xls), parquet, jsonl, or auto: the
     content decides, then the suffix. `encoding` and `delimiter` are those of a text, `sheet` is a workbook's: a name,
     or a number from 1 (the first visible one when not given).
 

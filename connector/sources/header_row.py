@@ -1,4 +1,4 @@
-"""What the first rows of a table say of the rest: titles, columns' names, and a CSV's delimiter and quote. Pure."""
+"""What the first rows of a table say of the rest: titles, columns' names, and a CSV's delimiter. Pure."""
 
 import csv
 import io
@@ -26,24 +26,26 @@ def parse_delimiter(delimiter: str) -> str | None:
     return named
 
 
-def decide_quote(text: str) -> str:
-    """Choose the quote: a single one where each cell of the first line stands in two of them, else a double one."""
-    line = next((line for line in text.splitlines() if line.strip()), "").strip()
-    is_single = any(all(map(_is_in_single_quotes, line.split(delimiter))) for delimiter in DELIMITERS)
-    return "'" if is_single else '"'
+def find_single_quotes(text: str) -> int | None:
+    """Return the number (from 1) of a text's first filled line if its cells all stand in single quotes, else None."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            is_single = any(all(map(_is_in_single_quotes, line.strip().split(sign))) for sign in DELIMITERS)
+            return number if is_single else None
+    return None
 
 
 def _is_in_single_quotes(cell: str) -> bool:
     return len(cell) > 2 and cell[0] == cell[-1] == "'" and "'" not in cell[1:-1]
 
 
-def decide_delimiter(text: str, quote: str = '"', *, is_whole: bool) -> str:
+def decide_delimiter(text: str, *, is_whole: bool) -> str:
     """Choose the delimiter that cuts most records into most cells as its header does; a comma if none does.
 
     Where none cuts most of them so, the first lines are no header: most cells in most records decide. `text` is the
     file's beginning; unless it `is_whole`, its last record may be incomplete and is left out.
     """
-    widths = {each: _read_widths(text, each, quote, is_whole=is_whole) for each in DELIMITERS}
+    widths = {each: _read_widths(text, each, is_whole=is_whole) for each in DELIMITERS}
     best = max(DELIMITERS, key=lambda each: _rate(widths[each], widths[each][0]))
     if widths[best].count(widths[best][0]) > len(widths[best]) / 2 and widths[best][0] > 1:
         return best
@@ -60,55 +62,45 @@ def _find_most(widths: Sequence[int]) -> int:
     return max(set(widths), key=lambda width: (widths.count(width), width))
 
 
-def _read_widths(text: str, delimiter: str, quote: str, *, is_whole: bool) -> list[int]:
-    widths = [len(cells) for cells in islice(_read_records(text, delimiter, quote), _SNIFFED_RECORDS + 1)]
+def _read_widths(text: str, delimiter: str, *, is_whole: bool) -> list[int]:
+    widths = [len(cells) for cells in islice(_read_records(text, delimiter), _SNIFFED_RECORDS + 1)]
     if not is_whole and 1 < len(widths) <= _SNIFFED_RECORDS:
         widths.pop()
     return widths or [0]
 
 
-def _read_records(text: str, delimiter: str, quote: str) -> Iterator[list[str]]:
+def _read_records(text: str, delimiter: str) -> Iterator[list[str]]:
     """The records that are no blank lines."""
     try:
-        for cells in csv.reader(
-            io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote, skipinitialspace=delimiter != " "
-        ):
+        for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
             if len(cells) > 1 or "".join(cells).strip(" \t"):  # as records.find_blank
                 yield cells
     except csv.Error:  # a cell longer than csv's limit under a wrong delimiter: what was read has to do
         return
 
 
-def count_titles(text: str, delimiter: str, quote: str = '"') -> int:
+def count_titles(text: str, delimiter: str) -> int:
     """Return how many records (blank lines apart) stand above the header: titles, each a single cell, in a file whose
     records mostly have more, the first of those being the header. 0 where that is not plain to see."""
-    records = list(islice(_read_records(text, delimiter, quote), _SNIFFED_RECORDS))
+    records = list(islice(_read_records(text, delimiter), _SNIFFED_RECORDS))
     most = _find_most([len(cells) for cells in records]) if records else 0
     titles = find_titles(records)
     return titles if most > 1 and titles < len(records) and len(records[titles]) == most else 0
 
 
-def has_tails(text: str, width: int, delimiter: str, quote: str = '"', *, is_whole: bool) -> bool:
+def has_tails(text: str, width: int, delimiter: str, *, is_whole: bool) -> bool:
     """Return whether the rows of a text end with a delimiter that the header, of so many cells, does not end with."""
-    rows = list(islice(_read_records(text, delimiter, quote), _SNIFFED_RECORDS + 1))
+    rows = list(islice(_read_records(text, delimiter), _SNIFFED_RECORDS + 1))
     if not is_whole and 1 < len(rows) <= _SNIFFED_RECORDS:
         rows.pop()
     tailed = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
     return bool(rows) and tailed > _MOST_TAILED * len(rows)
 
 
-def parse_header(record: str, delimiter: str, path: str, quote: str = '"') -> tuple[str, ...]:
+def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
     """Give the column names of a header record, each made unique. Raises SourceError if it is no header."""
     try:
-        cells = next(
-            csv.reader(
-                io.StringIO(record, newline=""),
-                delimiter=delimiter,
-                quotechar=quote,
-                skipinitialspace=delimiter != " ",
-                strict=True,
-            )
-        )
+        cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise SourceError(f"{path}: its header cannot be read: {error}") from None
     if not any(cell.strip() for cell in cells):

@@ -34,7 +34,7 @@ _MOST_OF_ROOM = 0.9  # what is free in the folder is left to other programs, too
 
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06")  # the last: an empty archive
 _NAMES_SHOWN = 20
-_DOCUMENTS = {"[Content_Types].xml", "content.xml"}  # in an .xlsx and an .ods, which are zip archives too
+_DOCUMENTS = {"[Content_Types].xml", "content.xml"}  # in an .xlsx and an .ods (which is refused), zip archives too
 
 # Lists of subscribers pack to a tenth, numbered addresses and nothing else to a 270th (measured); a bomb to a 1000th.
 _MOST_TIMES = 500

@@ -1,4 +1,4 @@
-"""A sheet of a workbook (.xlsx, .xls, .ods) as a source, by python-calamine; rows have the sheet's own numbers.
+"""A sheet of a workbook (.xlsx, .xls) as a source, by python-calamine; rows have the sheet's own numbers.
 
 calamine keeps a place for each cell between the first and the last, and ends the process when memory does not hold
 them; and it gives an error (`#N/A`) as an empty cell. So the sheet's XML is scanned for both before it is loaded.
@@ -40,9 +40,6 @@ _FAULTS = (OSError, KeyError, RuntimeError, ElementTree.ParseError, zipfile.BadZ
 _XLSX_TAG = re.compile(rb"<(?:\w+:)?(row|c)(?=[\s/>])([^>]*)>")
 _XLSX_NAME = re.compile(rb"""\br=["'](?P<column>[A-Z]{0,3})(?P<row>\d+)["']""")
 _XLSX_ERROR = re.compile(rb"""\bt=["']e["']""")
-_ODS_TAG = re.compile(rb"<table:(table|table-row|table-cell|covered-table-cell)(?=[\s/>])([^>]*)>")
-_ODS_TIMES = re.compile(rb"""table:number-(?:rows|columns)-repeated=["'](\d+)["']""")
-_ODS_SHEET = re.compile(rb"""table:name=["']([^"']*)["']""")
 _XLS_ERROR = re.compile(  # in BIFF8, a cell that is an error, and a formula whose result is one; in any of its sheets
     rb"\x05\x02\x08\x00.{6}[\x00\x07\x0f\x17\x1d\x24\x2a]\x01|\x06\x00..[^\xff].{5}\x02.[\x00\x07\x0f\x17\x1d\x24\x2a].{3}\xff\xff",
     re.DOTALL,
@@ -134,20 +131,18 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
     The first row with anything in it names the columns, titles of a single cell above it apart; empty rows are no
     rows. Whole numbers come without `.0`, none with an exponent, dates as ISO dates, booleans as true and false, texts
     as they are. A row with an error (#N/A) in it comes as malformed; an .xls with an error anywhere is refused. Raises
-    SourceError, also for a workbook that is damaged or too large.
+    SourceError, also for an OpenDocument spreadsheet (.ods) and for a workbook that is damaged or too large.
     """
     import python_calamine  # here: most files are no workbooks
 
     name, file = source_input.name, source_input.file
     try:
+        _refuse_open_document(file, name)
         _refuse_large(file, name)
-        extents = _scan_ods(file) if _is_ods(file) else {}
-        for each, extent in extents.items():
-            _refuse_wide(extent, name, each)  # calamine loads all sheets of an .ods at once
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
         chosen = _choose_sheet(workbook, sheet, name)
-        extent = extents[chosen] if extents else _scan(file, chosen, name)
+        extent = _scan(file, chosen, name)
         _refuse_wide(extent, name, chosen)
         return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), extent.errors)
     except python_calamine.PasswordError:
@@ -193,11 +188,14 @@ def _refuse_wide(extent: _Extent, name: str, sheet: str) -> None:
         )
 
 
-def _is_ods(file: BinaryIO) -> bool:
-    if not zipfile.is_zipfile(file):
-        return False
-    with zipfile.ZipFile(file) as archive:
-        return "content.xml" in archive.namelist()
+def _refuse_open_document(file: BinaryIO, name: str) -> None:
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            if "content.xml" in archive.namelist():
+                raise SourceError(
+                    f"{name}: is an OpenDocument file (.ods), which is not read; open it in LibreOffice, choose File > "
+                    "Save As, and save it as .xlsx or as CSV"
+                )
 
 
 def _scan(file: BinaryIO, sheet: str, name: str) -> _Extent:
@@ -245,29 +243,6 @@ def _scan_xlsx(archive: zipfile.ZipFile, part: str) -> _Extent:
     return extent
 
 
-def _scan_ods(file: BinaryIO) -> dict[str, _Extent]:
-    """The extents of all sheets of an .ods; one element may stand for many equal rows or cells."""
-    extents: dict[str, _Extent] = {}
-    extent, row, column, row_times = _Extent(), 0, 0, 1
-    with zipfile.ZipFile(file) as archive:
-        for tag in _find_tags(archive, "content.xml", _ODS_TAG):
-            found = _ODS_TIMES.search(tag[2])
-            times = int(found[1]) if found else 1
-            if tag[1] == b"table":
-                named = _ODS_SHEET.search(tag[2])
-                extent = extents.setdefault(_unescape(named[1]) if named else "", _Extent())
-                row, row_times = 0, 1
-            elif tag[1] == b"table-row":
-                row, row_times, column = row + row_times if row else 1, times, 0
-            else:
-                if b"office:value-type=" in tag[2]:
-                    is_error = b'calcext:value-type="error"' in tag[2]
-                    extent.add(row, column + 1, is_error=is_error)
-                    extent.add(row + row_times - 1, column + times, is_error=is_error)
-                column += times
-    return extents
-
-
 def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
     """The tags of a part, piece by piece; a piece ends where a tag does."""
     rest = b""
@@ -276,10 +251,6 @@ def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) 
             text, end, rest_after = (rest + piece).rpartition(b">")
             yield from pattern.finditer(text + end)
             rest = rest_after
-
-
-def _unescape(text: bytes) -> str:
-    return ElementTree.fromstring(b"<a>" + text + b"</a>").text or ""  # noqa: S314 - one attribute
 
 
 def _name_cell(row: int, column: int) -> str:

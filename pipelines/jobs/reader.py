@@ -40,7 +40,7 @@ Model = TypeVar("Model", bound=BaseModel)
 _LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
 
 _OPTION_OF = {"headers": "header"}  # keys that are not called as their option is
-_DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".ods", ".parquet", ".jsonl", ".gz", ".zip", ".zst")
+_DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".jsonl", ".gz", ".zip", ".zst")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from connector.sources.cursor import CursorKind
 from connector.sources.files import open_file, open_files
 from connector.sources.sql import open_incremental, open_sql
 from tests.databases import OPEN
-from tests.sources.files.people import pack_gzip, write_ods, write_parquet, write_xlsx
+from tests.sources.files.people import pack_gzip, write_parquet, write_xlsx
 
 CSV = b"email,number\na@x.org,1\nb@x.org,2\n"
 TEXTS: dict[str, Callable[[], bytes]] = {
@@ -23,7 +23,6 @@ TEXTS: dict[str, Callable[[], bytes]] = {
     "gz": lambda: pack_gzip(CSV),
     "jsonl": lambda: b'{"email": "a@x.org"}\n{"email": "b@x.org"}\n',
     "xlsx": write_xlsx,
-    "ods": write_ods,
     "parquet": write_parquet,
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SourceError
-from tests.sources.csv.polluted_files import PEOPLE, PLAIN, READ, REFUSED, Case
+from tests.sources.csv.polluted_files import OPENED, PEOPLE, PLAIN, READ, READING, Case
 from tests.sources.csv.reading import open_csv, read, write
 
 
@@ -26,12 +26,20 @@ def test_each_kind_of_pollution_comes_to_rows_or_to_rejections_by_line(
     assert case.why or not case.rejected
 
 
-@pytest.mark.parametrize(("kind", "content", "words"), REFUSED, ids=[kind for kind, _, _ in REFUSED])
+@pytest.mark.parametrize(("kind", "content", "words"), OPENED, ids=[kind for kind, _, _ in OPENED])
 def test_what_cannot_be_told_at_all_is_refused_before_anything_starts(
     tmp_path: Path, kind: str, content: str | bytes, words: str
 ) -> None:
     with pytest.raises(SourceError, match=words):
         open_csv(write(tmp_path, content))
+
+
+@pytest.mark.parametrize(("kind", "content", "words"), READING, ids=[kind for kind, _, _ in READING])
+def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
+    tmp_path: Path, kind: str, content: str, words: str
+) -> None:
+    with open_csv(write(tmp_path, content)) as source, pytest.raises(SourceError, match=words):
+        next(source.chunks())
 
 
 @pytest.mark.parametrize("name", ["people", ".csv", "people.tsv", "people.pdf", "$.csv", "\u00a0.csv", "people.lorem"])

@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 import pandas as pd
 import pyarrow as pa
@@ -110,54 +109,6 @@ def build_rows() -> list[list[object]]:
     return [list(COLUMNS), *people]
 
 
-def write_ods(rows: Sequence[Sequence[object]] | None = None, sheet: str = "People") -> bytes:
-    """A spreadsheet as LibreOffice writes it, its thousands of empty cells and rows included."""
-    body = "".join(
-        f"<table:table-row>{''.join(map(_write_ods_cell, row))}</table:table-row>" for row in rows or build_rows()
-    )
-    empty = '<table:table-cell table:number-columns-repeated="16000"/>'
-    content = (
-        '<?xml version="1.0" encoding="UTF-8"?><office:document-content '
-        'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
-        'xmlns:table="urn:oasis:names:tc:opendocument:xmlns:table:1.0" '
-        'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" '
-        'xmlns:calcext="urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0" office:version="1.3">'
-        f"<office:body><office:spreadsheet><table:table table:name={quoteattr(sheet)}>{body}"
-        f'<table:table-row table:number-rows-repeated="1048000">{empty}</table:table-row>'
-        "</table:table></office:spreadsheet></office:body></office:document-content>"
-    )
-    manifest = (
-        '<?xml version="1.0"?><manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0">'
-        '<manifest:file-entry manifest:full-path="/" '
-        'manifest:media-type="application/vnd.oasis.opendocument.spreadsheet"/></manifest:manifest>'
-    )
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
-        archive.writestr("content.xml", content, zipfile.ZIP_DEFLATED)
-        archive.writestr("META-INF/manifest.xml", manifest)
-    return out.getvalue()
-
-
-def _write_ods_cell(value: object) -> str:
-    if isinstance(value, str) and value.startswith("="):
-        return (
-            '<table:table-cell office:value-type="string" office:string-value="" calcext:value-type="error">'
-            "<text:p>#N/A</text:p></table:table-cell>"
-        )
-    if isinstance(value, bool):
-        kind, shown = f'office:value-type="boolean" office:boolean-value="{str(value).lower()}"', str(value).upper()
-    elif isinstance(value, date):
-        kind, shown = f'office:value-type="date" office:date-value="{value}"', str(value)
-    elif isinstance(value, int | float):
-        kind, shown = f'office:value-type="float" office:value="{value}"', str(value)
-    elif value == "":
-        return "<table:table-cell/>"
-    else:
-        kind, shown = 'office:value-type="string"', str(value).replace("&", "&amp;").replace("<", "&lt;")
-    return f"<table:table-cell {kind}><text:p>{shown}</text:p></table:table-cell>"
-
-
 FILES: dict[str, Callable[[], bytes]] = {
     "people.csv": write_csv,
     "people.tsv": lambda: write_csv("\t"),
@@ -168,7 +119,6 @@ FILES: dict[str, Callable[[], bytes]] = {
     "people.csv.zst": lambda: pack_zstd(write_csv()),
     "people.xlsx": write_xlsx,
     "people.xlsx.gz": lambda: pack_gzip(write_xlsx()),
-    "people.ods": write_ods,
     "people.parquet": write_parquet,
     "parquet.zip": lambda: pack_zip(write_parquet(), "people.parquet"),
     "people.jsonl": write_json_lines,

@@ -89,7 +89,7 @@ def test_what_is_said_of_a_file_is_done(tmp_path: Path) -> None:
 REFUSED: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
     ("a", "x\n", {"format": "xml"}, ConfigurationError, "use auto, csv, tsv, excel, parquet, jsonl"),
     ("a.csv", write_parquet(), {"format": "csv"}, SourceError, "is a Parquet file, and not csv"),
-    ("a.xlsx", write_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook or a spreadsheet, and not"),
+    ("a.xlsx", write_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook, and not"),
     ("a.csv", "a,b\n", {"format": "excel"}, SourceError, "is not an Excel workbook"),
     ("a.csv", "a,b\n", {"format": "parquet"}, SourceError, "is not a Parquet file"),
     ("a.csv", "a,b\n", {"sheet": "People"}, ConfigurationError, "is read as csv, which has no sheet"),
