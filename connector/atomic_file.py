@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
@@ -28,8 +27,6 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 _HEAD = 4096  # bytes by which a file is known
-
-_SWAP, _FROM_HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux; RENAME_SWAP of macOS is 2, too
 
 
 class TargetKind(Enum):
@@ -185,25 +182,6 @@ def _hold(handle: int, target: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-
-
-def swap_folders(first: Path, second: Path) -> None:
-    """Let two folders have each other's name, in one step: a reader sees either. Raises OSError, ENOSYS where the
-    system has no such step."""
-    import ctypes  # here: few files are swapped, and each command imports this module
-
-    library = ctypes.CDLL(None, use_errno=True)
-    names = os.fsencode(first), os.fsencode(second)
-    try:
-        if sys.platform == "darwin":
-            code = library.renamex_np(*names, _SWAP)
-        else:
-            code = library.renameat2(_FROM_HERE, names[0], _FROM_HERE, names[1], _SWAP)
-    except AttributeError:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
-    if code:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def sync_folder(folder: Path) -> None:

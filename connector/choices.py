@@ -11,9 +11,6 @@ FILE_FORMATS = ("csv", "tsv", "excel", "parquet", "jsonl")
 EXPORT_FORMATS = ("csv", "jsonl", "parquet")
 """What an exported file may hold."""
 
-PARTITION_COLUMNS = ("base_id",)
-"""Columns that a list may be divided by: they have few values, which readers take from a folder's name as they were."""
-
 TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
 SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
 """What may be said of an email beside its text (service-api.md 2.2)."""

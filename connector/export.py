@@ -24,13 +24,7 @@ from connector.service.wire import ListQuery
 from connector.warehouse.columns import narrow_table, select_columns, stamp_columns
 from connector.warehouse.destination import MAX_SHRINK, Destination
 from connector.warehouse.opening import open_writer
-from connector.warehouse.runs import (
-    CommitUnknown,
-    ExportRun,
-    ExportStart,
-    Mode,
-    Writer,
-)
+from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, Mode, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +69,10 @@ async def export_subscribers(
     there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete, and with
     `accept_cut_off_possible` one that may be cut off (architecture 7, rule 7), of which `find_lacking` may give
     evidence. One that is smaller than the last certified one by more than the share `max_shrink` is refused. Then the
-    destination stays as it was, and `written` is 0. Raises ListFailed,
-    ConfigurationError for a destination that cannot be written, and RunAborted for one that fails; after these, and
-    when cancelled, it is as it was, with no other file. A cancellation that comes during a commit waits for its
-    verdict: what was written is reported as written, and CommitUnknown is raised where no verdict comes.
+    destination stays as it was, and `written` is 0. Raises ListFailed, ConfigurationError for a destination that cannot
+    be written, and RunAborted for one that fails; after these, and when cancelled, it is as it was, with no other file.
+    A cancellation that comes during a commit waits for its verdict: what was written is reported as written, and
+    CommitUnknown is raised where no verdict comes.
     """
     writer = open_writer(destination)
     filters = list_filters(query)
@@ -139,7 +133,7 @@ async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False
                 raise CommitUnknown(
                     "The run was stopped while its rows were being committed, and no answer came: the target is as "
                     "before or as after. Of a table the run's line in _connector_runs has a finished_at then; of a "
-                    "file, a folder or an object, the rows have the run's _run_id."
+                    "file or an object, the rows have the run's _run_id."
                 ) from None
         interrupting.cancel()
         if not working.done() or not is_kept:

@@ -1,4 +1,4 @@
-"""Objects of a store, such as Amazon S3, by fsspec: found, read, put and deleted by their URLs.
+"""Objects of a store, such as Amazon S3, by fsspec: found, read and put by their URLs.
 
 The store's library finds its address and credentials as it always does: in the environment, a profile or the instance.
 A URL with credentials in it is refused and never shown. What a library raises is translated here, once, to
@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, BinaryIO
 
@@ -152,26 +152,12 @@ def open_object(url: str) -> StoreObject:
 
 def read_size(url: str) -> int | None:
     """Return the bytes of an object; None if there is no such object. Raises StoreError."""
-    found = _describe(url)
-    return None if found is None or found["type"] == "directory" else int(found["size"])
-
-
-def read_version(url: str) -> str | None:
-    """Return what changes with each change of an object, as far as its store says; None if there is no such object.
-    Raises StoreError."""
-    found = _describe(url)
-    keys = ("ETag", "etag", "generation", "created", "size")
-    return None if found is None else next(str(found[key]) for key in keys if found.get(key) is not None)
-
-
-def _describe(url: str) -> Mapping[str, Any] | None:
-    """What the store says of an object; None if there is no such object."""
     try:
         with _reach(url) as filesystem:
             found: Mapping[str, Any] = filesystem.info(url)
     except FileNotFoundError:
         return None
-    return found
+    return None if found["type"] == "directory" else int(found["size"])
 
 
 def find_objects(pattern: str) -> Sequence[str]:
@@ -189,19 +175,6 @@ def find_objects(pattern: str) -> Sequence[str]:
             f"the name of {odd!r} reads like the option of a URL; rename it, or narrow the pattern", is_passing=False
         )
     return urls
-
-
-def list_folder(url: str) -> Mapping[str, int]:
-    """Return the bytes of each object below a folder, by its name from there. Raises StoreError."""
-    folder = url.rstrip("/") + "/"
-    try:
-        with _reach(url) as filesystem:
-            found: Mapping[str, Any] = filesystem.find(folder, detail=True)
-    except FileNotFoundError:
-        return {}
-    start = folder.partition("://")[2]
-    names = {name.lstrip("/").removeprefix(start): int(details["size"]) for name, details in found.items()}
-    return {name: size for name, size in names.items() if name and not name.endswith("/")}
 
 
 def check_writable(url: str) -> None:
@@ -234,26 +207,6 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
     mode = {"mode": "create"} if is_new and url.startswith("s3") else {}
     with _reach(url) as filesystem:
         filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **options, **mode)
-
-
-def replace_bytes(url: str, data: bytes, version: str | None) -> None:
-    """Put a small object in the place of this version (None: where no object is).
-
-    Raises FileExistsError where another one has come meanwhile (on S3 judged by the store itself, elsewhere just
-    before), FileNotFoundError and StoreError.
-    """
-    if read_version(url) != version:
-        raise FileExistsError(url)
-    conditions = {"IfMatch": version} if version is not None else {"IfNoneMatch": "*"}
-    with _reach(url) as filesystem:
-        filesystem.pipe_file(url, data, **(conditions if url.startswith("s3") else {}))
-
-
-def delete_objects(urls: Sequence[str]) -> None:
-    """Delete objects; one that is gone already is passed over. Raises StoreError."""
-    for url in urls:
-        with suppress(FileNotFoundError), _reach(url) as filesystem:
-            filesystem.rm_file(url)
 
 
 def _open_filesystem(url: str) -> Any:

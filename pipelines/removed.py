@@ -11,11 +11,16 @@ REMOVED_COMMANDS: dict[str, str] = {
 """What replaces a command, by its name."""
 
 _EXPORT_ENGINE = "One process exports the list and reads several pages at once. Leave out the options of the engine."
+_ONE_FILE = (
+    "Export one Parquet file. To divide it into a folder for each value of a column, use DuckDB: "
+    "COPY (FROM 'subscribers.parquet') TO 'subscribers' (FORMAT parquet, PARTITION_BY (base_id))."
+)
 
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("export", "--engine"): _EXPORT_ENGINE,
     ("export", "--scheduler"): _EXPORT_ENGINE,
     ("export", "--workers"): _EXPORT_ENGINE,
+    ("export", "--partition-by"): _ONE_FILE,
 }
 """What replaces an option, by the command's name ("*": every command) and the option."""
 
@@ -24,6 +29,7 @@ REMOVED_KEYS: dict[str, str] = {
         "Use `notify.webhook` to send the report to a chat. For an email, run the command with --quiet from cron: cron "
         "mails the output of a run that has problems."
     ),
+    "export.partition_by": _ONE_FILE,
 }
 """What replaces a key of a job or message file, by its dotted name without list indexes (`source.file.quote`)."""
 

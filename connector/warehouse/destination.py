@@ -55,7 +55,7 @@ _WAREHOUSES = {
 _BY_PYMYSQL = ("mysql", "mariadb")
 _SUPPORTED = (
     "a file ending in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such an object in a store (s3://bucket/x.parquet), "
-    "a folder with --partition-by, - (standard output), or a database as postgresql://user@host/database, "
+    "- (standard output), or a database as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
     "path), or the URL of another one whose SQLAlchemy dialect is installed"
 )
@@ -66,15 +66,13 @@ _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may h
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A file, a data set of files, or a table of a database, and what becomes of the rows that are there.
+    """A file, or a table of a database, and what becomes of the rows that are there.
 
     `path` is the file's, or the database's own; of a server it is the database's name, and `url` says where that is; of
-    an object in a store it is bucket and key, and `object_url` is its URL. With `partition_by` the path is a folder, in
-    which each value of that column has Parquet files of its own.
-    `table`, `schema` and `mode` mean nothing to a file;
-    `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV. `columns` are
-    the fields that are written beside the id and the run's columns (None: all); `is_adopting` takes over a table or a
-    file that no export made; `is_group_readable` gives a file to its group too. `is_in_parts`: workers write it.
+    an object in a store it is bucket and key, and `object_url` is its URL. `table`, `schema` and `mode` mean nothing to
+    a file; `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV. `columns`
+    are the fields that are written beside the id and the run's columns (None: all); `is_adopting` takes over a table or
+    a file that no export made; `is_group_readable` gives a file to its group too.
     """
 
     format: Format
@@ -88,13 +86,6 @@ class Destination:
     is_adopting: bool = False
     is_group_readable: bool = False
     object_url: str | None = None
-    partition_by: str | None = None
-    is_in_parts: bool = False
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether the export is a folder of files."""
-        return self.partition_by is not None or (self.is_in_parts and not self.is_database)
 
     @property
     def is_database(self) -> bool:
@@ -109,7 +100,7 @@ class Destination:
     @property
     def is_packed(self) -> bool:
         """Whether the file is packed by gzip."""
-        return self.path.suffix.lower() == _PACKED and not self.is_folder
+        return self.path.suffix.lower() == _PACKED
 
     def __str__(self) -> str:
         if self.object_url is not None:
@@ -135,11 +126,9 @@ def parse_destination(
     overwrite: bool = False,
     group_readable: bool = False,
     file_format: str | None = None,
-    partition_by: str | None = None,
-    in_parts: bool = False,
 ) -> Destination:
     """Return where `text` points; `file_format` (csv, jsonl, parquet) says what a file holds whose name does not, the
-    rest is as of Destination. What several workers are to write `in_parts` is a folder or a PostgreSQL table.
+    rest is as of Destination.
 
     Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
     a driver that is not installed, a database without a path, an empty name, a schema in SQLite, a place that is a
@@ -149,12 +138,11 @@ def parse_destination(
     scheme = found[1].lower() if found else ""
     _refuse_warehouse(scheme)
     url = object_url = None
-    is_folder = partition_by is not None or (in_parts and _is_folder_name(text))
     if is_store_url(text):
         object_url = parse_store_url(text)
-        form, path = _find_file_format(text, file_format, is_folder=is_folder), Path(object_url.partition("://")[2])
+        form, path = _find_file_format(text, file_format), Path(object_url.partition("://")[2])
     elif found is None:
-        form, path = _find_file_format(text, file_format, is_folder=is_folder), Path(text)
+        form, path = _find_file_format(text, file_format), Path(text)
     elif scheme in _BY_SCHEME:
         form, path = _BY_SCHEME[scheme], Path(_read_database_path(text, found[2]))
     else:
@@ -162,17 +150,12 @@ def parse_destination(
         form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
     destination = Destination(
         form, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
-        group_readable, object_url, partition_by, in_parts,
+        group_readable, object_url,
     )  # fmt: skip
-    if in_parts and not is_folder and destination.format is not Format.POSTGRESQL:
-        raise ConfigurationError(
-            f"{destination} cannot be written by several workers: export to a folder, such as list/ or "
-            "s3://bucket/list, or to a table in PostgreSQL; or leave out --engine"
-        )
     if destination.is_database:
         _check_names(form, table, schema)
     if url is None and object_url is None and not destination.is_standard_output:
-        _check_place(path, is_folder=is_folder)
+        _check_place(path)
         if form is Format.DUCKDB and "?" in str(path.absolute()):
             raise ConfigurationError(
                 f"{path.absolute()} has a '?', after which DuckDB reads options: put the file elsewhere."
@@ -191,25 +174,17 @@ def _refuse_warehouse(scheme: str) -> None:
         )
 
 
-def _is_folder_name(text: str) -> bool:
-    """Return whether this can only be a folder, of a disk or a store: it has no suffix, as a file has."""
-    is_place = is_store_url(text) or _URL.fullmatch(text) is None
-    return is_place and text != _STANDARD_OUTPUT and (text.endswith("/") or not Path(text).suffix)
-
-
-def _find_file_format(text: str, said: str | None, *, is_folder: bool) -> Format:
+def _find_file_format(text: str, said: str | None) -> Format:
     """What a file of this name holds; where its name does not say it, what is `said`. Parquet packs itself. Raises
     ConfigurationError."""
     name = Path(text)
     is_packed = name.suffix.lower() == _PACKED
     form = _BY_SUFFIX.get((Path(name.stem) if is_packed else name).suffix.lower())
-    if is_folder:
-        form = Format.PARQUET
-    elif text == _STANDARD_OUTPUT and said is None:
+    if text == _STANDARD_OUTPUT and said is None:
         form = Format.CSV
     elif form is None and said is not None:
         form = Format(said)
-    if form is None or (is_packed and form is Format.PARQUET and not is_folder):
+    if form is None or (is_packed and form is Format.PARQUET):
         raise ConfigurationError(f"Cannot export to {_show_odd(text)}. Give {_SUPPORTED}.")
     if said is not None and form != said:
         raise ConfigurationError(f"{text} is written as {form}: leave out the format {said}, or export elsewhere.")
@@ -281,26 +256,12 @@ def _check_names(form: Format, table: str, schema: str | None) -> None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or export to DuckDB.")
 
 
-def _check_data_set(destination: Destination) -> None:
-    is_divided = destination.partition_by is not None
-    if is_divided and (destination.is_database or destination.is_standard_output):
-        raise ConfigurationError(f"{destination} has no files to divide: --partition-by is for a folder")
-    if destination.is_adopting:
-        raise ConfigurationError(
-            f"{destination} is a folder, of which no export takes over what others wrote: name a new or an empty one"
-        )
-    if is_divided and destination.columns is not None and destination.partition_by not in destination.columns:
-        raise ConfigurationError(f"A data set divided by {destination.partition_by} needs that column: name it, too.")
-
-
 def _check_means_something(destination: Destination, file_format: str | None) -> None:
     """What has no meaning for this kind of destination was a mistake."""
     if destination.guard_formulas and destination.format is not Format.CSV:
         raise ConfigurationError(f"{destination} is no CSV: formulas are guarded against in CSV alone")
     if destination.object_url is not None and destination.is_group_readable:
         raise ConfigurationError(f"{destination} is in a store, which says itself who may read it")
-    if destination.partition_by is not None or destination.is_folder:
-        _check_data_set(destination)
     if destination.is_database:
         if file_format is not None:
             raise ConfigurationError(f"{destination} is a database: --format (in a job: format) is for files")
@@ -320,7 +281,7 @@ def _check_means_something(destination: Destination, file_format: str | None) ->
         )
 
 
-def _check_place(path: Path, *, is_folder: bool) -> None:
+def _check_place(path: Path) -> None:
     if "\0" in str(path):
         raise ConfigurationError(f"{str(path)!r} holds a NUL, which no path may: take it out.")
     try:
@@ -329,9 +290,7 @@ def _check_place(path: Path, *, is_folder: bool) -> None:
         kind = TargetKind.FREE
     except OSError as error:  # a link to itself, a name that is too long
         raise ConfigurationError(f"{path} cannot be written ({error.strerror}): export elsewhere.") from None
-    if kind is TargetKind.FOLDER and not is_folder:
-        raise ConfigurationError(f"{path} is a directory: name a file in it, or divide the list by --partition-by.")
-    if is_folder and kind not in (TargetKind.FOLDER, TargetKind.FREE):
-        raise ConfigurationError(f"{path} is no directory, which --partition-by needs.")
+    if kind is TargetKind.FOLDER:
+        raise ConfigurationError(f"{path} is a directory: name a file in it.")
     if not path.parent.is_dir():
         raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or export elsewhere.")

@@ -6,42 +6,16 @@ import pyarrow as pa
 
 from connector.warehouse.columns import select_columns
 from connector.warehouse.destination import Destination, Format
-from connector.warehouse.runs import Parts, PartWriter, Writer
+from connector.warehouse.runs import Writer
 
 if TYPE_CHECKING:
-    from connector.warehouse.tables import Database, TableParts
+    from connector.warehouse.tables import Database
 
 
 def open_writer(destination: Destination) -> Writer:
     """Return the writer of a destination; it touches nothing yet. Raises ConfigurationError for a missing driver."""
-    return open_parted_writer(destination)[0]
-
-
-def open_parted_writer(destination: Destination) -> tuple[Writer, Parts | None]:
-    """Return the writer of a destination, and of one that `is_in_parts` what workers stage of it. Raises as
-    `open_writer`."""
     schema = select_columns(destination.columns)
-    if destination.is_database:
-        return _open_table(destination, schema)
-    writer = _open_file(destination, schema)
-    return writer, writer if isinstance(writer, Parts) and destination.is_in_parts else None
-
-
-def open_part_writer(destination: Destination, name: str) -> PartWriter:
-    """Return what stages one part of a destination that `is_in_parts`, under a name that begins with the tag of its
-    Parts."""
-    schema = select_columns(destination.columns)
-    if destination.is_database:
-        from connector.warehouse.table_parts import TablePartWriter
-
-        database = _open_database(destination)
-        return TablePartWriter(_build_parts(destination, schema, database), schema, database, name)
-    from connector.warehouse.dataset_places import FolderPart, PartPlace, StorePart
-    from connector.warehouse.datasets import DatasetPartWriter
-
-    url, path = destination.object_url, destination.path
-    place: PartPlace = StorePart(url) if url else FolderPart(path, is_shared=destination.is_group_readable)
-    return DatasetPartWriter(place, schema, destination.partition_by, name)
+    return _open_table(destination, schema) if destination.is_database else _open_file(destination, schema)
 
 
 def _open_file(destination: Destination, schema: pa.Schema) -> Writer:
@@ -55,13 +29,6 @@ def _open_file(destination: Destination, schema: pa.Schema) -> Writer:
         Format.CSV: CsvFormat,
         Format.JSON_LINES: JsonLinesFormat,
     }
-    if destination.is_folder:
-        from connector.warehouse.dataset_places import DatasetPlace, FolderPlace, StorePlace
-        from connector.warehouse.datasets import DatasetWriter
-
-        url, path = destination.object_url, destination.path
-        place: DatasetPlace = StorePlace(url) if url else FolderPlace(path, is_shared=destination.is_group_readable)
-        return DatasetWriter(place, schema, destination.partition_by)
     target: FileTarget | None = None
     if destination.object_url is not None:
         target = ObjectTarget(destination.object_url)
@@ -77,7 +44,7 @@ def _open_file(destination: Destination, schema: pa.Schema) -> Writer:
     )
 
 
-def _open_table(destination: Destination, schema: pa.Schema) -> tuple[Writer, Parts | None]:
+def _open_table(destination: Destination, schema: pa.Schema) -> Writer:
     from connector.warehouse.table_writer import TableName, TableWriter
 
     name = TableName(destination.table, destination.schema)
@@ -87,20 +54,11 @@ def _open_table(destination: Destination, schema: pa.Schema) -> tuple[Writer, Pa
         from connector.warehouse.duckdb import DuckdbTables
 
         duck = DuckdbTables(destination.path.resolve(), name, schema, mode, overwrite=overwrite)
-        return TableWriter(duck, schema, mode, folder), None
+        return TableWriter(duck, schema, mode, folder)
     from connector.warehouse.sql_tables import SqlTables
 
-    database = _open_database(destination)
-    parts = _build_parts(destination, schema, database) if destination.format is Format.POSTGRESQL else None
-    tables = SqlTables(name, schema, mode, database, overwrite=overwrite, parts=parts)
-    return TableWriter(tables, schema, mode, folder), parts if destination.is_in_parts else None
-
-
-def _build_parts(destination: Destination, schema: pa.Schema, database: "Database") -> "TableParts":
-    from connector.warehouse.tables import TableParts
-
-    names = destination.table, destination.schema
-    return TableParts(*names, schema, database.types, is_wanted=destination.is_in_parts)
+    tables = SqlTables(name, schema, mode, _open_database(destination), overwrite=overwrite)
+    return TableWriter(tables, schema, mode, folder)
 
 
 def _open_database(destination: Destination) -> "Database":

@@ -34,28 +34,23 @@ class ParquetFormat:
         self._waiting: list[pa.Table] = []
         self._rows = 0
 
-    @property
-    def waiting(self) -> int:
-        """The rows that wait for more to make a row group."""
-        return self._rows
-
     def write(self, table: pa.Table) -> None:
         """Write a row group as soon as there are rows for one."""
         self._waiting.append(table)
         self._rows += table.num_rows
         if self._rows >= ROW_GROUP:
-            self.flush()
+            self._flush()
 
     def close(self, run: ExportRun | None) -> None:
         """Write the last row group and the footer."""
         try:
-            self.flush()
+            self._flush()
             if run is not None:
                 self._writer.add_key_value_metadata(_build_metadata(run))
         finally:
             self._writer.close()
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         """Write the rows that wait as a row group."""
         waiting, rows, self._waiting, self._rows = self._waiting, self._rows, [], 0
         if rows:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.paging.certificate import Certificate, TotalCount
@@ -110,48 +110,6 @@ class Writer(Protocol):
 
     def discard(self) -> None:
         """Forget everything staged and leave no file behind; harmless after `publish` and when repeated."""
-
-
-@dataclass(frozen=True, slots=True)
-class StagedPart:
-    """What one worker has staged of an export: the rows of each file or table, by its name."""
-
-    rows: Mapping[str, int]
-
-
-@runtime_checkable
-class Parts(Protocol):
-    """What other processes stage of an export, and its Writer publishes beside what it has staged itself."""
-
-    @property
-    def tag(self) -> str:
-        """What the names of the parts begin with; known once the Writer is prepared."""
-
-    def adopt(self, parts: Sequence[StagedPart]) -> None:
-        """Let these parts be published, and no others; all of them are removed in the end."""
-
-
-class PartWriter(Protocol):
-    """Stages one part of an export; its methods are as those of Writer."""
-
-    def start(self) -> None:
-        """Begin to stage."""
-
-    def add(self, table: "pa.Table") -> None:
-        """Stage rows."""
-
-    def finish(self) -> StagedPart:
-        """Let the part last until it is published. Raises RunAborted."""
-
-    @property
-    def is_committing(self) -> bool:
-        """Whether it is being finished in a way that cannot be interrupted."""
-
-    def interrupt(self) -> None:
-        """End `finish` soon, by an error."""
-
-    def discard(self) -> None:
-        """Forget what is not finished; harmless when repeated."""
 
 
 class Mode(StrEnum):

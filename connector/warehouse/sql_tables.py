@@ -1,7 +1,7 @@
 """An export to a table of a database that SQLAlchemy reaches: preflight, and publishing in one transaction."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from connector.warehouse.runs import (
 )
 from connector.warehouse.stage import StagedRows, build_no_rows
 from connector.warehouse.table_writer import TableName, Uncertain
-from connector.warehouse.tables import Database, TableParts, build_rehearsal, build_steps, build_tables
+from connector.warehouse.tables import Database, build_rehearsal, build_steps, build_tables
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ _ATTEMPTS = 3
 
 
 class SqlTables:
-    """A table of `database`, and the line of this run; what workers staged is in `parts`, where there can be any."""
+    """A table of `database`, and the line of this run."""
 
     def __init__(
         self,
@@ -52,9 +52,7 @@ class SqlTables:
         database: Database,
         *,
         overwrite: bool,
-        parts: TableParts | None = None,
     ) -> None:
-        self._parts = parts
         self._name, self._mode, self._database, self._overwrite = name, mode, database, overwrite
         self._schema = schema
         self._tables = build_tables(schema, name.table, name.schema, mode, database)
@@ -106,8 +104,6 @@ class SqlTables:
             )
             if ended.rowcount == 0:
                 raise RunAborted(f"The line of this run is gone from {RUNS}: nothing was written. Run it again.")
-            if self._parts is not None:
-                self._parts.drop(connection, has_published=True)
             try:
                 database.commit(connection, interruption)
             except self.errors as error:
@@ -128,12 +124,7 @@ class SqlTables:
             return bool(connection.scalar(found))
 
     def clear(self, interruption: Interruption) -> None:
-        """Undo what `prepare` made and could not roll back, unless another export has used it meanwhile; drop what was
-        staged."""
-        if self._parts is not None and self._parts.is_wanted:
-            with self._database.connect(interruption) as connection:
-                self._parts.drop(connection, has_published=False)
-                connection.commit()
+        """Undo what `prepare` made and could not roll back, unless another export has used it meanwhile."""
         if not (self._has_made_file or self._has_made_table):
             return
         with self._database.connect(interruption) as connection:
@@ -176,8 +167,6 @@ class SqlTables:
             of_runs = sa.update(tables.runs).where(sa.false()).values(job=tables.runs.c["job"])
             for statement in (*statements, of_runs):
                 connection.execute(statement)
-            if self._parts is not None:
-                self._parts.rehearse(connection)
             if database.undoes_tables:
                 connection.rollback()
             else:
@@ -194,8 +183,6 @@ class SqlTables:
             values = describe_beginning(self._name.table, self._number, beginning, self._mode)
             connection.execute(sa.insert(runs).values(self._write_times(values)))
             connection.commit()
-        if self._parts is not None:
-            self._parts.number = self._number
 
     def _make_tables(self, connection: sa.Connection, *others: sa.Table) -> None:
         """The schema, `_connector_runs` and the others, as far as they are not there."""
@@ -246,19 +233,14 @@ class SqlTables:
         if not self._mode.is_by_id:
             shared = {RUN_ID: run.run_id, EXPORTED_AT: database.write_time(run.exported_at)}
             closed = connection.execute(sa.delete(tables.target)).rowcount if self._mode is Mode.REPLACE else 0
-            return RowChanges(self._load(connection, tables.target, rows, shared), 0, closed)
+            return RowChanges(database.load(connection, tables.target, rows, shared), 0, closed)
         connection.execute(CreateTable(tables.stage))
-        self._load(connection, tables.stage, rows, {})
+        database.load(connection, tables.stage, rows, {})
         counts: Counter[str] = Counter()
         for step in build_steps(tables, run, database.differ, database.write_time):
             done = connection.execute(step.statement, execution_options={"preserve_rowcount": True})
             counts[step.counted] += max(0, done.rowcount)
         return RowChanges(counts["inserted"], counts["updated"], counts["closed"])
-
-    def _load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """Put the rows and those of all parts into a table; return how many they are."""
-        loaded = self._database.load(connection, table, rows, shared)
-        return loaded if self._parts is None else loaded + self._parts.insert(connection, table, shared)
 
     def _select_others(self) -> sa.Select[Any]:
         """The tables of other runs' lines; one without an end may be of an export that goes on."""

@@ -6,21 +6,17 @@ the byte. The run's own columns, which no stage has, are values here. A row that
 row that did, `_run_id` and `_exported_at` say when.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2s
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.schema import CreateTable, DropTable
 
 from connector.databases import DatabaseUrl, build_engine
-from connector.errors import RunAborted
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import (
     COLUMNS_OF_MODE,
@@ -39,19 +35,11 @@ from connector.warehouse.runs import (
     ColumnKind,
     ExportRun,
     Mode,
-    StagedPart,
     read_kinds,
 )
 from connector.warehouse.stage import StagedRows
 
 STAGE = "_connector_stage"
-
-_PREFIX = "_connector_part_"
-
-_OURS = sa.text(
-    "select tablename from pg_catalog.pg_tables where tablename like :like and tableowner = current_user "
-    "and schemaname = coalesce(:schema, current_schema())"
-)
 
 Options = Mapping[str, object]
 
@@ -194,76 +182,6 @@ def _build(
 
 
 _NOW = sa.text("CURRENT_TIMESTAMP(6)")
-
-
-class TableParts:
-    """What the workers of one export to a table of PostgreSQL stage: each its rows, in a table of its own beside the
-    target. One transaction publishes all of them, and drops them.
-
-    A part is unlogged: rows that are read again after a crash need no log. A crash of the server empties it, so the
-    rows are counted as they are published. Its name says of which target and run it is: what a killed run left is
-    dropped by the next one that publishes there, after which an older one could publish no more. `is_wanted`: this run
-    may have some.
-    """
-
-    def __init__(
-        self, table: str, schema_name: str | None, schema: pa.Schema, types: Types, *, is_wanted: bool
-    ) -> None:
-        self._table, self._schema, self._types = table, schema_name, types
-        self._kinds = {column: kind for column, kind in read_kinds(schema).items() if column not in OF_RUN}
-        self.is_wanted = is_wanted
-        self.number = 0
-        """The run's number within its table, once it has one."""
-        self._adopted: Mapping[str, int] = {}  # the rows of each part that is to be published
-
-    @property
-    def tag(self) -> str:
-        """What the names of the run's parts begin with; a table's whole name might be too long for one."""
-        return f"{self._family}{self.number}"
-
-    def adopt(self, parts: Sequence[StagedPart]) -> None:
-        """Publish these parts, too."""
-        self._adopted = {name: rows for part in parts for name, rows in part.rows.items()}
-
-    @property
-    def _family(self) -> str:
-        return f"{_PREFIX}{blake2s(self._table.encode(), digest_size=4).hexdigest()}_"
-
-    def build(self, name: str) -> sa.Table:
-        """Return one part."""
-        columns = [sa.Column(column, self._types[kind], quote=True) for column, kind in self._kinds.items()]
-        options: dict[str, Any] = {"schema": self._schema, "quote": True, "quote_schema": True}
-        return sa.Table(name, sa.MetaData(), *columns, prefixes=["UNLOGGED"], **options)
-
-    def rehearse(self, connection: sa.Connection) -> None:
-        """Make a part that is rolled back: a missing right shows before the list is read."""
-        if self.is_wanted:
-            connection.execute(CreateTable(self.build(f"{self._family}rehearsal")))
-
-    def insert(self, connection: sa.Connection, target: sa.Table, shared: Mapping[str, object]) -> int:
-        """Put the rows of all adopted parts into `target`, with the values `shared`; return how many they are. Raises
-        RunAborted where a part has lost some."""
-        for name, rows in self._adopted.items():
-            part = self.build(name)
-            values = [*part.c, *(sa.bindparam(None, value, target.c[key].type) for key, value in shared.items())]
-            names = [*part.c.keys(), *shared]
-            insert = sa.insert(target).from_select(names, sa.select(*values))
-            done = connection.execute(insert, execution_options={"preserve_rowcount": True}).rowcount
-            if done != rows:
-                raise RunAborted(
-                    f"{name} has {done:,} rows, and a worker staged {rows:,} there: {self._table} was left as it is. "
-                    "Run it again."
-                )
-        return sum(self._adopted.values())
-
-    def drop(self, connection: sa.Connection, *, has_published: bool) -> None:
-        """Drop the run's parts; once it has published, those of earlier runs of the table as well."""
-        found = connection.scalars(_OURS, {"like": f"{self._family}%", "schema": self._schema}).all()
-        for name in found:
-            numbered = re.fullmatch(rf"{self._family}(\d+)_.*", name)
-            number = int(numbered[1]) if numbered else self.number
-            if number == self.number or (has_published and number < self.number):
-                connection.execute(DropTable(self.build(name)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from connector.choices import EXPORT_FORMATS, PARTITION_COLUMNS
+from connector.choices import EXPORT_FORMATS
 from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     Duration,
@@ -69,11 +69,6 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
     type=click.Choice(EXPORT_FORMATS),
     help="What a file holds whose name does not say it; to standard output, csv when not given.",
 )
-@click.option(
-    "--partition-by",
-    type=click.Choice(PARTITION_COLUMNS),
-    help="Divide the list by this column into Parquet files; DEST is their folder.",
-)
 @click.option("--group-readable", is_flag=True, help="Let the group of a file read it, too.")
 @click.option("--id", "subscriber_id", type=click.IntRange(min=1), help="Only the subscriber with this id.")
 @click.option("--base-id", type=click.IntRange(min=1), help="Only subscribers of this base.")
@@ -99,7 +94,6 @@ def export_command(
     columns: tuple[str, ...] | None,
     overwrite: bool,
     file_format: str | None,
-    partition_by: str | None,
     group_readable: bool,
     subscriber_id: int | None,
     gender: str | None,
@@ -111,7 +105,7 @@ def export_command(
     """Copy the list to DEST, or as the job file JOB says.
 
     DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), such an object in a store (s3://bucket/people.parquet),
-    - for standard output, a database URL, or with --partition-by a folder.
+    - for standard output, or a database URL.
     """
     from connector.service.wire import ListQuery
     from connector.settings import SettingOptions
@@ -121,7 +115,7 @@ def export_command(
     from pipelines.jobs.settings import read_settings
 
     given = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
-    options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable, file_format, partition_by)
+    options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable, file_format)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
@@ -173,9 +167,6 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
     destination = plan.destination
     if destination.object_url is None:
         output.refuse_to_overwrite(destination.path, "what is exported")
-    folder = destination.path.resolve() if destination.is_folder else None
-    if folder is not None and output.report_path is not None and folder in output.report_path.resolve().parents:
-        raise ConfigurationError(f"--report {output.report_path}: that is in the exported folder; name another file")
     if destination.is_standard_output and output.is_json:
         raise ConfigurationError(
             "--output json and - both write to standard output: leave one out, or write the report by --report PATH"

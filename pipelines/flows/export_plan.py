@@ -49,7 +49,6 @@ class TableOptions:
     columns: tuple[str, ...] | None = None
     group_readable: bool = False
     file_format: str | None = None
-    partition_by: str | None = None
 
     @property
     def is_given(self) -> bool:
@@ -77,7 +76,6 @@ def plan_export(
         overwrite=is_adopting,
         group_readable=options.group_readable,
         file_format=options.file_format,
-        partition_by=options.partition_by,
     )
     if (options.table or options.schema) and not destination.is_database:
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
@@ -110,7 +108,6 @@ def plan_export_job(
         overwrite=export.overwrite or is_adopting,
         group_readable=export.group_readable,
         file_format=export.format,
-        partition_by=export.partition_by,
     )
     tolerance = Tolerance(
         is_incomplete_allowed or export.allow_incomplete,

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from connector.clock import Clock, system_clock
@@ -40,13 +39,8 @@ _KNOWN_COMPARED = 20_000  # confirmed entries of a base that are laid beside a l
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`: an export has none of its own
 
 
-async def run_export(
-    plan: ExportPlan,
-    stop: Stop,
-    progress: Progress,
-    clock: Clock | None = None,
-) -> Report:
-    """Copy the list to the plan's destination, and return a report that says how complete the list is."""
+async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+    """Copy the list to the plan's destination, and tell how complete it is."""
     from connector.ledger.beside import open_pace
     from connector.listing.reader import LIST_CONNECTIONS
     from connector.service.client import open_client
@@ -61,8 +55,7 @@ async def run_export(
             open_client(service, rate=pace.rate) as client,
         ):
             # Nothing is half written: a writer swaps at its very end or not at all.
-            copying = _Copying(plan, report, client, progress, clock)
-            ending = await until_stopped(copying.copy(), stop)
+            ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
             report.note_requests(client, clock.monotonic())
         return _end(report, ending, stop, clock).close()
 
@@ -81,54 +74,44 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
     return RunScope(plan.settings.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
-@dataclass(slots=True)
-class _Copying:
-    """The copying of one export."""
+async def _copy(plan: ExportPlan, report: OpenReport, client: Client, progress: Progress, clock: Clock) -> Exported:
+    """Copy the list, and put its certificate and its rows into the report."""
+    from connector.export import export_subscribers
+    from connector.service.retry import Retrier
 
-    plan: ExportPlan
-    report: OpenReport
-    client: Client
-    progress: Progress
-    clock: Clock
+    started_at, progression = clock.now().timestamp(), Progression(clock.monotonic)
 
-    async def copy(self) -> Exported:
-        """Copy the list to the plan's destination."""
-        from connector.export import export_subscribers
-        from connector.service.retry import Retrier
+    async def find_lacking(ids: IdArray) -> Sequence[int]:
+        try:
+            return await asyncio.to_thread(_find_lacking, plan, started_at, ids)
+        except ConnectorError as error:  # an export needs no ledger
+            _LOG.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
+            return []
 
-        plan, report, clock = self.plan, self.report, self.clock
-        started_at, progression = clock.now().timestamp(), Progression(clock.monotonic)
+    def follow(reading: ListProgress) -> None:
+        advance = f"sweep {reading.sweep}: {reading.rows:,} read"
+        progress.follow(lambda: f"{advance}; {progression.describe(reading.rows, reading.total)}".rstrip("; "))
 
-        async def find_lacking(ids: IdArray) -> Sequence[int]:
-            try:
-                return await asyncio.to_thread(_find_lacking, plan, started_at, ids)
-            except ConnectorError as error:  # an export needs no ledger
-                _LOG.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
-                return []
-
-        def follow(reading: ListProgress) -> None:
-            advance = f"sweep {reading.sweep}: {reading.rows:,} read"
-            self.progress.follow(lambda: f"{advance}; {progression.describe(reading.rows, reading.total)}".rstrip("; "))
-
-        exported = await export_subscribers(
-            self.client,
-            Retrier(),
-            plan.query,
-            plan.destination,
-            run_id=report.run_id,
-            now=clock.now,
-            job=plan.job,
-            allow_incomplete=plan.tolerance.is_incomplete_allowed,
-            max_shrink=plan.tolerance.max_shrink,
-            ignore_total_count=plan.tolerance.is_total_count_ignored,
-            accept_cut_off_possible=plan.tolerance.is_cut_off_accepted,
-            find_lacking=find_lacking,
-            on_progress=follow,
-        )
-        report.certificate = exported.certificate.as_report()
-        report.rows = {"read": exported.certificate.distinct, "written": exported.written}
-        report.messages += [exported.note] if exported.note else []
-        return exported
+    exported = await export_subscribers(
+        client,
+        Retrier(),
+        plan.query,
+        plan.destination,
+        run_id=report.run_id,
+        now=clock.now,
+        job=plan.job,
+        allow_incomplete=plan.tolerance.is_incomplete_allowed,
+        max_shrink=plan.tolerance.max_shrink,
+        ignore_total_count=plan.tolerance.is_total_count_ignored,
+        accept_cut_off_possible=plan.tolerance.is_cut_off_accepted,
+        find_lacking=find_lacking,
+        on_progress=follow,
+    )
+    report.certificate = exported.certificate.as_report()
+    report.rows = {"read": exported.certificate.distinct, "written": exported.written}
+    if exported.note:
+        report.messages.append(exported.note)
+    return exported
 
 
 def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:

@@ -40,7 +40,6 @@ Share = Annotated[
 
 
 ExportFormat = Literal["csv", "jsonl", "parquet"]
-PartitionColumn = Literal["base_id"]
 ExportMode = Literal["replace", "upsert", "append", "history"]
 
 
@@ -194,9 +193,6 @@ class Export(BaseModel):
     overwrite: bool = Field(default=False, description="take over a table or a file that no export made")
     format: ExportFormat | None = Field(
         default=None, description="what a file holds whose name does not say it, such as - (csv when not given)"
-    )
-    partition_by: PartitionColumn | None = Field(
-        default=None, description="divide the list by this column into Parquet files, to being their folder"
     )
     group_readable: bool = Field(default=False, description="let the group of a file read it, too (0640)")
     filters: Filters = Field(default_factory=Filters, description="which subscribers; all when not given")

@@ -5,14 +5,11 @@ import json
 import os
 import random
 import time
-from collections import Counter
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from tests.export.readers import read_parquet
-from tests.export.test_stores import read_by_manifest
 from tests.pipelines.conftest import Connector, count_stored, wait_for
 from tests.pipelines.test_faults import LOSSES
 from tests.stores import SECRET, Bucket
@@ -68,39 +65,23 @@ def list_files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_a_list_is_the_same_in_a_bucket_divided_or_not_and_through_a_pipe(
-    stored: Connector, bucket: Bucket, tmp_path: Path
-) -> None:
-    stored.sandbox.seed(800, base_name="News")
-    stored.sandbox.seed(400, base_name="Shop")
-    for arguments in (
-        ["people.parquet"],
-        [bucket.url("people.parquet")],
-        ["divided", "--partition-by", "base_id"],
-        [bucket.url("divided"), "--partition-by", "base_id"],
-    ):
-        assert stored.run_json("export", *arguments).rows == {"read": 1200, "written": 1200}
+def test_a_list_is_the_same_in_a_bucket_and_through_a_pipe(stored: Connector, bucket: Bucket, tmp_path: Path) -> None:
+    stored.sandbox.seed(1200, base_name="News")
+    for target in ("people.parquet", bucket.url("people.parquet")):
+        assert stored.run_json("export", target).rows == {"read": 1200, "written": 1200}
     piped = stored.run("export", "-", "--format", "jsonl", "--quiet")
     bucket.download(tmp_path / "bucket")
     of_run = ["_run_id", "_exported_at"]
-    whole = read_parquet(tmp_path / "people.parquet").drop_columns(of_run).sort_by("id")
-    tables = [
-        read_parquet(tmp_path / "bucket" / "people.parquet").sort_by("id"),
-        read_by_manifest(tmp_path / "divided"),
-        read_by_manifest(tmp_path / "bucket" / "divided"),
-    ]
-    assert all(table.drop_columns(of_run).equals(whole) for table in tables)
+    whole = read_parquet(tmp_path / "people.parquet").drop_columns(of_run)
+    assert read_parquet(tmp_path / "bucket" / "people.parquet").drop_columns(of_run).equals(whole)
     assert [json.loads(line)["id"] for line in piped.stdout.splitlines()] == whole["id"].to_pylist()
-    assert Counter(pq.read_table(tmp_path / "divided")["base_id"].to_pylist()) == Counter(whole["base_id"].to_pylist())
     assert bucket.list_uploads() == []
 
     job = tmp_path / "job.yaml"
-    job.write_text("job: d\nexport: {to: divided, partition_by: base_id, filters: {email: none@example.com}}\n")
+    job.write_text("job: d\nexport: {to: people.parquet, filters: {email: none@example.com}}\n")
     assert stored.run_json("export", job).rows == {"read": 1200}, "a filter that matches no row replaces nothing"
     assert stored.run("check", job).code == 0
-    assert read_by_manifest(tmp_path / "divided").num_rows == 1200
-    inside = stored.run("export", "divided", "--partition-by", "base_id", "--report", "divided/report.json")
-    assert (inside.code, "in the exported folder" in inside.stderr) == (2, True)
+    assert read_parquet(tmp_path / "people.parquet").num_rows == 1200
 
 
 @pytest.mark.campaign
@@ -109,17 +90,14 @@ def test_an_export_to_a_bucket_killed_at_random_moments_leaves_it_as_before_or_a
 ) -> None:
     chance, sandbox = random.Random(7), stored.sandbox
     sandbox.seed(1100, base_name="News")
-    targets = (bucket.url("people.csv.gz"), bucket.url("divided"))
-    assert stored.run("export", targets[0]).code == 0
-    assert stored.run("export", targets[1], "--partition-by", "base_id").code == 0
+    target = bucket.url("people.csv.gz")
+    assert stored.run("export", target).code == 0
     numbers = {1100}
     for kill in range(max(2, KILLS // 2)):
         sandbox.seed(10, base_name=f"Base {kill}")
         numbers.add(1110 + 10 * kill)
-        target = targets[kill % 2]
-        more = ("--partition-by", "base_id") if kill % 2 else ()
         asked = count_lists(stored)
-        with stored.start("export", target, *more) as process:
+        with stored.start("export", target) as process:
             wait_for(lambda asked=asked: count_lists(stored) > asked)  # type: ignore[misc] # the lambda's default
             time.sleep(chance.uniform(0, 0.4))
             process.kill()
@@ -127,14 +105,9 @@ def test_an_export_to_a_bucket_killed_at_random_moments_leaves_it_as_before_or_a
         bucket.download(tmp_path / f"killed{kill}")
         rows = gzip.decompress((tmp_path / f"killed{kill}" / "people.csv.gz").read_bytes()).count(b"\n") - 1
         assert rows in numbers
-        assert read_by_manifest(tmp_path / f"killed{kill}" / "divided").num_rows in numbers
-    assert stored.run("export", targets[0]).code == 0
-    assert stored.run("export", targets[1], "--partition-by", "base_id").code == 0
-    folder = bucket.download(tmp_path / "after")
-    manifest = json.loads((folder / "divided" / "_connector.json").read_text())
-    left = {str(path.relative_to(folder / "divided")) for path in folder.rglob("*.parquet")}
-    assert left == {each["path"] for each in manifest["files"]}
-    assert manifest["rows"] == max(numbers)
+    assert stored.run("export", target).code == 0
+    after = bucket.download(tmp_path / "after") / "people.csv.gz"
+    assert gzip.decompress(after.read_bytes()).count(b"\n") - 1 == max(numbers)
 
 
 def count_lists(connector: Connector) -> int:
@@ -150,7 +123,6 @@ def count_lists(connector: Connector) -> int:
         ("export s3://me:pass-word@{bucket}/a.csv", "may hold no credentials"),
         ("export s3://{bucket}/people.csv --group-readable", "who may read it"),
         ("export snowflake://me:pass-word@account/db", "docs/how-to/warehouses.md"),
-        ("export people.csv --partition-by tags", "is not 'base_id'"),
         ("export - --format xml", "is not one of"),
     ],
 )
