@@ -16,11 +16,38 @@ _ONE_FILE = (
     "COPY (FROM 'subscribers.parquet') TO 'subscribers' (FORMAT parquet, PARTITION_BY (base_id))."
 )
 
+_MESSAGE_KEYS = {
+    "--cc": "cc",
+    "--bcc": "bcc",
+    "--reply-to": "reply_to",
+    "--inline": "inline",
+    "--header": "headers",
+    "--at": "at",
+    "--track-links": "tracking.track_links",
+    "--no-track-links": "tracking.track_links",
+    "--track-plain-text-links": "tracking.track_plain_text_links",
+    "--no-track-plain-text-links": "tracking.track_plain_text_links",
+    "--track-open": "tracking.track_open",
+    "--no-track-open": "tracking.track_open",
+    "--track-unsubscribe": "tracking.track_unsubscribe",
+    "--no-track-unsubscribe": "tracking.track_unsubscribe",
+    "--inline-images": "settings.inline_images",
+    "--no-inline-images": "settings.inline_images",
+    "--dkim": "settings.use_dkim",
+    "--no-dkim": "settings.use_dkim",
+    "--dkim-selector": "settings.use_dkim_selector",
+    "--max-attached": "max_attached",
+}
+
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("export", "--engine"): _EXPORT_ENGINE,
     ("export", "--scheduler"): _EXPORT_ENGINE,
     ("export", "--workers"): _EXPORT_ENGINE,
     ("export", "--partition-by"): _ONE_FILE,
+    **{
+        ("send", option): f"Write the key `{key}` into a message file, and run: connector send FILE"
+        for option, key in _MESSAGE_KEYS.items()
+    },
 }
 """What replaces an option, by the command's name ("*": every command) and the option."""
 

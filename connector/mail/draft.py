@@ -8,7 +8,7 @@ UseDkimSelector apart, whose null means at once, and no selector.
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from mimetypes import MimeTypes
 from pathlib import Path, PurePath
@@ -239,22 +239,6 @@ class Draft:
     attachments: tuple[Attachment, ...] = ()
     settings: Stated = field(default_factory=dict)
     send_at: datetime | None = None
-
-
-def lay_over(base: Draft, over: Draft) -> Draft:
-    """`base` with what `over` says in its place; settings one by one, attachments and headers besides. A new page
-    brings a plain-text body of its own."""
-    said: dict[str, Any] = {
-        each.name: value for each in fields(over) if (value := getattr(over, each.name)) not in (None, (), {})
-    }
-    together: dict[str, Any] = {
-        "settings": {**base.settings, **over.settings},
-        "attachments": base.attachments + over.attachments,
-        "headers": base.headers + over.headers,
-    }
-    if over.html is not None and over.plain_text is None:
-        together["plain_text"] = None  # made from the new page: the old one says something else
-    return replace(base, **said | together)
 
 
 def compose_draft(draft: Draft, now: datetime) -> Message:

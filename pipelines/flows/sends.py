@@ -1,6 +1,4 @@
-"""`connector send`: one email, from a message file or an .eml file, shown or sent, on record before it leaves, and
-never sent again.
-"""
+"""`connector send`: the draft of a message file, and how a dry run shows and writes an email."""
 
 import json
 from pathlib import Path
@@ -14,13 +12,12 @@ from connector.atomic_file import create_private
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
 from connector.mail.draft import Draft, parse_send_at, read_attachment
-from connector.mail.eml import read_eml, write_eml
+from connector.mail.eml import write_eml
 from connector.mail.message import Attachment, Header, Message, Recipient
 from pipelines.jobs.mail_models import AttachedFile, EmailText, MessageFile, read_stated
-from pipelines.jobs.reader import read_bytes, read_text
+from pipelines.jobs.reader import read_text
 
-LARGEST_EML = 50_000_000
-"""Bytes; an .eml holds its files a third larger than they are."""
+_LARGEST_BODY = 50_000_000  # bytes
 
 
 def draft_file(file: MessageFile) -> Draft:
@@ -47,14 +44,9 @@ def draft_file(file: MessageFile) -> Draft:
     )
 
 
-def draft_eml(path: Path) -> Draft:
-    """Return the draft of an .eml file. Raises ConfigurationError."""
-    return read_eml(read_bytes(path, "message", LARGEST_EML))
-
-
 def read_body(text: EmailText) -> str:
     """Return a body, from its file if it has one. Raises ConfigurationError."""
-    return read_text(text.path, "body", LARGEST_EML) if text.path is not None else text.content or ""
+    return read_text(text.path, "body", _LARGEST_BODY) if text.path is not None else text.content or ""
 
 
 def attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:

@@ -39,7 +39,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
 
-_OPTION_OF = {"headers": "header"}  # keys that are not called as their option is
 _DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".jsonl", ".gz", ".zip", ".zst")
 
 
@@ -377,6 +376,6 @@ def _read_options(model: type[Model], values: Mapping[str, Any], written: Mappin
     """Return what options say, as `model`; paths are relative to the current folder."""
     value, faults = _validate(model, values, written, {}, Path.cwd())
     if value is None:
-        named = ((_OPTION_OF.get(str(fault.keys[0]), str(fault.keys[0])), fault.message) for fault in faults)
+        named = ((str(fault.keys[0]), fault.message) for fault in faults)
         raise ConfigurationError("\n".join(f"--{name.replace('_', '-')}: {message}" for name, message in named))
     return value

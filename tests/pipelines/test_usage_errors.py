@@ -38,6 +38,8 @@ def mailing(**change: object) -> str:
     return json.dumps({"job": "x", "source": {"file": {"path": "people.csv"}}, "mail": mail})
 
 
+MESSAGE = "from: a@x.org\nto: b@x.org\nsubject: s\ntext: {content: t}\n"
+
 FILES: dict[str, str | bytes] = {
     "people.csv": "email,name\na@secret.org,A\nb@secret.org,B\n",
     "empty.csv": "",
@@ -68,7 +70,12 @@ FILES: dict[str, str | bytes] = {
     "hi.html": "Hello",
     "evil.html": "{% include '/etc/passwd' %}",
     "message.txt": "Hello",
-    "inline.yaml": "from: a@x.org\nto: b@x.org\nsubject: s\ntext: {content: t}\ninline: [hi.html]\n",
+    "inline.yaml": f"{MESSAGE}inline: [hi.html]\n",
+    "header.yaml": f'{MESSAGE}headers: {{X-A: "a\\nX-B: b"}}\n',
+    "no-zone.yaml": f"{MESSAGE}at: 2099-12-24T09:00\n",
+    "past.yaml": f"{MESSAGE}at: 2001-12-24T09:00Z\n",
+    "large.yaml": f"{MESSAGE}attach: [hi.html]\nmax_attached: 3B\n",
+    "size.yaml": f"{MESSAGE}max_attached: many\n",
     "misspelt.json": '{"subjekt": "a"}',
     "mail-word.yaml": mailing(subject="Hello {{ naem }}"),
     "mail-open.yaml": mailing(subject="Hello {{ name"),
@@ -105,16 +112,15 @@ CASES: list[tuple[str, str]] = [
     (f"send {FROM} {TO} {TEXT}", "Email.Subject"),
     (f"{PLAIN} --to nobody", "--to"),
     (f"send {FROM} {TO} {TEXT} --subject 'a\r\nBcc: x@y.org'", "Email.Subject"),
-    (f"{PLAIN} --header 'X-A: a\nX-B: b'", "Header.Value"),
-    (f"{PLAIN} --header no-colon", "--header"),
-    (f"{PLAIN} --at 2099-12-24T09:00", "EmailSettings.SendAt"),
-    (f"{PLAIN} --at 2001-12-24T09:00Z", "EmailSettings.SendAt"),
     (f"{PLAIN} --attach nowhere.pdf", "nowhere.pdf"),
-    (f"{PLAIN} --attach hi.html --max-attached 3B", "hi.html"),
-    (f"{PLAIN} --inline hi.html", "--inline"),
-    (f"{PLAIN} --max-attached many", "--max-attached"),
+    (f"{PLAIN} --html ''", "--html"),
     ("send message.txt", "message.txt"),
     ("send inline.yaml", "ContentId"),
+    ("send header.yaml", "Header.Value"),
+    ("send no-zone.yaml", "EmailSettings.SendAt"),
+    ("send past.yaml", "EmailSettings.SendAt"),
+    ("send large.yaml", "hi.html"),
+    ("send size.yaml", "max_attached"),
     ("send misspelt.json", "subject"),
     ("mail mail-word.yaml", "did you mean name"),
     ("mail mail-open.yaml", "mail.subject"),

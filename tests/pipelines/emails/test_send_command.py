@@ -119,23 +119,42 @@ def test_a_dry_run_sends_nothing_and_writes_what_would_go(mailer: Connector, tmp
     assert (again.code, "--eml" in again.stderr) == (2, True)
 
 
-def test_an_eml_file_is_sent_as_it_is_and_options_have_priority(mailer: Connector, tmp_path: Path) -> None:
+def test_options_replace_the_keys_of_a_message_file_and_attached_files_are_added(
+    mailer: Connector, tmp_path: Path
+) -> None:
     (tmp_path / "a.bin").write_bytes(PNG)
-    mailer.run_json("send", *PLAIN, "--attach", "a.bin", "--header", "X-A: b", "--dry-run", "--eml", "mine.eml")
+    (tmp_path / "b.bin").write_bytes(PNG[1:])
+    message = {
+        "from": "hello@example.com",
+        "to": ["bob@example.net"],
+        "cc": ["cleo@example.net"],
+        "subject": "First",
+        "html": {"content": "<p>Old</p>"},
+        "text": {"content": "Old"},
+        "headers": {"X-A": "b"},
+        "attach": ["a.bin"],
+    }
+    (tmp_path / "message.yaml").write_text(yaml.safe_dump(message), encoding="utf-8")
+    (tmp_path / "new.html").write_text("<p>Something else</p>", encoding="utf-8")
 
-    ended = mailer.run_json("send", "mine.eml", "--subject", "Another")
+    options = ("--to", "ann@example.net", "--subject", "Another", "--html", "new.html", "--attach", "b.bin")
+    ended = mailer.run_json("send", "message.yaml", *options)
 
     assert ended.code == 0, ended.stderr
     (taken,) = read_outbox(mailer.sandbox)
-    assert (taken.message["Subject"], taken.message["X-A"], taken.files) == ("Another", "b", {"a.bin": PNG})
+    assert (taken.message["To"], taken.message["Cc"]) == ("ann@example.net", "cleo@example.net")
+    assert (taken.message["Subject"], taken.message["X-A"]) == ("Another", "b")
+    assert taken.files == {"a.bin": PNG, "b.bin": PNG[1:]}
+    assert "Something else" in taken.html
+    assert taken.text.strip() == "Something else", "the old text does not go out beside the new page"
 
 
-def test_a_new_page_does_not_go_out_beside_the_old_text(mailer: Connector, tmp_path: Path) -> None:
+def test_an_eml_file_is_refused(mailer: Connector) -> None:
     mailer.run_json("send", *PLAIN, "--dry-run", "--eml", "mine.eml")
-    (tmp_path / "new.html").write_text("<p>Something else</p>", encoding="utf-8")
-    assert mailer.run_json("send", "mine.eml", "--html", "new.html").code == 0
-    (taken,) = read_outbox(mailer.sandbox)
-    assert (taken.text.strip(), "Something else" in taken.html) == ("Something else", True)
+    ended = mailer.run_json("send", "mine.eml")
+    assert ended.is_refused
+    assert "keys of a message file" in ended.stderr
+    assert mailer.sandbox.outbox() == []
 
 
 @pytest.mark.parametrize(
