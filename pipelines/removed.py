@@ -4,6 +4,8 @@ An unknown command, option or key that is listed here gets its replacement in th
 sentence or two: what replaces the removed thing, as an instruction.
 """
 
+from fnmatch import fnmatchcase
+
 REMOVED_COMMANDS: dict[str, str] = {
     "probe": "Use `connector check`. It shows page size, order, filters, and whether the list may be cut off.",
     "accept": "Correct the rows in the source, or leave them out by the query of the job's source.",
@@ -51,14 +53,27 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
 }
 """What replaces an option, by the command's name ("*": every command) and the option."""
 
+_SPLIT = (
+    "Use `template`: \"{{ name.partition(' ')[0] }}\" is the text before the first blank, "
+    "\"{{ name.partition(' ')[2] }}\" after it, \"{{ name.rpartition(' ')[0] or name }}\" before the last blank, and "
+    "\"{{ name.rpartition(' ')[2] if ' ' in name else '' }}\" after it."
+)
+
 REMOVED_KEYS: dict[str, str] = {
+    "subscriber.fields.*.join": (
+        "Use `template`, such as \"{{ [street, row['House No']] | select | join(' ') }}\"; `select` leaves out empty "
+        "cells."
+    ),
+    "subscriber.fields.*.split_at": _SPLIT,
+    "subscriber.fields.*.part": _SPLIT,
     "notify.email": (
         "Use `notify.webhook` to send the report to a chat. For an email, run the command with --quiet from cron: cron "
         "mails the output of a run that has problems."
     ),
     "export.partition_by": _ONE_FILE,
 }
-"""What replaces a key of a job or message file, by its dotted name without list indexes (`source.file.quote`)."""
+"""What replaces a key of a job or message file, by its dotted name without list indexes (`source.file.quote`); `*`
+stands for any field of the subscriber."""
 
 
 def explain_removed_option(command: str, option: str) -> str | None:
@@ -68,4 +83,5 @@ def explain_removed_option(command: str, option: str) -> str | None:
 
 def explain_removed_key(keys: tuple[str | int, ...]) -> str | None:
     """Return what replaces a key, given with the keys above it, or None if no version had the key."""
-    return REMOVED_KEYS.get(".".join(key for key in keys if isinstance(key, str)))
+    dotted = ".".join(key for key in keys if isinstance(key, str))
+    return next((text for key, text in REMOVED_KEYS.items() if fnmatchcase(dotted, key)), None)

@@ -58,8 +58,8 @@ def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterato
         yield f"columns not used: {', '.join(unmapped)}"
     if (column := find_whole_name(mapping, unmapped)) is not None:
         yield (
-            f"the column {column} seems to hold whole names, which are not sent: `connector init` drafts a job that "
-            "splits it into first_name and last_name; or use --map last_name=COLUMN to send it whole"
+            f"the column {column} seems to hold whole names, which are not sent: `connector init` drafts templates "
+            "that split it into first_name and last_name; or use --map last_name=COLUMN to send it whole"
         )
 
 

@@ -28,29 +28,6 @@ def empty_to_null(cells: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
 
 
-def join_cells(columns: Sequence[pa.Array], separator: str) -> pa.Array:
-    """Return the cells of each row as one text, empty ones left out; null where all are.
-
-    Two by two: Arrow 26, with nulls skipped, leaves out a whole row in which all is.
-    """
-    joined, *others = map(empty_to_null, columns)
-    between = pa.scalar(separator, pa.large_string())
-    for other in others:
-        joined = pc.coalesce(pc.binary_join_element_wise(joined, other, between), joined, other)
-    return joined
-
-
-def take_part(cells: pa.Array, split_at: str, part: str) -> pa.Array:
-    """Return one of the two parts of each cell, not trimmed; null for a second part that is missing."""
-    cut = pc.split_pattern(cells, split_at, max_splits=1, reverse=part in ("start", "last"))
-    if part in ("first", "start"):
-        return pc.list_element(cut, 0)
-    has_second = pc.equal(pc.list_value_length(cut), 2)
-    seconds = pc.list_element(cut.filter(has_second), 1)
-    indices = pc.subtract(pc.cumulative_sum(pc.fill_null(has_second, False).cast(pa.int64())), 1)
-    return seconds.take(pc.if_else(has_second, indices, pa.scalar(None, pa.int64())))
-
-
 def change_case(cells: pa.Array, case: str) -> pa.Array:
     """Change all letters to lower or upper case, or each word to title case."""
     return _CASES[case](cells)

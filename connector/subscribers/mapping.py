@@ -19,11 +19,9 @@ from connector.subscribers.cell_steps import (
     drop_apostrophes,
     drop_midnight,
     empty_to_null,
-    join_cells,
     parse_dates,
     read_column,
     replace_cells,
-    take_part,
 )
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
 
@@ -73,9 +71,6 @@ def _read_cells(cells: pa.Array, rule: ColumnRule) -> pa.Array:
         cells = pc.utf8_trim_whitespace(cells)
     if rule.is_apostrophe_dropped:
         cells = drop_apostrophes(cells)
-    if rule.split_at is not None and rule.part is not None:
-        cells = take_part(cells, rule.split_at, rule.part)
-        cells = pc.utf8_trim_whitespace(cells) if rule.is_trimmed else cells
     if rule.case is not None:
         cells = change_case(cells, rule.case)
     if rule.values is not None:
@@ -89,11 +84,6 @@ def _read_source(frame: pd.DataFrame, rule: ColumnRule) -> tuple[pa.Array, dict[
     """Return a rule's cells as they come and, by position (0-based), why a template failed."""
     if rule.template is not None:
         return _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
-    if rule.join is not None:
-        return join_cells(
-            [read_column(frame, column, is_trimmed=rule.is_trimmed) for column in rule.join.columns],
-            rule.join.separator,
-        ), {}
     if rule.column is None:
         return pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame)), {}
     return read_column(frame, rule.column, is_trimmed=False), {}

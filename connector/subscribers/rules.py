@@ -22,37 +22,21 @@ if TYPE_CHECKING:
 MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT)
 """The fields that a column may become: all that describe the person. The base is the job's to say."""
 
-Part = Literal["first", "rest", "start", "last"]
 Case = Literal["lower", "upper", "title"]
 
 _TEXTS = (Kind.TEXT, Kind.NULLABLE_TEXT)
-_READING = ("values", "split", "split_at", "part", "case", "format", "default")
-
-
-@dataclass(frozen=True, slots=True)
-class JoinRule:
-    """The cells of several columns made one, `separator` between them; empty ones are left out."""
-
-    columns: tuple[str, ...]
-    separator: str = " "
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple(self.columns))
-        if len(self.columns) < 2:
-            raise ConfigurationError("join needs two columns or more; one alone is written as column")
+_READING = ("values", "split", "case", "format", "default")
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
     """Where one field's values come from, and how they are read.
 
-    They come from exactly one of: a `column` of the source, a `join` of several, a `template` over the columns of a
-    row, one constant `value` for all rows. What comes goes through these steps, in this order, each only if given:
+    They come from exactly one of: a `column` of the source, a `template` over the columns of a row, one constant
+    `value` for all rows. What comes goes through these steps, in this order, each only if given:
 
     - `is_trimmed` (the default): white space at both ends is dropped.
     - `is_apostrophe_dropped`: so is an apostrophe that stands before a digit or a plus at the beginning.
-    - `split_at` and `part`: the text is cut in two and one part is taken. `first` and `rest` are cut where `split_at`
-      stands first, `start` and `last` where it stands last; without one, all of it is `first` or `start`.
     - `case`: all letters small (`lower`) or capital (`upper`), or the first one of each word (`title`).
     - `values` replaces whole texts; one that it does not name stays as it is.
     - `format`: the ways in which the source writes a date (strptime's letters); the first that fits counts.
@@ -64,12 +48,9 @@ class ColumnRule:
 
     column: str | None = None
     value: str | None = None
-    join: JoinRule | None = None
     template: str | None = None
     is_trimmed: bool = True
     is_apostrophe_dropped: bool = False
-    split_at: str | None = None
-    part: Part | None = None
     case: Case | None = None
     values: Mapping[str, str] | None = None
     format: tuple[str, ...] = ()
@@ -88,8 +69,6 @@ class ColumnRule:
         """The source's columns that are read, each once. Raises ConfigurationError for a template that fails."""
         if self.template is not None:
             return _compile(self.template).columns
-        if self.join is not None:
-            return tuple(dict.fromkeys(self.join.columns))
         return () if self.column is None else (self.column,)
 
 
@@ -138,7 +117,7 @@ def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
         return
     kind = BY_NAME[name].kind
     if rule.split is not None and kind is not Kind.TAGS:
-        yield f"{name}: split is for tags; to take a part of a cell write split_at and part"
+        yield f"{name}: split is for tags; to take a part of a cell write a template"
     if rule.format and kind is not Kind.DATE:
         yield f"{name}: format is for birthday"
     if not rule.is_trimmed and kind not in _TEXTS:
@@ -147,21 +126,17 @@ def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:
     """What is wrong with a rule wherever it stands."""
-    sources = [each for each in (rule.column, rule.value, rule.join, rule.template) if each is not None]
+    sources = [each for each in (rule.column, rule.value, rule.template) if each is not None]
     if len(sources) != 1:
-        yield "needs exactly one of column, value, join and template"
+        yield "needs exactly one of column, value and template"
         return
     given = [key for key in _READING if getattr(rule, key)]
     if rule.value is not None and (given or not rule.is_trimmed):
         yield f"beside value there is no cell to read: leave out {' and '.join(given) or 'trim'}"
-    if (rule.split_at is None) != (rule.part is None):
-        yield "split_at says where a cell is cut and part which part is taken: give both"
-    if rule.part is not None and rule.part not in get_args(Part):
-        yield f"part must be {', '.join(get_args(Part)[:-1])} or last, not {rule.part!r}"
     if rule.case is not None and rule.case not in get_args(Case):
         yield f"case must be lower, upper or title, not {rule.case!r}"
-    if "" in (rule.split, rule.split_at, rule.default):
-        yield "split, split_at and default must be at least one character"
+    if "" in (rule.split, rule.default):
+        yield "split and default must be at least one character"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
         yield "default and the empty cell of values both say what becomes of an empty cell: keep one of them"
     yield from _find_vain_values(rule)
@@ -192,7 +167,6 @@ def _find_vain_values(rule: ColumnRule) -> Iterator[str]:
 def _list_words(rule: ColumnRule) -> Iterator[str]:
     """Every text that a rule brings into rows."""
     yield from (rule.value or "", rule.default or "", rule.template or "")
-    yield rule.join.separator if rule.join is not None else ""
     for key, value in (rule.values or {}).items():
         yield from (key, value)
 

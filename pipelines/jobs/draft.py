@@ -13,7 +13,7 @@ import pandas as pd
 
 from connector.subscribers.headers import WHOLE_NAMES, guess_mapping, normalise_header
 from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.rules import ColumnRule, FieldMapping, Part, ValidationRules
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows
 
 _SURE, _LIKELY, _UNSURE = 0.95, 0.8, 0.5  # shares of cells that fit: a real file has a few wrong ones
@@ -32,7 +32,6 @@ _GENDERS = {
     **dict.fromkeys(("f", "female", "w", "woman", "frau", "weiblich", "v", "vrouw", "femme", "mujer"), "female"),
 }
 _SPANISH = "h"  # hombre, beside which m is mujer
-_PARTS: tuple[Part, Part] = ("start", "last")
 _PHONE = r"^[+0(][0-9 ()./-]{6,24}$"
 _PHONE_HEADER = re.compile(r"phone|^tel|telef|mobil|handy|gsm|cell")
 _DATED = r"^(?=(?:\D*\d){5})[\w ,./:T-]{8,25}$"
@@ -121,7 +120,7 @@ def _judge(frame: pd.DataFrame, name: str, rule: ColumnRule, by: str, today: dat
 
 def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
     """The rule with what the cells tell of how they are written, and a doubt about it ("" for none)."""
-    if rule.column is None or rule.split_at is not None:
+    if rule.column is None:
         return rule, ""
     cells = frame[rule.column].dropna().str.strip()
     if name == "gender":
@@ -197,10 +196,16 @@ def _are_mostly(cells: "pd.Series[str]", pattern: str) -> bool:
 
 
 def _guess_names(frame: pd.DataFrame, column: str, today: date) -> Iterator[GuessedField]:
-    """One column with a whole name: all but its last word, and that."""
-    first, last = (ColumnRule(column=column, split_at=" ", part=part) for part in _PARTS)
-    yield _as_likely(_judge(frame, "first_name", first, "its cells", today))
-    yield _as_likely(_judge(frame, "last_name", last, "its cells", today))
+    """Guess templates for a column with whole names: all words but the last, and the last. A person decides on them."""
+    name = column if _PLAIN.fullmatch(column) else f"row[{column!r}]"
+    templates = {
+        "first_name": f"{{{{ {name}.rpartition(' ')[0] or {name} }}}}",
+        "last_name": f"{{{{ {name}.rpartition(' ')[2] if ' ' in {name} else '' }}}}",
+    }
+    for field, template in templates.items():
+        guess = _judge(frame, field, ColumnRule(template=template), "its cells", today)
+        reason = f"{guess.reason}; a whole name is split only if you say so: look at the result"
+        yield replace(guess, sureness="unsure", reason=reason)
 
 
 def _guess_birthday(frame: pd.DataFrame, column: str, header: str, today: date) -> GuessedField | None:
@@ -286,7 +291,7 @@ def quote(text: str) -> str:
 
 def write_rule(rule: ColumnRule) -> str:
     """Return a rule as a job file has it: its column alone where that says all."""
-    pairs = [("column", rule.column), ("split_at", rule.split_at), ("part", rule.part), ("split", rule.split)]
+    pairs = [("column", rule.column), ("template", rule.template), ("split", rule.split)]
     keys = [(key, quote(value)) for key, value in pairs if value is not None]
     if rule.values:
         keys.append(("values", "{" + ", ".join(f"{quote(k)}: {quote(v)}" for k, v in rule.values.items()) + "}"))
@@ -294,7 +299,7 @@ def write_rule(rule: ColumnRule) -> str:
         keys.append(("format", quote(rule.format[0])))
     if rule.is_apostrophe_dropped:
         keys.append(("drop_apostrophe", "true"))
-    if len(keys) == 1:
+    if rule.column is not None and len(keys) == 1:
         return keys[0][1]
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys) + "}"
 

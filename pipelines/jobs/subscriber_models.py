@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT, BaseRef, wire_name
 from connector.subscribers.row_bases import BaseColumn, parse_base
-from connector.subscribers.rules import Case, ColumnRule, JoinRule, Part, find_misfits
+from connector.subscribers.rules import Case, ColumnRule, find_misfits
 from pipelines.key_types import STRICT, ColumnName, Name, short_for
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
@@ -49,15 +49,6 @@ Constant = Annotated[str | None, BeforeValidator(_write_truth)]
 Cell = Annotated[str, BeforeValidator(_read_nothing_as_empty)]
 
 
-class Joined(BaseModel):
-    """Several columns made one text."""
-
-    model_config = STRICT
-
-    columns: tuple[ColumnName, ...] = Field(description="these columns, in this order; empty cells are left out")
-    with_: str = Field(default=" ", alias="with", description="what stands between two of them")
-
-
 def _check_region(value: str) -> str:
     if len(value) != 2 or not (value.isascii() and value.isalpha()):
         raise ValueError("must be two letters, such as DE")
@@ -90,7 +81,6 @@ class FieldRule(BaseModel):
     model_config = STRICT
 
     column: ColumnName | None = Field(default=None, description="the source's column, or")
-    join: Joined | None = Field(default=None, description="several columns, or")
     template: str | None = Field(
         default=None,
         min_length=1,
@@ -100,11 +90,6 @@ class FieldRule(BaseModel):
     trim: bool = Field(default=True, description="drop white space at both ends of a cell")
     drop_apostrophe: bool = Field(
         default=False, description="drop an apostrophe that stands before a number, as Shopify and Excel write one"
-    )
-    split_at: str | None = Field(default=None, min_length=1, description="cut a cell in two here, and take one part:")
-    part: Part | None = Field(
-        default=None,
-        description="first or rest (cut where split_at stands first), start or last (cut where it stands last)",
     )
     case: Case | None = Field(default=None, description="make letters small or capital, or capital as in a title")
     values: dict[str, Cell] | None = Field(
@@ -139,12 +124,9 @@ def build_column_rule(rule: FieldRule) -> ColumnRule:
     return ColumnRule(
         column=rule.column,
         value=rule.value,
-        join=None if rule.join is None else JoinRule(rule.join.columns, rule.join.with_),
         template=rule.template,
         is_trimmed=rule.trim,
         is_apostrophe_dropped=rule.drop_apostrophe,
-        split_at=rule.split_at,
-        part=rule.part,
         case=rule.case,
         values=None if rule.values is None else dict(rule.values),
         format=rule.format,

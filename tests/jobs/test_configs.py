@@ -72,7 +72,7 @@ def test_the_reference_lists_every_key_of_the_job_file_once() -> None:
         "job", "source.file.path", "source.sql.url", "subscriber.base", "export.to",
         "source.sql.cursor.column", "source.sql.cursor.start",
         "suppress.file.path", "suppress.file.column", "suppress.sql.url", "suppress.sql.column",
-        "subscriber.fields.<field>.join.columns", "subscriber.fields.<field>.e164.region",
+        "subscriber.fields.<field>.e164.region",
         "mail.campaign", "mail.to", "mail.to.email", "mail.from", "mail.subject", "mail.attach.path",
         "mail.inline.path", "notify.webhook", "notify.webhook.url",
     }  # fmt: skip

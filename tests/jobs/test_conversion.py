@@ -8,7 +8,7 @@ from connector.errors import ConfigurationError
 from connector.load.session import LoadPolicy
 from connector.service.wire import ListQuery
 from connector.subscribers.preparation import check_mapping
-from connector.subscribers.rules import ColumnRule, FieldMapping, JoinRule, PhoneRule, ValidationRules
+from connector.subscribers.rules import ColumnRule, FieldMapping, PhoneRule, ValidationRules
 from pipelines.jobs.build import build_mapping, build_policy, build_query, build_rules, open_source
 from pipelines.jobs.models import Filters, JobSubscriber, Load
 from pipelines.jobs.source_models import JobSource
@@ -26,9 +26,9 @@ def test_every_kind_of_rule_becomes_a_column_rule() -> None:
             "gender": {"column": "sex", "values": {"M": "male", "": None}},
             "tags": {"column": "segments", "split": "|"},
             "birthday": {"column": "dob", "format": "%d.%m.%Y"},
-            "first_name": {"column": "name", "split_at": " ", "part": "start", "case": "title"},
+            "first_name": {"column": "name", "case": "title"},
             "last_name": {"template": "{{ name }}", "trim": "false"},
-            "address_line1": {"join": {"columns": ["street", "number"], "with": ", "}, "default": "-"},
+            "address_line1": {"template": "{{ street }}, {{ number }}", "default": "-"},
         }
     )
     assert build_mapping(subscriber) == FieldMapping(
@@ -38,9 +38,9 @@ def test_every_kind_of_rule_becomes_a_column_rule() -> None:
             "gender": ColumnRule(column="sex", values={"M": "male", "": ""}),
             "tags": ColumnRule(column="segments", split="|"),
             "birthday": ColumnRule(column="dob", format=("%d.%m.%Y",)),
-            "first_name": ColumnRule(column="name", split_at=" ", part="start", case="title"),
+            "first_name": ColumnRule(column="name", case="title"),
             "last_name": ColumnRule(template="{{ name }}", is_trimmed=False),
-            "address_line1": ColumnRule(join=JoinRule(("street", "number"), ", "), default="-"),
+            "address_line1": ColumnRule(template="{{ street }}, {{ number }}", default="-"),
         }
     )
 
@@ -155,12 +155,12 @@ def test_a_default_that_no_row_may_have_is_refused_before_the_first() -> None:
         check_mapping(mapping, ValidationRules(), ["mail", "dob"], where="a.csv")
 
 
-def test_each_column_of_a_join_and_of_a_template_must_be_there() -> None:
+def test_each_column_of_a_template_must_be_there() -> None:
     mapping = FieldMapping(
         {
             "email": ColumnRule(column="mail"),
             "first_name": ColumnRule(template="{{ fname }} {{ row['middle name'] }}"),
-            "address_line1": ColumnRule(join=JoinRule(("street", "numer"))),
+            "address_line1": ColumnRule(template="{{ [street, numer] | join }}"),
         }
     )
     with pytest.raises(ConfigurationError) as caught:

@@ -134,7 +134,7 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("    first_name: fname", "    Address.Zip: plz", "there is no such field; did you mean address_zip?"),
     ("    first_name: fname", "    id: number", "line 10: subscriber.fields.id: id is given by the service"),
     ("    first_name: fname", "    base_id: b", "line 10: subscriber.fields.base_id: the base is not a field"),
-    ("first_name: fname", "first_name: [a, b]", "must hold keys (column, join, template, value, trim,"),
+    ("first_name: fname", "first_name: [a, b]", "must hold keys (column, template, value, trim,"),
     ("first_name: fname", "first_name:", "subscriber.fields.first_name: must hold keys"),
     ("first_name: fname", "first_name: {column: f, format: '%Y'}", "format must give year, month and day"),
     ("first_name: fname", "first_name: {column: f, format: '%Y-%m-%d'}", "first_name: format is for birthday"),

@@ -18,8 +18,8 @@ from tests.jobs.test_loading import CRM, ENVIRON, EXPORT, SMALL
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 RULES = [
-    "name", "{column: a, case: title, trim: false}", "{column: a, split_at: ' ', part: rest, default: 7}",
-    "{join: {columns: [a, b], with: ', '}}", "{template: '{{ a }}'}", "{value: 007}", "{column: a, values: {1: x, y: }}"
+    "name", "{column: a, case: title, trim: false}", "{column: a, case: lower, default: 7}",
+    "{template: '{{ a }}'}", "{value: 007}", "{column: a, values: {1: x, y: }}"
 ]  # fmt: skip
 GOOD = [
     CRM, SMALL, EXPORT,

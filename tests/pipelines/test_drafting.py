@@ -14,11 +14,10 @@ from pipelines.jobs.reader import load_job
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 WORD = TEXT.map(str.strip).filter(bool)  # blanks at their ends apart, each must be another
-PARTS = st.sampled_from(["first", "rest", "start", "last"])
 RULES = (
-    st.builds(ColumnRule, column=TEXT, is_apostrophe_dropped=st.booleans(), split_at=st.none(), part=st.none())
+    st.builds(ColumnRule, column=TEXT, is_apostrophe_dropped=st.booleans())
     | st.builds(ColumnRule, column=TEXT, values=st.none() | st.dictionaries(WORD, TEXT, min_size=1, max_size=3))
-    | st.builds(ColumnRule, column=TEXT, split_at=TEXT, part=PARTS)
+    | st.builds(ColumnRule, template=TEXT.filter(lambda text: not set(text) & set("{}#%")))
 )
 
 
@@ -38,7 +37,7 @@ def load(text: str) -> FieldMapping:
     return mapping
 
 
-@example("${A}", ColumnRule(column="null", split_at="\\", part="rest"), '"', ["#", "a: b", "\x85\u2028\x7f"])
+@example("${A}", ColumnRule(template="{{ row['a\\\\'] }}"), '"', ["#", "a: b", "\x85\u2028\x7f"])
 @given(TEXT, RULES, TEXT, st.lists(TEXT, max_size=2))
 def test_whatever_headers_hold_the_job_reads_back(email: str, rule: ColumnRule, tag: str, unmapped: list[str]) -> None:
     rules = {

@@ -5,7 +5,8 @@ from datetime import date
 import pandas as pd
 import pytest
 
-from connector.subscribers.rules import ColumnRule
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping
 from pipelines.jobs.draft import GuessedField, guess_fields
 
 TODAY = date(2026, 11, 21)
@@ -87,9 +88,13 @@ def test_a_header_that_its_cells_belie_gives_way_to_cells() -> None:
     assert guess(Email=["yes", "no"])["email"].sureness == "unsure"
 
 
-def test_a_whole_name_is_cut_at_its_last_blank_unless_there_are_parts_of_it_already() -> None:
+@pytest.mark.parametrize("header", ["Name", "Full_Name", "\"Name'", "{{Name}}"])
+def test_a_whole_name_is_split_by_unsure_templates_unless_there_are_parts_of_it_already(header: str) -> None:
     cells = ["Ann Mary Lee", "Bo Vos", "Cher"]
-    found = guess(email=EMAILS[:3], Name=cells)
-    assert found["first_name"].rule == ColumnRule(column="Name", split_at=" ", part="start")
-    assert found["last_name"].rule == ColumnRule(column="Name", split_at=" ", part="last")
-    assert "last_name" not in guess(email=EMAILS[:3], Name=cells, First_Name=["a", "b", "c"])
+    found = guess(email=EMAILS[:3], **{header: cells})
+    frame = pd.DataFrame({header.replace("_", " "): cells}, dtype="str")
+    guesses = {name: found[name] for name in ("first_name", "last_name")}
+    names = apply_mapping(frame, FieldMapping({name: each.rule for name, each in guesses.items()})).frame
+    assert names.fillna("").to_numpy().tolist() == [["Ann Mary", "Lee"], ["Bo", "Vos"], ["Cher", ""]]
+    assert [each.sureness for each in guesses.values()] == ["unsure", "unsure"]
+    assert "last_name" not in guess(email=EMAILS[:3], **{header: cells}, First_Name=["a", "b", "c"])

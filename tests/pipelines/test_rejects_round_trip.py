@@ -15,8 +15,8 @@ subscriber:
   fields:
     email: {column: Mail, case: lower}
     is_active: {value: true}
-    first_name: {column: Name, split_at: " ", part: start, case: title}
-    last_name: {column: Name, split_at: " ", part: last, case: title, default: "-"}
+    first_name: {template: "{{ Name.rpartition(' ')[0] or Name }}", case: title}
+    last_name: {template: "{{ Name.rpartition(' ')[2] if ' ' in Name else '' }}", case: title, default: "-"}
     gender: {column: Sex, values: {V: female, M: male}}
     phone: {column: Tel, e164: NL}
     tags: {column: Groups, split: "|"}
@@ -24,7 +24,7 @@ subscriber:
     custom_field2: {column: Note, trim: false}
     address_country: {column: Land, default: NL}
     address_city: Town
-    address_line1: {join: {columns: [Street, House], with: " "}}
+    address_line1: {template: "{{ [Street, House] | select | join(' ') }}"}
     birthday: {column: Born, format: ["%d-%m-%Y", "%Y-%m-%d"]}
   required: [first_name]
   zip: reject

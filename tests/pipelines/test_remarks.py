@@ -57,14 +57,8 @@ def test_how_a_file_was_read_is_told(connector: Connector, tmp_path: Path, comma
     assert len(find(ended, "titles above its header were left out")) == 1
 
 
-@pytest.mark.parametrize(
-    "rule",
-    ["{join: {columns: [code, line], with: ' '}}", "{template: \"{{ code }} {{ row['line'] }}\"}"],
-    ids=["join", "template"],
-)
-def test_numbers_that_a_text_is_made_of_are_warned_of(
-    connector: Connector, tmp_path: Path, command: str, rule: str
-) -> None:
+def test_numbers_that_a_text_is_made_of_are_warned_of(connector: Connector, tmp_path: Path, command: str) -> None:
+    rule = "{template: \"{{ code }} {{ row['line'] }}\"}"
     rows: list[list[object]] = [["email", "code", "line"], ["ann@x.org", 31, "06"], ["bob@x.org", 49, 30123]]
     path = write(tmp_path, "people.xlsx", write_xlsx(rows))
     (tmp_path / "job.yaml").write_text(

@@ -18,7 +18,7 @@ def test_a_removed_option_is_refused_with_its_replacement(connector: Connector) 
 
 def test_a_removed_job_key_is_refused_with_its_replacement(connector: Connector) -> None:
     for key, replacement in REMOVED_KEYS.items():
-        *above, name = key.split(".")
+        *above, name = key.replace("*", "first_name").split(".")
         text = "job: old\n" + "".join(f"{'  ' * depth}{part}:\n" for depth, part in enumerate(above))
         path = connector.folder / "old.yaml"
         path.write_text(text + f"{'  ' * len(above)}{name}: x\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from connector.errors import ConfigurationError
 from connector.outcomes import Fault
 from connector.subscribers.mapping import MappedChunk, apply_mapping
-from connector.subscribers.rules import ColumnRule, FieldMapping, JoinRule
+from connector.subscribers.rules import ColumnRule, FieldMapping
 
 
 def build_frame(**columns: list[str | None]) -> pd.DataFrame:
@@ -161,81 +161,19 @@ def test_a_column_that_the_frame_lacks_is_told() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-def join(separator: str, *columns: list[str | None], is_trimmed: bool = True) -> list[object]:
-    names = [f"c{place}" for place in range(len(columns))]
-    frame = pd.DataFrame({name: pd.Series(cells, dtype="str") for name, cells in zip(names, columns, strict=True)})
-    rule = ColumnRule(join=JoinRule(tuple(names), separator), is_trimmed=is_trimmed)
-    return [
-        to_plain(cell) for cell in apply_mapping(frame, FieldMapping({"address_line1": rule})).frame["address_line1"]
-    ]
-
-
 @pytest.mark.parametrize(
-    ("cell", "split_at", "parts"),
-    [  # first, rest, start, last
-        ("Ann Lee", " ", ("Ann", "Lee", "Ann", "Lee")),
-        ("Ann Mary Lee", " ", ("Ann", "Mary Lee", "Ann Mary", "Lee")),
-        ("Madonna", " ", ("Madonna", None, "Madonna", None)),
-        (" Ann  Lee ", " ", ("Ann", "Lee", "Ann", "Lee")),
-        ("Lee, Ann", ",", ("Lee", "Ann", "Lee", "Ann")),
-        (",Ann", ",", (None, "Ann", None, "Ann")),
-        ("Lee,", ",", ("Lee", None, "Lee", None)),
-        ("a--b--c", "--", ("a", "b--c", "a--b", "c")),
-        ("Zoë·Ünal", "·", ("Zoë", "Ünal", "Zoë", "Ünal")),
-        ("a.b", ".", ("a", "b", "a", "b")),
-        ("", " ", (None, None, None, None)),
-        (None, " ", (None, None, None, None)),
-    ],
-)
-def test_a_cell_that_holds_two_values_gives_either(
-    cell: str | None, split_at: str, parts: tuple[str | None, ...]
-) -> None:
-    for part, expected in zip(("first", "rest", "start", "last"), parts, strict=True):
-        rule = ColumnRule(column="cell", split_at=split_at, part=part)  # type: ignore[arg-type] # one of the four
-        assert apply_one([cell], "first_name", rule) == [expected]
-        assert apply_one(["x", cell, None, "y z"], "first_name", rule)[1] == expected
-
-
-@given(st.lists(st.text(alphabet="ab -é", max_size=9), max_size=5), st.sampled_from([" ", "-", "ab", "é"]))
-def test_the_two_parts_are_all_there_was(cells: list[str | None], split_at: str) -> None:
-    for head, tail in (("first", "rest"), ("start", "last")):
-        ahead, behind = (
-            apply_one(cells, "phone", ColumnRule(column="cell", split_at=split_at, part=part, is_trimmed=False))  # type: ignore[arg-type] # one of the four
-            for part in (head, tail)
-        )
-        for cell, one, other in zip(cells, ahead, behind, strict=True):
-            assert cell is not None
-            whole = f"{one or ''}{split_at}{other or ''}" if split_at in cell else f"{one or ''}"
-            assert whole == cell
-
-
-@pytest.mark.parametrize(
-    ("cells", "expected"),
+    ("template", "texts"),
     [
-        (("Main St", "5", "b"), "Main St 5 b"),
-        (("Main St", "", "b"), "Main St b"),
-        ((None, " 5 ", None), "5"),
-        (("", None, "  "), None),
+        ("{{ cell.partition(' ')[0] }}", ["Ann", "Madonna", None]),
+        ("{{ cell.partition(' ')[2] }}", ["Mary  Lee", None, None]),
+        ("{{ cell.rpartition(' ')[0] or cell }}", ["Ann Mary", "Madonna", None]),
+        ("{{ cell.rpartition(' ')[2] if ' ' in cell else '' }}", ["Lee", None, None]),
+        ("{{ [cell, '', row['cell'], '5'] | select | join(', ') }}", ["Ann Mary  Lee, Ann Mary  Lee, 5",
+                                                                     "Madonna, Madonna, 5", "5"]),
     ],
-)
-def test_a_join_leaves_out_what_is_empty(cells: tuple[str | None, ...], expected: str | None) -> None:
-    assert join(" ", *([cell] for cell in cells)) == [expected]
-    assert join(" ", *([cell, "x"] for cell in cells)) == [expected, "x x x"]
-
-
-def test_a_join_may_have_any_separator_and_name_a_column_twice() -> None:
-    assert join(", ", ["a"], ["b"]) == ["a, b"]
-    assert join("", ["a"], ["b"]) == ["ab"]
-    rule = ColumnRule(join=JoinRule(("a", "a"), "-"))
-    assert rule.columns == ("a",)
-    assert apply_mapping(build_frame(a=["x"]), FieldMapping({"phone": rule})).frame["phone"].tolist() == ["x-x"]
-
-
-@given(st.lists(st.tuples(TEXT, TEXT), max_size=6), st.sampled_from([" ", "", " / "]))
-def test_a_join_is_what_python_joins(rows: list[tuple[str, str]], separator: str) -> None:
-    first, second = [one for one, _ in rows], [other for _, other in rows]
-    expected = [separator.join(cell for cell in row if cell) or None for row in rows]
-    assert join(separator, list(first), list(second), is_trimmed=False) == expected
+)  # fmt: skip
+def test_a_template_splits_and_joins_cells(template: str, texts: list[str | None]) -> None:
+    assert apply_one([" Ann Mary  Lee ", "Madonna", None], "first_name", ColumnRule(template=template)) == texts
 
 
 @pytest.mark.parametrize(
@@ -270,11 +208,6 @@ def test_a_default_stands_for_what_is_empty_in_the_end(field: str, rule: ColumnR
     assert apply_one(["x", "", "  ", None], field, rule) == expected
 
 
-def test_a_part_that_is_not_there_is_given_the_default() -> None:
-    rule = ColumnRule(column="cell", split_at=" ", part="rest", default="-")
-    assert apply_one(["Ann Lee", "Madonna", None], "last_name", rule) == ["Lee", "-", "-"]
-
-
 @pytest.mark.parametrize(
     ("cell", "date"),
     [
@@ -291,10 +224,10 @@ def test_of_several_ways_to_write_a_date_the_first_that_fits_counts(cell: str, d
 
 def test_the_steps_go_in_their_order() -> None:
     rule = ColumnRule(
-        column="cell", split_at=":", part="rest", case="lower", values={"m": "male", "f": "female"}, default="male"
+        template="{{ cell.partition(':')[2] }}", case="lower", values={"m": "male", "f": "female"}, default="male"
     )
     assert apply_one(["sex: M ", "sex:F", "sex:", "none"], "gender", rule) == ["male", "female", "male", "male"]
-    joined = ColumnRule(join=JoinRule(("y", "m", "d"), "-"), format=("%Y-%m-%d",))
+    joined = ColumnRule(template="{{ y }}-{{ m }}-{{ d }}", format=("%Y-%m-%d",))
     frame = build_frame(y=["1990", "1990"], m=["2", "2"], d=["3", "31"])
     assert apply_mapping(frame, FieldMapping({"birthday": joined})).frame["birthday"].tolist() == [
         "1990-02-03",
@@ -304,8 +237,8 @@ def test_the_steps_go_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [ColumnRule(column="a", split_at=" ", part="last"), ColumnRule(column="a", case="title", default="x"),
-     ColumnRule(join=JoinRule(("a", "b"))), ColumnRule(template="{{ a }}"), ColumnRule(column="a", is_trimmed=False)],
+    [ColumnRule(column="a", case="title", default="x"), ColumnRule(template="{{ a }}"),
+     ColumnRule(column="a", is_trimmed=False)],
 )  # fmt: skip
 def test_a_chunk_without_rows_stays_one(rule: ColumnRule) -> None:
     mapped = apply_mapping(build_frame(a=[], b=[]), FieldMapping({"first_name": rule})).frame

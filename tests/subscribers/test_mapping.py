@@ -20,7 +20,7 @@ from connector.subscribers.headers import (
     normalise_header,
     override_mapping,
 )
-from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, JoinRule, require_columns
+from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, require_columns
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -229,8 +229,8 @@ def test_every_missing_column_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     "given",
     [{}, {"column": "a", "value": "b"}, {"column": "a", "split": ""}, {"value": "\ud800"},
-     {"column": "a", "join": JoinRule(("a", "b"))}, {"column": "a", "part": "middle", "split_at": " "},
-     {"column": "a", "case": "Title"}, {"column": "a", "split_at": " "}, {"column": "a", "default": ""},
+     {"column": "a", "template": "{{ b }}"},
+     {"column": "a", "case": "Title"}, {"column": "a", "default": ""},
      {"value": "a", "default": "b"}, {"column": "a", "values": {" ": "x"}, "default": "b"},
      {"column": "a", "default": "\ud800"}, {"column": "a", "values": {"M": "male", "M ": "female"}},
      {"column": "a", "case": "lower", "values": {"M": "male"}}, {"column": "a", "case": "upper", "values": {"m": "x"}}],
