@@ -78,7 +78,6 @@ class Report:
     planned_rows: Sequence[Mapping[str, object]] | None
     reconciled: Mapping[str, Any] | None
     email: Mapping[str, Any] | None
-    parts: Sequence[Mapping[str, Any]] | None
     signal: int | None
 
     def as_json(self) -> dict[str, Any]:
@@ -107,7 +106,6 @@ class Report:
             **({"planned_rows": self.planned_rows} if self.planned_rows is not None else {}),
             **(self.reconciled or {}),
             **({"email": self.email} if self.email is not None else {}),
-            **({"parts": self.parts} if self.parts is not None else {}),
         }
 
     @property
@@ -153,7 +151,6 @@ class OpenReport:
     planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
     reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
     email: dict[str, Any] | None = None  # of a single send: what the service answered
-    parts: list[dict[str, Any]] | None = None  # of a run in parts: which run each was, and what it came to
 
     def close(self) -> Report:
         """Return the report as it stands."""

@@ -2,28 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from connector.clock import Clock
-from connector.control import RunControl, Stop, enter_in_thread, stay_alive, work_beside
+from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
 from connector.ledger.admin import open_private_copy
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
-from connector.ledger.parts import Part, end_part, exchange_beats, open_part, take_part
 from connector.ledger.records import finish_run, read_found_limit, record_found_limit, start_run
-from connector.ledger.store import Base, Lease
+from connector.ledger.store import Base
 from connector.listing.access import ListAccess, ListLag
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
-from connector.pace.shared import BEAT_S, read_beat, write_beat
 from connector.planned_rows import PlannedRows
 from connector.progress import Progression
 from connector.report import (
@@ -88,10 +85,8 @@ class Frame:
     suppression: ReadSuppression | None
     wait_s: float
     may_make_ledger: bool = True
-    part: Part | None = None  # of a joint run; None: the run has the ledger for itself
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
-    is_survey: bool = False  # of a part: it is planned over the ledger as it is, before any part is loaded
     rows_path: Path | None = None  # where a plan lists each row
     are_rows_reported: bool = False  # whether the report does, too
     scope: RunScope = field(default_factory=RunScope)
@@ -253,7 +248,7 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clo
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
     """
     report = start_report(frame.command, frame.job, clock.now(), frame.scope)
-    report.is_planned = frame.is_planned or frame.is_survey
+    report.is_planned = frame.is_planned
     with nullcontext() if report.is_planned else record_report(report, frame.state_dir, frame.retention_s):
         await _carry_out(frame, work, report, stop, on_begin, clock)
     return report.close()
@@ -281,8 +276,6 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
     url, is_stopped = frame.ledger_url, stop.event.is_set
     if frame.is_planned:
         opened = open_private_copy(url, frame.account, is_stopped)
-    elif frame.part is not None:
-        opened = open_part(url, frame.part, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
     else:
         opened = open_ledger(url, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
     async with enter_in_thread(opened, stop) as ledger:
@@ -294,13 +287,12 @@ async def _work_in(
 ) -> None:
     rows = _build_listener(frame, report, clock)
     with rows, open_commits(ledger) as commits:
-        key, bases = _begin(ledger, frame, report, clock)
+        key, bases = _begin(ledger, frame, report)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
             run = Run(frame, report, stop, clock, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
             on_begin(run.describe, run.count)
-            async with work_beside(_keep_lease(run)):
-                await work(run)
+            await work(run)
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
     _end(run)
@@ -308,8 +300,6 @@ async def _work_in(
     with ledger.transaction() as connection:
         at = clock.now().timestamp()
         finish_run(connection, key, report.status, at, rows_read)
-        is_led = frame.part is not None and frame.part.is_led
-        end_part(ledger, is_well=report.status in ("ok", "partial") and not is_led)
         if pace.rate.found is not None:
             record_found_limit(connection, frame.account, pace.rate.found, at)
         messages = list(run.at_end())
@@ -320,7 +310,7 @@ async def _work_in(
 
 def _build_listener(frame: Frame, report: OpenReport, clock: Clock) -> RowListener:
     findings = RowFindings(frame.columns_by_field)
-    if frame.is_planned or frame.is_survey:
+    if frame.is_planned:
         return PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
     return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, findings)
 
@@ -330,41 +320,21 @@ def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     with ledger.transaction() as connection:
         found, found_at = read_found_limit(connection, frame.account) or (None, 0.0)
     age_s = clock.now().timestamp() - found_at
-    part = None if frame.part is None else (frame.part.number, frame.part.parts)
-    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s, part=part)
+    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s)
 
 
-def _begin(ledger: Ledger, frame: Frame, report: OpenReport, clock: Clock) -> tuple[int, Sequence[Base]]:
+def _begin(ledger: Ledger, frame: Frame, report: OpenReport) -> tuple[int, Sequence[Base]]:
     """Record the run; whatever a run that died left as being sent is unknown from now on (architecture 4.3)."""
     suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
-    lease: Lease | None = None
     with ledger.transaction() as connection:
-        if frame.part is None:
-            ledger.mark_died()
+        ledger.mark_died()
         bases = frame.find_bases(ledger)
         at = report.started_at.timestamp()
         is_holding = frame.policy.on_unknown == "hold"
         names = report.run_id, report.job, report.command
         account = frame.account
         key = start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account)
-        if frame.part is not None:
-            lease = take_part(ledger, frame.part, key, clock.monotonic)
-    ledger.store.lease = lease
     return key, bases
-
-
-async def _keep_lease(run: Run) -> None:
-    """Tell the other parts of the pace, and hear of theirs; that renews the lease while the run waits for anything
-    else than the ledger."""
-    rate, monotonic = run.pace.shared, run.clock.monotonic
-    if rate is None:
-        return
-    while True:
-        with suppress(LedgerError):  # the next transaction of the run raises it, too
-            said = write_beat(rate.say(monotonic()))
-            heard = await run.commits.ask(partial(exchange_beats, beat=said))
-            rate.hear({number: (read_beat(beat), age_s) for number, (beat, age_s) in heard.items()}, monotonic())
-        await asyncio.sleep(BEAT_S)
 
 
 def _end(run: Run) -> None:

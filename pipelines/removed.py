@@ -42,6 +42,7 @@ _MESSAGE_KEYS = {
 }
 
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {
+    ("sync", "--part"): "Use --shard I/N: it divides the work by identity, and needs no division of the source.",
     ("export", "--engine"): _EXPORT_ENGINE,
     ("export", "--scheduler"): _EXPORT_ENGINE,
     ("export", "--workers"): _EXPORT_ENGINE,
@@ -71,6 +72,7 @@ REMOVED_KEYS: dict[str, str] = {
         "mails the output of a run that has problems."
     ),
     "export.partition_by": _ONE_FILE,
+    "source.sql.part_by": "Remove this key: sync --shard I/N divides the work by identity, and needs no column for it.",
 }
 """What replaces a key of a job or message file, by its dotted name without list indexes (`source.file.quote`); `*`
 stands for any field of the subscriber."""

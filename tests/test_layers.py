@@ -65,8 +65,6 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "phonenumbers": ("connector.subscribers.rules",),
     "pycountry": ("connector.subscribers.countries",),
     "python_calamine": ("connector.sources.workbook",),
-    "dask": ("pipelines.flows.engine",),
-    "distributed": ("pipelines.flows.engine",),
     "duckdb": ("connector.sources", "connector.warehouse", "pipelines.demo"),
 }
 

@@ -163,11 +163,6 @@ class BaseLoads:
         base = await self._run.commits.ask(
             lambda ledger: find_or_add_base(ledger.connection, account, asked.service_id, asked.name)
         )
-        if self._run.frame.part is not None and base.service_id is None:
-            raise ConfigurationError(
-                f"the id of the base {asked.name} is not known yet, and the parts of a run need it: give the base by "
-                "its id, or run connector sync --limit 1 first, which learns it"
-            )
         for each in self._begun:
             if each.base.key == base.key:
                 each.session.access.asked_name = each.session.access.asked_name or asked.name

@@ -27,7 +27,6 @@ from connector.imports.remarks import (
 )
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.ledger.entries import Ledger
-from connector.ledger.parts import Part, mark_read
 from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
 from connector.load.finishing import RunMode, build_different
@@ -53,13 +52,13 @@ _READING_GRACE_S = 2.0  # for a chunk that is being read when the run is stopped
 _ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
 
 
-def build_limits(guard: LoadGuard | None) -> Limits:
+def _build_limits(guard: LoadGuard | None) -> Limits:
     """Return those of the guards that are judged while the run goes on; a source may have changed since it was
     surveyed."""
     return Limits() if guard is None else Limits(guard.max_creates, guard.max_rejected)
 
 
-def find_trip(guard: LoadGuard, tally: Tally, *, last_read: int | None, may_be_empty: bool) -> str | None:
+def _find_trip(guard: LoadGuard, tally: Tally, *, last_read: int | None, may_be_empty: bool) -> str | None:
     """Return why the run may not go on, every guard that says so; None: it may.
 
     `last_read` is how many rows the last whole run read, None where that says nothing of this one; a source may be
@@ -95,7 +94,7 @@ def _judge(guard: LoadGuard, tally: Tally, last_read: int | None, may_be_empty: 
         )
 
 
-def withdraw(tally: Tally) -> None:
+def _withdraw(tally: Tally) -> None:
     """Count planned creates as not sent, since the run ended with its survey."""
     planned = tally.outcomes.pop(Outcome.CREATED, 0)
     tally.outcomes[Outcome.UNSENT] += planned
@@ -156,12 +155,10 @@ class LoadPlan:
     increment: Increment | None = None
     limit: int | None = None
     wait_s: float = 0.0
-    part: Part | None = None  # of a joint run, of which the source is a part
     guard: LoadGuard | None = None
     is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False
-    is_survey: bool = False  # of a part: it is planned over the ledger as it is, and not sent
     rows_path: Path | None = None  # where a plan tells of each row
     are_rows_reported: bool = False  # whether its report does, too
 
@@ -232,12 +229,10 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
         state_dir=plan.settings.state_dir,
         retention_s=plan.settings.retention_s,
         may_make_ledger=plan.settings.may_make_ledger,
-        part=plan.part,
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         wait_s=plan.wait_s,
         is_full=plan.is_full,
         is_planned=plan.is_planned,
-        is_survey=plan.is_survey,
         rows_path=plan.rows_path,
         are_rows_reported=plan.are_rows_reported,
         scope=describe_load(plan),
@@ -270,9 +265,7 @@ class _Load:
     async def carry_out(self) -> None:
         """Plan the rows first if there are guards, then load them, settle what is unknown, and collect messages."""
         plan, run = self._plan, self._run
-        if plan.is_survey:
-            loads = await self._pass(RunMode.PLAN)
-        elif plan.is_planned:
+        if plan.is_planned:
             loads = await self._pass(RunMode.PLAN)
             await self._judge()
         elif plan.guard is None:
@@ -288,11 +281,11 @@ class _Load:
         await self._judge()
         run.reason = run.reason or run.rows.failure
         if not run.is_going_on:
-            withdraw(run.tally)
+            _withdraw(run.tally)
             return survey
         run.restart()
         self._remarks = Remarks()
-        run.limits = build_limits(guard)
+        run.limits = _build_limits(guard)
         return await self._pass(RunMode.LOAD, survey)
 
     async def _pass(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
@@ -312,7 +305,7 @@ class _Load:
             last_read = await run.commits.ask(
                 lambda ledger: find_rows_read(ledger.connection, account, plan.job, "sync")
             )
-        run.reason = find_trip(plan.guard, run.tally, last_read=last_read, may_be_empty=plan.increment is not None)
+        run.reason = _find_trip(plan.guard, run.tally, last_read=last_read, may_be_empty=plan.increment is not None)
 
     async def _load(self, loads: BaseLoads, *, is_compared: bool) -> None:
         plan, run = self._plan, self._run
@@ -321,8 +314,6 @@ class _Load:
         await run.read_suppression()
         await loads.begin()
         await self._take_all(loads)
-        if plan.part is not None and loads.mode is RunMode.LOAD and run.is_going_on:
-            await run.commits.ask(mark_read)
         await loads.settle()
         run.limits.check()
         if is_compared:

@@ -13,19 +13,17 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from connector.ledger.entries import Intent, Ledger, Move
 from connector.ledger.records import learn_base, mark_misanswered_base
-from connector.ledger.store import Base, DeadlockError, Lease
+from connector.ledger.store import Base
 from connector.states import Event, State
 
 logger = logging.getLogger(__name__)
-
-_TRIES = 3  # of a transaction that the server undoes because two parts of a joint run wait for each other
 
 T = TypeVar("T")
 
@@ -65,11 +63,6 @@ class Commits:
         self._waiting: deque[_Asked] = deque()
         self._begun: _Begun | None = None
 
-    @property
-    def lease(self) -> Lease | None:
-        """Of the part of a joint run; None: the run has the ledger for itself."""
-        return self._ledger.store.lease
-
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Carry the step out inside one transaction, and return when that is durable.
 
@@ -105,12 +98,6 @@ class Commits:
                 _answer(asked, partial(self._carry_out, asked.step))
 
     def _carry_out(self, step: Step[T]) -> T:
-        for _ in range(_TRIES - 1):
-            with suppress(DeadlockError):
-                return self._carry_out_once(step)
-        return self._carry_out_once(step)
-
-    def _carry_out_once(self, step: Step[T]) -> T:
         with self._ledger.transaction():
             result = step(self._ledger)
         logger.debug("commit: the ledger is durable")
@@ -167,16 +154,6 @@ class LedgerWriter:
         self.run_key = run_key
         self._commits = commits
         self._moves: dict[Event, list[tuple[bytes, Move]]] = defaultdict(list)
-
-    @property
-    def lease(self) -> Lease | None:
-        """Of the part of a joint run; None: the run has the ledger for itself."""
-        return self._commits.lease
-
-    @property
-    def first_key(self) -> int:
-        """The key of this run, or of the first of its joint run: what these have confirmed may not be listed yet."""
-        return self.run_key if self.lease is None else self.lease.first_key
 
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""

@@ -123,12 +123,9 @@ class Ledger:
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in found}
 
-    def find_unfinished(self, base: Base, state: State, *, part: int | None = None) -> list[Unfinished]:
-        """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run; of a
-        joint run's `part` those that it has claimed."""
-        statement = _FIND_UNFINISHED if part is None else _FIND_CLAIMED_UNFINISHED
-        values = {"base": base.key, "state": state} | ({} if part is None else {"part": part})
-        rows = self.connection.execute(statement, values)
+    def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
+        """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
+        rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state})
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
     def find_confirmed(self, base: Base, start: bytes, number: int, *, before: int = _LAST_KEY) -> list[Known]:
@@ -218,11 +215,6 @@ class Ledger:
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move REJECTED to UNKNOWN: its kind of refusal turned out to have created. Only what has a body can be."""
         self._move(_TO_UNKNOWN, _each(base, identities), State.REJECTED, Event.UNRESOLVED)
-
-    def mark_doubted(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move REJECTED to UNKNOWN, for the same reason, but for those that another part has just moved."""
-        shared = {"left": State.REJECTED, "to": ENTRY.decide(State.REJECTED, Event.UNRESOLVED)}
-        self.store.write(_TO_UNKNOWN, shared, _each(base, identities))
 
     # What a person decides
 
@@ -411,10 +403,6 @@ _UNFINISHED = (
     f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL"
 )
 _FIND_UNFINISHED = text(f"{_UNFINISHED} ORDER BY identity")
-_FIND_CLAIMED_UNFINISHED = text(
-    f"{_UNFINISHED} AND EXISTS (SELECT 1 FROM claim WHERE claim.base_key = entry.base_key "
-    "AND claim.identity = entry.identity AND part = :part) ORDER BY identity"
-)
 _HAS_OF_ANOTHER_KIND = text(
     f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
     "AND identity_field <> :field)"

@@ -48,14 +48,10 @@ _SETTINGS = (
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """libpq's: a server that cannot be reached any more is given up within about a minute."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
-_TRY_SHARED_LOCK = text("SELECT pg_try_advisory_lock_shared(:key)")
 _RELEASE = text("SELECT pg_advisory_unlock(:key)")
 _ENDING_S = 1.0
 """A session that was just closed, or whose process was killed, keeps its locks until the server has seen its end."""
 
-# What parts share of a listing says that who has no entry is absent: not after `forget`, say.
-_HAS_LISTINGS = text("SELECT to_regclass('joint_listing') IS NOT NULL")
-_FORGET_LISTINGS = text("DELETE FROM joint_listing")
 _HOLDER = text(
     "SELECT application_name, pid, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid) "
     "WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
@@ -75,9 +71,6 @@ def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     with open_session(url) as (connection, schema):
         with translated(name):
             take_lock(connection, compute_key(schema), f"the ledger {name} (schema {schema})", wait_s, is_stopped)
-            with connection.begin():
-                if connection.execute(_HAS_LISTINGS).scalar_one():
-                    connection.execute(_FORGET_LISTINGS)
         yield connection
 
 
@@ -141,22 +134,17 @@ def take_lock(
     name: str,
     wait_s: float,
     is_stopped: Callable[[], bool] = lambda: False,
-    *,
-    is_shared: bool = False,
 ) -> None:
     """Take the advisory lock `key` for as long as the session lasts; call it in no transaction.
-
-    A shared one may be held by several sessions, and keeps out those that want it alone.
 
     Raises LockedError, which says `name` and its holder, when another session has it for longer than `wait_s` seconds,
     a second at the least (or until `is_stopped`). A session that has the lock gets it once more: a caller that may ask
     twice checks that.
     """
-    statement = _TRY_SHARED_LOCK if is_shared else _TRY_LOCK
 
     def try_lock() -> bool:
         with connection.begin():
-            return bool(connection.execute(statement, {"key": key}).scalar_one())
+            return bool(connection.execute(_TRY_LOCK, {"key": key}).scalar_one())
 
     def read_holder() -> str:
         with connection.begin():

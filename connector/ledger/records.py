@@ -255,7 +255,7 @@ _UNSETTLED_BY_NAME = text(_UNSETTLED + "service_id IS NULL")
 _UNSETTLED_BY_ID = text(_UNSETTLED + "name IS NULL")
 _ADD = text(
     f"INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) "
-    f"ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"  # another part of a joint run may have just added it
+    f"ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"
 )
 _RENAME = text("UPDATE base SET name = :name, folded = :folded WHERE base_key = :key")
 _MISANSWERED = text("UPDATE base SET answered_id = :answered_id, answered_name = :answered_name WHERE base_key = :key")

@@ -19,10 +19,9 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import chain
-from math import inf
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from connector.driver_words import say_safely
@@ -32,15 +31,7 @@ _MOST_VALUES = 1800  # of a statement in SQLite, far below what it allows (32,76
 _MOST_ROWS = 512  # of a statement in PostgreSQL, a power of two; of far more it would read the whole table
 _SHARED = re.compile(r":(\w+)")
 
-_DEADLOCK = "40P01"  # PostgreSQL's name of it
-
 _POLL_S = 0.2  # between two tries for a lock
-
-LEASE_S = 30.0
-"""For so long a run that has not reached the ledger keeps its part: a commit may take seconds, and a dead one is
-missed no longer than a quiet period."""
-
-_LEASE_MARGIN_S = 5.0  # between the last look at the clock and the request's first byte
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -77,10 +68,6 @@ class StaleMoveError(LedgerError):
     """An entry was not in the state that a move leaves: another process wrote, or the code is wrong."""
 
 
-class DeadlockError(LedgerError):
-    """Two runs waited for each other, and the server has undone this one's transaction: it may be made once more."""
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """SQL over rows, in both dialects: `{item}` stands for the rows, whose columns are column1, column2… and have these
@@ -90,51 +77,15 @@ class Batch:
     types: str
 
 
-class Lease:
-    """The right of one run to write what belongs to part `number` of a joint run, for as long as it is renewed.
-
-    Each transaction of the run renews it first, and fails once another run has taken the part. `until` (monotonic) is
-    when this process stops sending, unless a transaction has renewed it by then. That is earlier than the server's own
-    time, since it counts from before the server was asked.
-    """
-
-    def __init__(self, number: int, run_key: int, monotonic: Callable[[], float]) -> None:
-        self.number, self.run_key, self.until = number, run_key, -inf
-        self.first_key = run_key  # of the joint run's first run
-        self.is_last = False  # all parts have read their rows: what none of them has claimed is left to this one
-        self._monotonic = monotonic
-
-    @contextmanager
-    def renewed(self, connection: Connection) -> Iterator[None]:
-        """Renew it in the transaction that this context holds. Raises LedgerError when another run has the part."""
-        asked_at = self._monotonic()
-        with connection.begin():
-            values = {"number": self.number, "run": self.run_key, "lease": LEASE_S}
-            if connection.execute(_RENEW, values).rowcount != 1:
-                raise LedgerError(
-                    f"another run has taken over part {self.number}, since this run had not reached the ledger for "
-                    f"{LEASE_S:g} s. Nothing more was sent, and the other run looks up what was being sent"
-                )
-            yield
-        self.until = asked_at + LEASE_S - _LEASE_MARGIN_S
-
-
-_RENEW = text(
-    "UPDATE part SET lease_until = clock_timestamp() + make_interval(secs => :lease) "
-    "WHERE number = :number AND run_key = :run"
-)
-
-
 class Store:
     """A connection to a ledger; use it from one thread at a time, inside `transaction`.
 
-    `name` says in messages which ledger it is; it holds no password. `lease` is that of a part of a joint run.
+    `name` says in messages which ledger it is; it holds no password.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
         self.name = name
-        self.lease: Lease | None = None
 
     @property
     def is_file(self) -> bool:
@@ -150,11 +101,8 @@ class Store:
         """
         if self.connection.invalidated:
             raise build_error(self.name, "the connection to it was lost")
-        with translated(self.name), self._begin():  # `begin` itself asks the database
+        with translated(self.name), self.connection.begin():  # `begin` itself asks the database
             yield self.connection
-
-    def _begin(self) -> AbstractContextManager[object]:
-        return self.connection.begin() if self.lease is None else self.lease.renewed(self.connection)
 
     def select(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
         """Yield all that the statement finds for these rows."""
@@ -189,9 +137,7 @@ def translated(name: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        failure = build_error(name, say_safely(error))
-        is_deadlock = getattr(getattr(error, "orig", None), "sqlstate", None) == _DEADLOCK
-        raise (DeadlockError(str(failure)) if is_deadlock else failure) from None
+        raise build_error(name, say_safely(error)) from None
     except (OverflowError, UnicodeEncodeError):  # the driver's own, before the database sees the value
         raise build_error(name, "a number or a text does not fit into the database") from None
 

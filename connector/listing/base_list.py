@@ -267,7 +267,7 @@ async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
 
 async def _find_lacking(access: ListAccess, ids: IdArray) -> Sequence[int]:
     """Confirmed entries that should show by now and are not among these ids (architecture 7, rule 7)."""
-    base, before, start = access.journal.base, access.journal.first_key, access.draw(IDENTITY_BYTES)
+    base, before, start = access.journal.base, access.journal.run_key, access.draw(IDENTITY_BYTES)
     known = await access.journal.ask(lambda ledger: ledger.find_confirmed(base, start, _KNOWN_COMPARED, before=before))
     shown_since = access.clock.now().timestamp() - access.shown_after_s
     old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]

@@ -6,11 +6,10 @@ import numpy as np
 
 from connector.errors import RunAborted
 from connector.ledger.entries import Entry
-from connector.ledger.parts import claim_identities
 from connector.ledger.records import count_unsettled_elsewhere
 from connector.ledger.store import Base
 from connector.load.candidates import NOT_FINAL, Candidate, CandidateStream, describe_held, read_rows, want_rows
-from connector.load.finishing import Finisher, RunMode, build_different
+from connector.load.finishing import Finisher, RunMode
 from connector.load.guards import guard_account, refuse_misanswered
 from connector.load.presence import PresenceCache
 from connector.load.resolution import Unresolved
@@ -59,7 +58,6 @@ class Loader:
         Raises RunAborted (ListFailed among them) when the run cannot go on; rows that it did not reach are `unsent`.
         """
         session = self._session
-        planned = await self._claim(planned)
         indices, kept = await self._sort(planned, _order(planned))
         try:
             await self._create(planned, indices, kept)
@@ -106,22 +104,6 @@ class Loader:
     async def close(self) -> None:
         """Report rows that were sent and have no outcome yet. Raises LedgerError."""
         await self.finisher.close()
-
-    async def _claim(self, planned: Planned) -> Planned:
-        """Return the rows of a chunk whose identities belong to this part; to others' parts they are duplicates."""
-        session, journal = self._session, self._session.journal
-        if journal.lease is None:
-            return planned
-        digests = list(zip(split_digests(planned.identities), split_digests(planned.fingerprints), strict=True))
-        base = journal.base
-        others = await journal.ask(lambda ledger: claim_identities(ledger, base, digests))
-        repeated = [index for index, (identity, _) in enumerate(digests) if identity in others]
-        different = [index for index in repeated if others[digests[index][0]] != digests[index][1]]
-        self._count_rows(Outcome.DUPLICATE, planned, _leave_out(repeated, different))
-        for index in different:
-            position = int(planned.subscribers.index[index])
-            session.tally.report(build_different(planned.chunk, position, session.policy.identity))
-        return planned.select(np.array(_leave_out(list(range(len(digests))), repeated), dtype=np.int64))
 
     async def _sort(self, planned: Planned, indices: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to all rows that have one by the ledger.
@@ -260,12 +242,6 @@ class Loader:
         if self._is_clear:
             return
         if await self._has_unresolved_of_another_kind():
-            if session.journal.lease is not None:
-                raise RunAborted(
-                    "earlier runs left unresolved creates under another identity (email, client_user_id), and the "
-                    "parts of a run cannot settle them together. Nothing was sent. Run connector retry, then the "
-                    "parts again"
-                )
             await self.finisher.settle()
             self.presence.forget()  # a subscriber that was just sent again was absent when it was gained
             if await self._has_unresolved_of_another_kind():

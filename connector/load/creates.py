@@ -67,9 +67,8 @@ class Creator:
         await self._session.journal.flush()
 
     def find_deadline(self, candidate: Candidate) -> float:
-        """Return until when (monotonic) it may be sent: the subscriber is known not to exist, and the part is ours."""
-        lease = self._session.journal.lease
-        return candidate.known_until if lease is None else min(candidate.known_until, lease.until)
+        """Return until when (monotonic) it may be sent: the subscriber is known not to exist."""
+        return candidate.known_until
 
     async def intend(self, candidates: Sequence[Candidate]) -> None:
         """Return when the intents of these candidates are durable."""

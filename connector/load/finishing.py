@@ -311,7 +311,7 @@ class Finisher:
 
 
 def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
-    """Return a row that says something else than the one of its identity that was read, or claimed by a part, first."""
+    """Return a row that says something else than the one of its identity that was read first."""
     message = f"another row of the same {identity}, with other values, was read first and used"
     return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
 

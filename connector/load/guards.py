@@ -43,7 +43,7 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     gone, and ListFailed when the service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
-    base, before = journal.base, journal.first_key
+    base, before = journal.base, journal.run_key
     known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, before=before))
     session.control.activity = "looking up known subscribers"
     is_there = await _ask_for_any(session, known)

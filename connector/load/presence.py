@@ -4,12 +4,11 @@ A look-up takes the cheaper way first: the list's filters, or one sweep of the l
 other way follows. Each way decides what makes its answer certain.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from connector.errors import RunAborted
-from connector.ledger.parts import JointListing, find_listing, record_listing, stop_listing, try_list_alone
 from connector.listing.access import LookupKey, LookupResult
 from connector.listing.base_list import ListEnd, list_base, list_on, sweep_for
 from connector.listing.base_reader import BaseReader
@@ -26,7 +25,6 @@ from connector.states import State
 _NEVER = float("-inf")
 _ABSENT_ASKED = 20  # looked up of those that a listing says are absent; 20 more once one of them is present
 _ABSENT_SAMPLED = 400  # rows of a chunk, among which these 20 are chosen
-_POLL_S = 1.0  # between two looks whether another part has listed the base
 _SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
@@ -187,7 +185,6 @@ class PresenceCache:
         self.until = float("-inf") if session.policy.is_looking else float("inf")  # monotonic
         self._of: Planned | None = None  # the one chunk that it covers; None: all, by a listing
         self._spent = 0  # requests by filter: once a listing would have cost as much, the base is listed
-        self._rows = 0  # distinct ids of the last listing
         self._end: ListEnd | None = None  # of the last listing, where reading on renews it
         self._listing_took_s: float | None = None  # set where a listing takes longer than its answer may be relied on
         self._counted: int | None = None  # TotalCount of a list that may be cut off: the canary must raise it
@@ -216,8 +213,6 @@ class PresenceCache:
         began_at = self._session.clock.monotonic()
         if await self._read_on():
             return began_at
-        if (shared_at := await self._take_shared(keys)) is not None:
-            return shared_at
         cost = await estimate(self._session, keys)
         if self._is_filter_cheaper(cost) and await self._learn_by_filter(keys, cost.filtering):
             self._of = planned
@@ -254,12 +249,10 @@ class PresenceCache:
         """Return whether a listing could be renewed from its end on."""
         if self._end is None or self._session.access.state.known:
             return False
-        began_at = self._session.clock.monotonic()
         self._end = await list_on(self._session.access, self._end)
         if self._end is None:
             return False
-        self._of, self._rows = None, self._end.rows
-        await self._share(began_at)
+        self._of = None
         return True
 
     def _is_filter_cheaper(self, cost: Estimate) -> bool:
@@ -283,18 +276,8 @@ class PresenceCache:
         return not await self._record(keys, result)
 
     async def _learn_by_listing(self, keys: Sequence[LookupKey]) -> float | None:
-        """List the base, once for all parts of a joint run; return when that began (monotonic), None where it does not
-        show who is absent."""
-        async with self._alone():
-            if (shared_at := await self._take_shared(keys)) is not None:
-                return shared_at
-            began_at = self._session.clock.monotonic()
-            if not await self._list(keys):
-                return None
-            await self._share(began_at)
-            return began_at
-
-    async def _list(self, keys: Sequence[LookupKey]) -> bool:
+        """List the base; return when that began (monotonic), None where it does not show who is absent."""
+        began_at = self._session.clock.monotonic()
         listing = await list_base(self._session.access, keys)
         if listing.doubled:
             self._session.tally.say(
@@ -302,51 +285,12 @@ class PresenceCache:
                 "service's interface removes no subscriber: remove them in its own pages"
             )
         if not listing.is_complete or await self._contradicts_absence(keys, listing.certificate.distinct):
-            return False
+            return None
         certificate = listing.certificate
         is_suspect = certificate.cut_off in (CutOff.NOT_EXCLUDED, CutOff.ACCEPTED)
-        self._of, self._end, self._rows = None, listing.end, certificate.distinct
+        self._of, self._end = None, listing.end
         self._counted = certificate.total_last if is_suspect else None
-        return True
-
-    # One listing for all parts of a joint run
-
-    async def _take_shared(self, keys: Sequence[LookupKey]) -> float | None:
-        """Return when another part's listing began (monotonic), if that may still be relied on; else None."""
-        session, base = self._session, self._session.journal.base
-        if session.journal.lease is None or session.policy.is_suppressing_inactive:
-            return None  # the ledger does not record who is inactive
-        listing = await session.journal.ask(lambda ledger: find_listing(ledger, base))
-        if listing is None:
-            return None
-        began_at = session.clock.monotonic() - listing.age_s
-        if self._is_too_old(began_at) or await self._contradicts_absence(keys, listing.rows):
-            return None
-        self._of, self._end, self._rows, self._counted = None, None, listing.rows, listing.total_count
         return began_at
-
-    async def _share(self, began_at: float) -> None:
-        """Let the other parts rely on the listing that began then."""
-        session, base = self._session, self._session.journal.base
-        if session.journal.lease is not None:
-            listing = JointListing(session.clock.monotonic() - began_at, self._rows, self._counted)
-            await session.journal.ask(lambda ledger: record_listing(ledger, base, listing))
-
-    @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Wait until no other part lists the base."""
-        session, base = self._session, self._session.journal.base
-        if session.journal.lease is None:
-            yield
-            return
-        while not await session.journal.ask(lambda ledger: try_list_alone(ledger, base)):
-            session.control.activity = "waiting while another part lists the base"
-            await session.control.rest(_POLL_S)
-            session.control.check()
-        try:
-            yield
-        finally:
-            await session.journal.ask(lambda ledger: stop_listing(ledger, base))
 
     # A list that is cut off (architecture 7, rule 7)
 

@@ -133,8 +133,7 @@ class Refusals:
             await journal.ask(write)
 
     async def _learn_from_others(self) -> None:
-        """Doubt what is recorded under a kind that another part, or the load of another base, has found to create
-        meanwhile."""
+        """Doubt what is recorded under a kind that the load of another base has found to create meanwhile."""
         base = self._session.journal.base
         kinds = await self._session.journal.ask(lambda ledger: read_refusal_kinds(ledger.connection, base.account))
         self._creating.update(kind.kind for kind in kinds if kind.has_created)
@@ -250,7 +249,7 @@ class Refusals:
 
         def write(ledger: Ledger) -> None:
             refused = [entry for entry in ledger.find_unfinished(base, State.REJECTED) if _kind_of(entry) in kinds]
-            ledger.mark_doubted(base, [each.identity for each in refused if not is_own or each.run_key == run_key])
+            ledger.mark_unresolved(base, [each.identity for each in refused if not is_own or each.run_key == run_key])
 
         if kinds:
             await self._session.journal.ask(write)

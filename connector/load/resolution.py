@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from connector.ledger.entries import Intent, Ledger, Move, Unfinished
-from connector.ledger.parts import find_own_unknown
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey, LookupResult
@@ -128,7 +127,7 @@ class Settler:
 
     async def _read_unknown(self) -> list[Unfinished]:
         base = self._session.journal.base
-        entries = await self._session.journal.ask(lambda ledger: find_own_unknown(ledger, base))
+        entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.UNKNOWN))
         unknown = [entry for entry in entries if self._is_to_be_settled(entry)]
         found_at = self._session.clock.monotonic()
         for entry in unknown:

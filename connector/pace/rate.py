@@ -133,15 +133,12 @@ _Bounds = tuple[float, float, float]
 class RateController:
     """Says when the next request may leave; `ceiling`, requests/s, is never exceeded.
 
-    `found` is what an earlier run found, `age_s` ago. After refusals that ask for no pause it makes one of
-    `least_pause_s`.
+    `found` is what an earlier run found, `age_s` ago.
     """
 
-    def __init__(
-        self, ceiling: float = inf, found: Found | None = None, age_s: float = 0.0, *, least_pause_s: float = 0.0
-    ) -> None:
+    def __init__(self, ceiling: float = inf, found: Found | None = None, age_s: float = 0.0) -> None:
         self.rate = min(_FIRST_RATE, ceiling)  # requests/s
-        self._ceiling, self._least_pause_s = ceiling, least_pause_s
+        self._ceiling = ceiling
         self._trip_s = 0.1  # mean round trip of single attempts
         self._due_at = self._left_at = -inf  # the next request's time by the rate, and when the last one left
         self._paused_until = self._cut_at = -inf
@@ -181,39 +178,6 @@ class RateController:
             ramp.low, min(proved, ramp.high)
         )  # a short run is not refused again, and would begin as low each time
         return Found(low, max(ramp.high, self.rate), self._burst, self._cost_s, self._window_s)
-
-    @property
-    def cut_at(self) -> float:
-        """Until when what was sent says nothing new: the end of the last ramp, its pause included."""
-        return self._cut_at
-
-    def cut(self, now: float) -> None:
-        """What was sent until now says nothing new."""
-        self._cut_at = now
-
-    def scale(self, factor: float) -> None:
-        """Count in other units: all that is known of the limit, and of what was sent under it, is so many times as
-        much."""
-        self.rate = min(self.rate * factor, self._ceiling)
-        self._doubled *= factor
-        self._burst *= factor
-        self._proved *= factor
-        self._last_refused *= factor
-        self._last_served *= factor
-        self._last_mean *= factor
-        self._fill.served *= factor
-        self._served = round(self._served * factor)
-        if self._ramp is not None:
-            self._ramp.low *= factor
-            self._ramp.high *= factor
-        if self._row is not None:
-            self._row.served *= factor
-
-    @property
-    def growth(self) -> float:
-        """By how much the rate grows now (1/s): a rate of 100 with 0.1 is 110 after a second."""
-        ramp = self._ramp
-        return 0.0 if ramp is None or self._row is not None or ramp.is_past else ramp.growth
 
     def admit(self, now: float) -> float:
         """0 when a request may leave, which is then taken to leave; otherwise the seconds until one may."""
@@ -267,7 +231,7 @@ class RateController:
         if self._ramp is not None and not self._ramp.is_early and self.rate < _REPEATS / _FREE_S:
             is_chance = is_chance and self._refused > 1  # three are a large share of few, and one is expected here
         if retry_after_s or not is_chance:
-            pause_s = retry_after_s or self._least_pause_s
+            pause_s = retry_after_s or 0.0
             self._paused_until = max(self._paused_until, now + pause_s)
             self._end_ramp(sent_at, now, pause_s)
 

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Protocol, TypeVar, cast
 
 from connector.clock import Clock, system_clock
-from connector.pace.pace import Rate
 from connector.pace.rate import RateController
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
 from connector.service.recording import RecordingSender, RequestSender
@@ -78,7 +77,7 @@ class Client:
 
     __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until", "rate", "timeline")
 
-    def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: Rate | None = None) -> None:
+    def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
         self._transport = transport
         self.rate = rate or RateController()
         self._mask = mask
@@ -177,7 +176,7 @@ class Client:
 
 @asynccontextmanager
 async def open_client(
-    service: Service, *, clock: Clock | None = None, rate: Rate | None = None
+    service: Service, *, clock: Clock | None = None, rate: RateController | None = None
 ) -> AsyncIterator[Client]:
     """Yield a client of the service, for the life of the `async with`; by the clock it waits, and reads dates to wait
     for.

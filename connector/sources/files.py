@@ -5,7 +5,6 @@ import glob
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Literal, get_args
@@ -40,7 +39,6 @@ _MARKUP = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORE
 _WORDS = {"excel": "an Excel workbook", "parquet": "a Parquet file"}
 _KEYS_OF = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "sheet": ("excel",)}
 
-_BLOCK_ROWS = 1_000  # of a part: few enough that the parts of a small file are alike
 
 Opener = Callable[[str], Source]
 
@@ -138,10 +136,6 @@ class MatchedFiles(Closing):
                     share = None if chunk.share is None else (index + chunk.share) / len(self.columns_by_file)
                     yield replace(self._widen(chunk), share=share)
 
-    def keep_every(self, number: int, step: int) -> None:
-        """Read only every `step`-th file, from the file `number` (from 1) on."""
-        self.columns_by_file = dict(list(self.columns_by_file.items())[number - 1 :: step])
-
     def close(self) -> None:
         """Release the file that is open, if any; may be called more than once."""
         if self._open is not None:
@@ -151,58 +145,6 @@ class MatchedFiles(Closing):
         if tuple(chunk.frame.columns) == self.columns:
             return chunk
         return replace(chunk, frame=chunk.frame.reindex(columns=pd.Index(self.columns)).astype(TEXT))
-
-
-class PartOfSource(Closing):
-    """Every N-th block of a source's records: those of part `number` (from 1) of `parts`.
-
-    Each part reads the source from its beginning: so records keep their numbers, and a quoted cell may span lines.
-    """
-
-    def __init__(self, source: Source, number: int, parts: int) -> None:
-        self.name, self.columns = source.name, source.columns
-        self._source, self._number, self._parts = source, number, parts
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the part's records, in their order. Raises SourceError."""
-        for chunk in self._source.chunks():
-            mine = (chunk.numbers - 1) // _BLOCK_ROWS % self._parts == self._number - 1
-            malformed = tuple(row for row in chunk.malformed if self._has(row.number))
-            frame = chunk.frame[mine].reset_index(drop=True)
-            is_first = self._number == 1  # it says what is true of the whole
-            yield replace(
-                chunk,
-                frame=frame,
-                numbers=chunk.numbers[mine],
-                malformed=malformed,
-                messages=chunk.messages if is_first else (),
-                number_cells=chunk.number_cells if is_first else {},
-            )
-
-    def close(self) -> None:
-        """Release the whole source; may be called more than once."""
-        self._source.close()
-
-    def _has(self, number: int) -> bool:
-        return (number - 1) // _BLOCK_ROWS % self._parts == self._number - 1
-
-
-def cut_source(source: Source, number: int, parts: int) -> Source:
-    """Return part `number` (from 1) of `parts` of a source of files: every row is read by one part, and by no other.
-
-    The files of a pattern go to the parts whole, where there are as many of them as parts.
-    """
-    if isinstance(source, MatchedFiles) and len(source.columns_by_file) >= parts:
-        source.keep_every(number, parts)
-        return source
-    return PartOfSource(source, number, parts)
-
-
-def digest_files(source: Source) -> str:
-    """Return what tells the files of a source from others: their names and sizes, digested."""
-    files = list(source.columns_by_file) if isinstance(source, MatchedFiles) else [source.name]
-    sizes = [f"{Path(name).name}\0{path.stat().st_size if (path := Path(name)).is_file() else ''}" for name in files]
-    return blake2b("\0".join(sizes).encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def refuse_lacking(source: Source, columns: Sequence[str]) -> None:

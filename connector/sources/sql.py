@@ -140,27 +140,6 @@ def open_sql(
     return QuerySource(parsed, statement, watch)
 
 
-def cut_query(url: str, query: str | None, table: str | None, key: str, number: int, parts: int) -> str:
-    """Return a query for the rows of a query, or a table (`name` or `schema.name`), that are of part `number` (from 1)
-    of `parts`.
-
-    They are those whose `key`, an integer column of the result, has the part's remainder. The first part has all rows
-    that no other has: those without a key, and those whose key is no integer after all. The order of two queries' rows
-    says nothing: it is not the same.
-    """
-    dialect = parse_url(url).get_dialect()() if not url.startswith("duckdb:") else None
-
-    def quote(name: str) -> str:
-        doubled = name.replace('"', '""')
-        return f'"{doubled}"' if dialect is None else str(dialect.identifier_preparer.quote(name))
-
-    whole = f"({query.rstrip().rstrip(';')}\n)" if query is not None else ".".join(map(quote, (table or "").split(".")))
-    remainder = f"abs({quote(key)} % {parts})"
-    others = ", ".join(map(str, [-1, *range(1, parts)]))  # -1 is no remainder: the list is never empty
-    mine = f"{remainder} = {number - 1}" if number > 1 else f"coalesce({remainder}, 0) NOT IN ({others})"
-    return f"SELECT * FROM {whole} AS whole WHERE {mine}"  # noqa: S608
-
-
 class IncrementalSource(Closing):
     """What `open_incremental` opens: `begin_at` a value, then read its chunks, as often as is wanted."""
 

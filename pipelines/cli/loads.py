@@ -15,13 +15,10 @@ import click
 from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     Duration,
-    EngineGiven,
     FileGiven,
-    PartOfRun,
     SourcePath,
     cursor_options,
     dry_run_option,
-    engine_options,
     file_options,
     is_job,
     record_option,
@@ -38,8 +35,6 @@ if TYPE_CHECKING:
     from connector.report import Report
     from connector.settings import SettingOptions
     from connector.subscribers.rules import ValidationRules
-    from pipelines.cli.output import Flow
-    from pipelines.flows.joint_load import JointOrder
     from pipelines.flows.validate import Validation, ValidationFinding, ValidationPlan
     from pipelines.jobs.models import Job
 
@@ -56,7 +51,6 @@ if TYPE_CHECKING:
 @click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
 @click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
-@engine_options
 @time_limit_option
 @record_option
 @dry_run_option
@@ -71,7 +65,6 @@ def import_command(
     max_concurrency: int | None,
     max_rate: float | None,
     wait_s: float,
-    engine: EngineGiven | None,
     time_limit_s: float | None,
     record_path: Path | None,
     is_dry: bool,
@@ -92,60 +85,10 @@ def import_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
-    if engine is not None:
-        _refuse_beside_engine({"--limit": given.reading.limit, "--dry-run": is_dry, "--record": record_path})
-        order = _order_import(file, given, load, wait_s, time_limit_s)
-        finish(run_flow(_run_by(engine, order), output, _read_time_limit(order)), output)
     options = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
     plan = plan_file(file, given, load, wait_s=wait_s, options=options, is_planned=is_dry)
     plan, time_limit_s = replace(plan, is_planned=is_dry), plan.settings.time_limit_s
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output, time_limit_s), output)
-
-
-def _refuse_beside_engine(said: Mapping[str, object]) -> None:
-    """Raise ConfigurationError for options that parts cannot follow."""
-    if given := [name for name, value in said.items() if value not in (None, False)]:
-        raise ConfigurationError(f"--engine goes with none of {', '.join(said)}: leave out {' and '.join(given)}")
-
-
-def _order_import(
-    file: Path | str, given: FileGiven, load: Mapping[str, object], wait_s: float, time_limit_s: float | None
-) -> JointOrder:
-    if is_job(file):
-        raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
-    from pipelines.flows.joint_load import JointOrder, digest_job
-
-    job_path = None
-    if given.job_path is not None:
-        given.refuse_beside_job()
-        job_path = given.job_path.absolute()
-    return JointOrder(
-        "import",
-        job_path,
-        digest_job(job_path),
-        file if isinstance(file, str) or str(file) == "-" else file.absolute(),
-        given.options,
-        given.rules,
-        given.reading,
-        load,
-        wait_s,
-        time_limit_s,
-    )
-
-
-def _run_by(engine: EngineGiven, order: JointOrder) -> Flow:
-    from pipelines.flows.joint_load import run_joint_load
-
-    options = engine.build()
-    return lambda stop, progress: run_joint_load(order, options, stop, progress)
-
-
-def _read_time_limit(order: JointOrder) -> float | None:
-    from connector.settings import SettingOptions
-    from pipelines.jobs.settings import read_settings
-
-    options = SettingOptions(time_limit_s=order.time_limit_s)
-    return read_settings(os.environ, order.load_job(os.environ), options).time_limit_s
 
 
 def plan_file(
@@ -183,11 +126,7 @@ def plan_file(
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
 @cursor_options
 @click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
-@click.option(
-    "--part", type=PartOfRun(), metavar="I/N", help="Load part I of N of the source, beside the runs of the others."
-)
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
-@engine_options
 @time_limit_option
 @dry_run_option
 @run_options
@@ -196,9 +135,7 @@ def sync_command(
     is_full: bool,
     since: str | None,
     limit: int | None,
-    part: tuple[int, int] | None,
     wait_s: float,
-    engine: EngineGiven | None,
     time_limit_s: float | None,
     is_dry: bool,
     output: Output,
@@ -214,17 +151,10 @@ def sync_command(
     from pipelines.jobs.settings import read_settings
 
     refuse_both(is_full, since)
-    if part is not None and (is_full or since is not None or limit is not None or is_dry):
-        raise ConfigurationError("--part goes with none of --full, --since, --limit and --dry-run: leave them out")
-
-    if engine is not None:
-        said = {"--full": is_full, "--since": since, "--limit": limit, "--part": part, "--dry-run": is_dry}
-        _refuse_beside_engine(said)
-        _sync_by(engine, jobs, wait_s, time_limit_s, output)
 
     def plan_job(job: Job) -> LoadPlan:
         settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s), is_writing=not is_dry)
-        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since, part=part)
+        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
         return replace(plan, is_planned=is_dry)
 
     loaded = [load_job(path, os.environ) for path in jobs]
@@ -234,28 +164,6 @@ def sync_command(
     _run_all(
         loaded, [partial(_run, job, plan, output) for job, plan in zip(loaded, plans, strict=True)], output, is_dry
     )
-
-
-def _sync_by(
-    engine: EngineGiven, jobs: tuple[Path, ...], wait_s: float, time_limit_s: float | None, output: Output
-) -> NoReturn:
-    """The same by an engine."""
-    from connector.settings import SettingOptions
-    from pipelines.flows.joint_load import JointOrder, digest_job
-    from pipelines.jobs.reader import load_job
-    from pipelines.jobs.settings import read_settings
-
-    loaded = [load_job(path, os.environ) for path in jobs]
-
-    def run(path: Path, job: Job) -> Report:
-        path = path.absolute()
-        order = JointOrder("sync", path, digest_job(path), wait_s=wait_s, time_limit_s=time_limit_s)
-        settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s))
-        return run_and_notify(_run_by(engine, order), job, settings, output)
-
-    if len(jobs) == 1:
-        finish(run(jobs[0], loaded[0]), output)
-    _run_all(loaded, [partial(run, *each) for each in zip(jobs, loaded, strict=True)], output)
 
 
 def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:

@@ -16,8 +16,8 @@ import click
 
 _NAMES = ("connector", "pipelines")
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
-_OF_RUNS = ("connector.report", "pipelines.report.text", "pipelines.flows.joint_load")
-"""Log when a run begins and ends, its progress, and which worker runs which part of it."""
+_OF_RUNS = ("connector.report", "pipelines.report.text")
+"""Log when a run begins and ends, and its progress."""
 
 
 class _JsonFormatter(logging.Formatter):

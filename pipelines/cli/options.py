@@ -18,14 +18,11 @@ from connector.units import parse_duration, parse_share
 if TYPE_CHECKING:
     from connector.imports.plan import RowOptions
     from connector.subscribers.rules import ValidationRules
-    from pipelines.flows.engine import EngineOptions
     from pipelines.flows.load_plan import FileReading
     from pipelines.jobs.models import Job
 
 
 Command = Callable[..., Any]
-
-_MOST_PARTS = 1000
 
 
 class Duration(click.ParamType[float]):
@@ -39,58 +36,6 @@ class Duration(click.ParamType[float]):
             return value if isinstance(value, float) else parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-class PartOfRun(click.ParamType[tuple[int, int]]):
-    """`2/3`: part 2 of 3; both as numbers."""
-
-    name = "part"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Parse, or fail as click does."""
-        number, _, parts = str(value).partition("/")
-        if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts) <= _MOST_PARTS):
-            self.fail(f"{value!r} is no part such as 2/3, of {_MOST_PARTS:,} at most", param, ctx)
-        return int(number), int(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineGiven:
-    """What was said of the engine of a run in parts."""
-
-    scheduler: str | None
-    workers: int | None
-
-    def build(self) -> EngineOptions:
-        """Return its options: by default a worker for each processor that this process may use."""
-        from pipelines.flows.engine import EngineOptions
-
-        has_affinity = hasattr(os, "sched_getaffinity")  # a container may use fewer than there are
-        processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
-        return EngineOptions(self.scheduler, self.workers or processors)
-
-
-def engine_options(command: Command) -> Command:
-    """Add `--engine`, `--scheduler` and `--workers`, given to the command as `engine`, an EngineGiven or None."""
-
-    @click.option(
-        "--engine", "name", type=click.Choice(["dask"]), help="Run in parts, one for each worker of this engine."
-    )
-    @click.option("--scheduler", metavar="ADDRESS", help="With --engine: of a scheduler that runs, tcp://HOST:8786.")
-    @click.option(
-        "--workers",
-        type=click.IntRange(1, _MOST_PARTS),
-        help="With --engine: so many processes of this machine; one for each processor when not given.",
-    )
-    @wraps(command)
-    def wrapped(*args: Any, name: str | None, scheduler: str | None, workers: int | None, **kwargs: Any) -> Any:
-        if name is None and (scheduler is not None or workers is not None):
-            raise ConfigurationError("--scheduler and --workers are of an engine: add --engine dask, or leave them out")
-        if scheduler is not None and workers is not None:
-            raise ConfigurationError("--scheduler has workers of its own, and --workers starts some: give one of them")
-        return command(*args, engine=EngineGiven(scheduler, workers) if name else None, **kwargs)
-
-    return wrapped
 
 
 class Share(click.ParamType[float]):

@@ -15,12 +15,11 @@ from connector.imports.plan import (
     name_load,
     plan_rows,
 )
-from connector.ledger.parts import Part
 from connector.load.session import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
 from connector.settings import Settings
-from connector.sources.files import cut_source, digest_files, open_file
+from connector.sources.files import open_file
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_url
 from connector.subscribers.headers import guess_mapping
@@ -33,11 +32,10 @@ from pipelines.jobs.build import (
     build_policy,
     build_rules,
     open_as,
-    open_part,
     open_source,
 )
 from pipelines.jobs.models import Job, JobSubscriber
-from pipelines.jobs.source_models import FileSource, JobSource
+from pipelines.jobs.source_models import FileSource
 from pipelines.jobs.subscriber_models import build_base
 
 
@@ -57,28 +55,16 @@ def plan_sync(
     wait_s: float,
     is_full: bool = False,
     since: str | None = None,
-    part: tuple[int, int] | None = None,
 ) -> LoadPlan:
     """Return the load of a job, its source opened; of an incremental one what is new, all of it, or what is new `since`
-    a value of its cursor; `part`: only part I of N (from 1). Raises ConfigurationError and SourceError."""
+    a value of its cursor. Raises ConfigurationError and SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
-    if part is not None:
-        return _plan_part(job, job.source, job.subscriber, settings, wait_s, part)
     increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since)
     source = open_source(job.source) if increment is None else increment.source
     is_file = job.source.file is not None
     plan = _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
     return replace(plan, increment=increment, is_own_source=True, is_full=is_full)
-
-
-def _plan_part(
-    job: Job, source: JobSource, subscriber: JobSubscriber, settings: Settings, wait_s: float, part: tuple[int, int]
-) -> LoadPlan:
-    number, parts = part
-    opened, digest = open_part(source, number, parts)
-    plan = _plan_by_job("sync", job, subscriber, opened, settings, None, wait_s, is_empty_refused=False)
-    return replace(plan, part=Part(number, parts, settings.account, job.name, digest))
 
 
 def plan_import(
@@ -90,14 +76,10 @@ def plan_import(
     *,
     reading: FileReading,
     wait_s: float,
-    part: tuple[int, int] | None = None,
 ) -> LoadPlan:
-    """Return the load of a file by its headers; `part`: only part I of N (from 1). Raises ConfigurationError and
-    SourceError."""
+    """Return the load of a file by its headers. Raises ConfigurationError and SourceError."""
     source, job = read_corrections(open_as(path, reading.file)), name_load(path)
-    source, of_run = _cut(source, part, settings.account, job)
-    plan = plan_rows(source, options, rules, policy, settings, job=job, limit=reading.limit, wait_s=wait_s)
-    return replace(plan, part=of_run, is_empty_refused=part is None)
+    return plan_rows(source, options, rules, policy, settings, job=job, limit=reading.limit, wait_s=wait_s)
 
 
 def plan_import_by_job(
@@ -107,27 +89,15 @@ def plan_import_by_job(
     *,
     reading: FileReading,
     wait_s: float,
-    part: tuple[int, int] | None = None,
 ) -> LoadPlan:
-    """Return the load of a file in place of a job's source, by its mapping; `part`: only part I of N (from 1). Raises
-    ConfigurationError and SourceError."""
+    """Return the load of a file in place of a job's source, by its mapping.
+
+    Raises ConfigurationError and SourceError.
+    """
     if job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports and has no mapping: use a job with a subscriber section")
-    source, of_run = _cut(_open_in_place(path, job, reading), part, settings.account, job.name)
-    is_refused = part is None
-    plan = _plan_by_job(
-        "import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=is_refused
-    )
-    return replace(plan, part=of_run)
-
-
-def _cut(source: Source, part: tuple[int, int] | None, account: str, job: str) -> tuple[Source, Part | None]:
-    """The part of a source of files that is meant, and which part that is."""
-    if part is None:
-        return source, None
-    number, parts = part
-    of_run = Part(number, parts, account, job, digest_files(source))  # of all files, before they are cut
-    return cut_source(source, number, parts), of_run
+    source = _open_in_place(path, job, reading)
+    return _plan_by_job("import", job, job.subscriber, source, settings, reading.limit, wait_s, is_empty_refused=True)
 
 
 def plan_validation(

@@ -3,12 +3,11 @@
 from math import inf
 from pathlib import Path
 
-from connector.errors import ConfigurationError
 from connector.load.session import LoadGuard, LoadPolicy
 from connector.rows import Source
 from connector.service.wire import ListQuery
-from connector.sources.files import cut_source, digest_files, open_file, open_files
-from connector.sources.sql import IncrementalSource, cut_query, open_incremental, open_sql
+from connector.sources.files import open_file, open_files
+from connector.sources.sql import IncrementalSource, open_incremental, open_sql
 from connector.subscribers.rules import FieldMapping, PhoneRule, ValidationRules
 from pipelines.jobs.models import Filters, Guard, JobSubscriber, Load
 from pipelines.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
@@ -25,24 +24,6 @@ def open_source(source: JobSource | Suppress) -> Source:
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
         return open_increment(source.sql, source.sql.cursor)
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
-
-
-def open_part(source: JobSource, number: int, parts: int) -> tuple[Source, str]:
-    """Return part `number` (from 1) of `parts` of a job's source, and what tells the source from another (`""`: a
-    database says nothing). Raises as `open_source`, and ConfigurationError for a source that cannot be cut."""
-    if source.file is not None:
-        whole = open_source(source)
-        digest = digest_files(whole)  # of all files, before they are cut
-        return cut_source(whole, number, parts), digest
-    sql = source.sql
-    if sql is None or sql.cursor is not None:
-        raise ConfigurationError("--part: a source with a cursor is not cut into parts; run it by one sync")
-    if sql.part_by is None:
-        raise ConfigurationError(
-            "--part: say by which integer column the rows are cut into parts, such as source.sql.part_by: id"
-        )
-    query = cut_query(sql.url, sql.query, sql.table, sql.part_by, number, parts)
-    return open_sql(sql.url, query=query), ""
 
 
 def open_as(path: str | Path, file: FileSource) -> Source:

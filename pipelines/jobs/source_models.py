@@ -131,9 +131,6 @@ class SqlSource(SqlRows):
     """The same, all of them or what is new; inherited, so that a list is read like any other rows."""
 
     cursor: Cursor | None = Field(default=None, description="read only what is new; everything when not given")
-    part_by: str | None = Field(
-        default=None, min_length=1, description="an integer column by which `sync --part` cuts the rows into parts"
-    )
 
     @model_validator(mode="after")
     def _check_cursor(self) -> Self:

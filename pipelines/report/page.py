@@ -148,7 +148,6 @@ def _build_run(report: Mapping[str, Any], arguments: Sequence[str]) -> dict[str,
             (name, f"{number:,}")
             for name, number in (report.get("changed_fields") or report.get("fields") or {}).items()
         ],
-        "parts": list(_list_parts(report)),
         "pace": _build_pace(report),
         "certificate": _describe_certificate(report.get("certificate")),
         "facts": list(_list_facts(report, arguments)),
@@ -255,13 +254,6 @@ def _list_differences(report: Mapping[str, Any]) -> Iterator[dict[str, str]]:
             "says": _DIFFERENCES.get(name, ""),
             "number": "not known" if number is None else f"{number:,}",
         }
-
-
-def _list_parts(report: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    for each in report.get("parts") or ():
-        rows = {name: f"{each['rows'].get(name, 0):,}" for name in ("read", "created")}
-        about = {name: each[name] or "" for name in ("status", "worker", "run_id")}
-        yield {"part": str(each["part"]), **about, **rows}
 
 
 # Requests over time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -88,24 +88,10 @@ def show_report(report: Report, console: Console, *, title: str | None = None) -
     console.print(table)
     if report.reconciled is not None:
         _show_differences(report.reconciled, console)
-    if report.parts is not None:
-        _show_parts(report.parts, console)
     if report.rejects_file is not None:
         console.print("rows to look at:", report.rejects_file, soft_wrap=True, markup=False, highlight=False)
     if report.drift_file is not None:
         console.print("differs from the service:", report.drift_file, soft_wrap=True, markup=False, highlight=False)
-
-
-def _show_parts(parts: Sequence[Mapping[str, Any]], console: Console) -> None:
-    from rich.table import Table
-
-    table = Table("part", "status", "worker")
-    for name in ("read", "created"):
-        table.add_column(name, justify="right")
-    for each in parts:
-        numbers = (f"{each['rows'].get(name, 0):,}" for name in ("read", "created"))
-        table.add_row(str(each["part"]), each["status"], each["worker"], *numbers)
-    console.print(table)
 
 
 def _show_differences(reconciled: Mapping[str, Any], console: Console) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.ledger.entries import Intent, Ledger
+from connector.ledger.entries import Ledger
 from connector.ledger.records import (
     RefusalKind,
     find_or_add_base,
@@ -12,8 +12,7 @@ from connector.ledger.records import (
     read_refusal_kinds,
     record_refusal,
 )
-from connector.states import State
-from tests.ledger.moves import IDENTITY, RUN, add_base
+from tests.ledger.moves import IDENTITY, add_base
 
 OTHER = b"j" * 16
 
@@ -111,13 +110,3 @@ def test_of_two_lines_that_become_one_base_the_kind_stays_that_is_still_to_be_ch
         learn_base(connection, by_name, 7, "News")
         (kind,) = read_refusal_kinds(connection, "account")
     assert (kind.base_key, kind.identity, kind.is_checked) == (by_id.key, OTHER, False)
-
-
-def test_entries_that_another_part_has_doubted_meanwhile_are_left(ledger: Ledger) -> None:
-    base = add_base(ledger)
-    with ledger.transaction():
-        ledger.mark_intended(base, RUN, [Intent(IDENTITY, b"f" * 8, b"{}")])
-        ledger.mark_refused(base, State.SENDING, [(IDENTITY, 422, "no")])
-        ledger.mark_doubted(base, [IDENTITY])
-        ledger.mark_doubted(base, [IDENTITY])
-        assert [each.identity for each in ledger.find_unfinished(base, State.UNKNOWN)] == [IDENTITY]
