@@ -94,66 +94,18 @@ def _find_zone(name: str) -> ZoneInfo:
         raise MessageError(_SEND_AT, f"names a zone that this machine does not know; {_FORMS}") from None
 
 
-# A file as a part of an email: read whole, bounded, its type known by its name alone and the same on every machine
+# A file as a part of an email: read whole, bounded, its type guessed by its name
 
 ATTACHMENTS = "Email.Attachments"
 UNKNOWN_TYPE = "application/octet-stream"
 
-# Packed as a whole: what is inside is not what a mail program would open.
-_PACKED = {
-    ".gz": "application/gzip",
-    ".tgz": "application/gzip",
-    ".svgz": "application/gzip",
-    ".bz2": "application/x-bzip2",
-    ".xz": "application/x-xz",
-    ".zst": "application/zstd",
-}
-_OFFICE = "application/vnd.openxmlformats-officedocument"
-_OPEN = "application/vnd.oasis.opendocument"
-# Types of common attachments that Python's table lacks, or has otherwise in one of its versions.
-_OURS = _PACKED | {
-    ".7z": "application/x-7z-compressed",
-    ".avif": "image/avif",
-    ".docx": f"{_OFFICE}.wordprocessingml.document",
-    ".epub": "application/epub+zip",
-    ".gpx": "application/gpx+xml",
-    ".heic": "image/heic",
-    ".ics": "text/calendar",
-    ".js": "text/javascript",
-    ".jsonl": "application/jsonl",
-    ".m4a": "audio/mp4",
-    ".md": "text/markdown",
-    ".odp": f"{_OPEN}.presentation",
-    ".ods": f"{_OPEN}.spreadsheet",
-    ".odt": f"{_OPEN}.text",
-    ".ogg": "audio/ogg",
-    ".parquet": "application/vnd.apache.parquet",
-    ".pkpass": "application/vnd.apple.pkpass",
-    ".pptx": f"{_OFFICE}.presentationml.presentation",
-    ".rar": "application/vnd.rar",
-    ".rtf": "application/rtf",
-    ".vcf": "text/vcard",
-    ".wav": "audio/x-wav",
-    ".webp": "image/webp",
-    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
-    ".xml": "application/xml",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-    ".zip": "application/zip",
-}
-
-
-def _build_types() -> dict[str, str]:
-    """Python's own table, without what the machine's files add to it, under ours."""
-    own = MimeTypes()
-    return {**own.types_map[False], **own.types_map[True], **_OURS}
-
-
-_TYPES = _build_types()
+# A new table holds Python's own types only. The types of the machine's files stay in the global table of `mimetypes`.
+_TABLE = MimeTypes()
+_TYPES = _TABLE.types_map[False] | _TABLE.types_map[True]  # by suffix; standard types replace common ones
 
 
 def guess_type(name: str) -> str:
-    """Return the MIME type of a file of this name; UNKNOWN_TYPE for a suffix that says nothing."""
+    """Return the MIME type of a file of this name; UNKNOWN_TYPE for a suffix that Python's table does not have."""
     return _TYPES.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
 
 

@@ -59,7 +59,9 @@ class AttachedFile(BaseModel):
     model_config = STRICT
 
     path: FilePath = Field(description="the file")
-    type: str | None = Field(default=None, description="its MIME type; guessed from its name when not given")
+    type: str | None = Field(
+        default=None, description="its MIME type, for example text/calendar; guessed from its name when not given"
+    )
     id: str | None = Field(
         default=None, min_length=1, description="for an inline part: what the HTML calls it, as in cid:logo"
     )
