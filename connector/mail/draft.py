@@ -9,12 +9,11 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from mimetypes import MimeTypes
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient
 from connector.mail.plain_text import html_to_text
@@ -48,50 +47,16 @@ def build_recipient(email: str, name: str | None, field: str) -> Recipient:
         raise MessageError(f"{field}.{part}", error.problem) from None
 
 
-# When an email is to go: a time with its zone, and the service's Unix timestamp
-
-_SEND_AT = "EmailSettings.SendAt"
-_FORMS = "write it as 2026-12-24T09:00+01:00, 2026-12-24T08:00Z or 2026-12-24T09:00 Europe/Berlin"
-
-
-def parse_send_at(text: str) -> datetime:
-    """Return the time, aware. Raises MessageError for no time, no zone, or the hour that clocks leave out."""
-    moment, _, zone = text.strip().partition(" ")
-    if zone and zone[0].isdigit():  # "2026-12-24 09:00 Europe/Berlin": a blank in place of the T
-        time, _, zone = zone.strip().partition(" ")
-        moment = f"{moment}T{time}"
-    try:
-        at = datetime.fromisoformat(moment)
-    except ValueError:
-        raise MessageError(_SEND_AT, f"is no time; {_FORMS}") from None
-    if zone.strip():
-        if at.tzinfo is not None:
-            raise MessageError(_SEND_AT, f"has two zones; {_FORMS}")
-        at = at.replace(tzinfo=_find_zone(zone.strip()))
-        if at.astimezone(UTC).astimezone(at.tzinfo).replace(tzinfo=None) != at.replace(tzinfo=None):
-            raise MessageError(_SEND_AT, "is a time that this zone does not have: its clocks go forward past it")
-    if at.tzinfo is None:
-        raise MessageError(_SEND_AT, f"has no zone; {_FORMS}")
-    return at
-
-
 def to_timestamp(at: datetime | None, now: datetime) -> int | None:
     """Return the Unix timestamp of a time that is not past (both aware); None for at once. A part of a second is
     rounded up: it is the earliest time. Raises MessageError."""
     if at is None:
         return None
     if at.tzinfo is None:
-        raise MessageError(_SEND_AT, f"has no zone; {_FORMS}")
+        raise MessageError("EmailSettings.SendAt", "has no zone; give a time that is aware of its zone")
     if at < now:
-        raise MessageError(_SEND_AT, "is past; give a later time, or none to send at once")
+        raise MessageError("EmailSettings.SendAt", "is past; give a later time, or none to send at once")
     return int(at.timestamp()) + bool(at.microsecond)
-
-
-def _find_zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise MessageError(_SEND_AT, f"names a zone that this machine does not know; {_FORMS}") from None
 
 
 # A file as a part of an email: read whole, bounded, its type guessed by its name

@@ -15,7 +15,7 @@ from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
 from connector.load.session import Problem
 from connector.mail.campaign import MailPolicy
-from connector.mail.draft import Draft, parse_send_at
+from connector.mail.draft import Draft
 from connector.mail.message import Message, MessageError
 from connector.mail.texts import MailTexts, RowAttachment
 from connector.outcomes import MailOutcome, Outcome
@@ -262,7 +262,7 @@ def build_texts(mail: Mail) -> MailTexts:
                 *(attach(each, "attachment", mail.max_attached) for each in mail.attach if not _is_template(each)),
             ),
             settings=read_stated(mail.tracking, mail.settings),
-            send_at=parse_send_at(mail.at) if mail.at is not None else None,
+            send_at=mail.at,
         ),
         address_column=mail.to.email,
         name_column=mail.to.name,

@@ -11,7 +11,7 @@ from rich.text import Text
 from connector.atomic_file import create_private
 from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
-from connector.mail.draft import Draft, parse_send_at, read_attachment
+from connector.mail.draft import Draft, read_attachment
 from connector.mail.eml import write_eml
 from connector.mail.message import Attachment, Header, Message, Recipient
 from pipelines.jobs.mail_models import AttachedFile, EmailText, MessageFile, read_stated
@@ -40,7 +40,7 @@ def draft_file(file: MessageFile) -> Draft:
         headers=tuple(Header(name, value) for name, value in file.headers.items()),
         attachments=(*inline, *attached),
         settings=read_stated(file.tracking, file.settings),
-        send_at=parse_send_at(file.at) if file.at is not None else None,
+        send_at=file.at,
     )
 
 

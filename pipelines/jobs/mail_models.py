@@ -1,6 +1,7 @@
 """Emails as keys of a message file and of a job's `mail`, and the webhook that a job notifies."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
@@ -17,6 +18,12 @@ MOST_ATTACHED = 20_000_000
 8)."""
 
 
+_TIME_FORMS = (
+    "must be a time with an offset, such as 2026-12-24T09:00+01:00 or 2026-12-24T08:00Z, or a Unix timestamp in "
+    "seconds; the name of a time zone is not accepted"
+)
+
+
 def _read_person(value: Any) -> Any:
     try:
         if isinstance(value, str):
@@ -28,6 +35,19 @@ def _read_person(value: Any) -> Any:
     raise ValueError("must be an address, as ann@example.com or Ann Lee <ann@example.com>, or {email: …, name: …}")
 
 
+def _read_time(value: Any) -> Any:
+    """Return the aware time of an ISO time with an offset, or of a Unix timestamp in seconds."""
+    if not isinstance(value, str):
+        return value
+    try:
+        at = datetime.fromtimestamp(int(value), UTC) if value.isdecimal() else datetime.fromisoformat(value)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(_TIME_FORMS) from None
+    if at.tzinfo is None:
+        raise ValueError(_TIME_FORMS)
+    return at
+
+
 def _list_one(value: Any) -> Any:
     return value if isinstance(value, list) else [] if value is None else [value]
 
@@ -35,6 +55,9 @@ def _list_one(value: Any) -> Any:
 Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"type": "string", "examples": ["500kB", "20MB"]})]
 _PERSON = {"type": "string", "examples": ["ann@example.com", "Ann Lee <ann@example.com>"]}
 Person = Annotated[Recipient, BeforeValidator(_read_person), WithJsonSchema(_PERSON)]
+Time = Annotated[
+    datetime, BeforeValidator(_read_time), WithJsonSchema({"type": "string", "examples": ["2026-12-24T09:00+01:00"]})
+]
 People = Annotated[tuple[Person, ...], BeforeValidator(_list_one)]
 
 
@@ -113,7 +136,9 @@ class MessageFile(BaseModel):
     attach: tuple[Attached, ...] = Field(default=(), description="files to attach: a path, or keys")
     inline: tuple[Attached, ...] = Field(default=(), description="files that the HTML shows, each with an id")
     headers: dict[str, str] = Field(default_factory=dict, description="further headers: name and value")
-    at: str | None = Field(default=None, description="when to send, with its zone: 2026-12-24T09:00+01:00")
+    at: Time | None = Field(
+        default=None, description="earliest time to send, with an offset: 2026-12-24T09:00+01:00; or a Unix timestamp"
+    )
     tracking: Tracking = Field(default_factory=Tracking, description="what is tracked; nothing when not given")
     settings: SendSettings = Field(default_factory=SendSettings, description="how it is sent")
     max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")
@@ -147,7 +172,9 @@ class Mail(BaseModel):
     )
     inline: tuple[Attached, ...] = Field(default=(), description="files that the HTML shows, each with an id")
     headers: dict[str, str] = Field(default_factory=dict, description="further headers: name, and value as a template")
-    at: str | None = Field(default=None, description="when to send, with its zone: 2026-12-24T09:00+01:00")
+    at: Time | None = Field(
+        default=None, description="earliest time to send, with an offset: 2026-12-24T09:00+01:00; or a Unix timestamp"
+    )
     tracking: Tracking = Field(default_factory=Tracking, description="what is tracked; nothing when not given")
     settings: SendSettings = Field(default_factory=SendSettings, description="how it is sent")
     max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")

@@ -18,7 +18,6 @@ from connector.mail.draft import (
     compose_draft,
     guess_type,
     parse_recipient,
-    parse_send_at,
     read_attachment,
     to_timestamp,
 )
@@ -120,39 +119,6 @@ def test_any_text_is_a_recipient_or_a_message_error(text: str) -> None:
         return
     assert "@" in recipient.email
     assert not set("\r\n\0") & set(recipient.email + (recipient.name or ""))
-
-
-@pytest.mark.parametrize(
-    ("text", "in_utc"),
-    [
-        ("2026-12-24T09:00+01:00", "2026-12-24T08:00"),
-        ("2026-12-24T09:00:30Z", "2026-12-24T09:00:30"),
-        ("2026-12-24 09:00+01:00", "2026-12-24T08:00"),
-        ("2026-12-24T09:00 Europe/Berlin", "2026-12-24T08:00"),
-        (" 2026-07-24 09:00  Europe/Berlin ", "2026-07-24T07:00"),
-        ("2026-07-24 09:00 UTC", "2026-07-24T09:00"),
-    ],
-)
-def test_a_time_with_its_zone(text: str, in_utc: str) -> None:
-    assert parse_send_at(text) == datetime.fromisoformat(in_utc).replace(tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("2026-12-24T09:00", "no zone"),
-        ("2026-12-24", "no zone"),
-        ("tomorrow", "no time"),
-        ("", "no time"),
-        ("2026-12-24T09:00 Europe/Nowhere", "does not know"),
-        ("2026-12-24T09:00 ../../etc/passwd", "does not know"),
-        ("2026-12-24T09:00Z Europe/Berlin", "two zones"),
-        ("2026-03-29T02:30 Europe/Berlin", "forward"),
-    ],
-)
-def test_what_is_no_time_to_send_at_is_told(text: str, words: str) -> None:
-    with pytest.raises(MessageError, match=words):
-        parse_send_at(text)
 
 
 def test_a_time_is_an_earliest_one() -> None:
