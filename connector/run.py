@@ -351,6 +351,6 @@ def _end(run: Run) -> None:
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
     is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
-    is_partial = is_partial or bool(tally.leftovers["held"]) or tally.has_doubled
+    is_partial = is_partial or bool(tally.leftovers["held"])
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

@@ -46,7 +46,7 @@ BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for a
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 _TRIES = 5  # reads of a file that changes meanwhile; a process that opens it leaves a journal beside it, which is seen
 _ROWS_AT_ONCE = 10_000
-_COPIED = (schema.run, schema.base, schema.entry, schema.refusal, schema.account, schema.source_cursor)
+_COPIED = (schema.run, schema.base, schema.entry, schema.account, schema.source_cursor)
 _CACHE = "PRAGMA cache_size = -16000"  # 16 MB, as of a ledger's own; what is beyond it goes to the disk
 
 

@@ -5,7 +5,7 @@ Every function runs inside a transaction that its caller opened by `Ledger.trans
 UPDATE and DELETE names the state it leaves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
@@ -31,6 +31,7 @@ class Entry:
     altered: str | None = (
         None  # fields that the service altered as it created it, with blanks between (architecture 4.13)
     )
+    run_key: int | None = None  # the run that sent the entry last, or checked its refusal; None: a listing showed it
 
 
 @dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
@@ -67,8 +68,7 @@ class Unfinished:
 
     `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
     `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal,
-    `answered_id` the subscriber id in the answer to a create that is HELD, `has_ended` whether that run has come to its
-    end (not killed, stopped or aborted, it has looked up a sample of its refusals), `run_key` its key.
+    `answered_id` the subscriber id in the answer to a create that is HELD, `run_key` the key of that run.
     """
 
     identity: bytes
@@ -82,7 +82,6 @@ class Unfinished:
     message: str | None = None
     is_holding: bool | None = None
     answered_id: int | None = None
-    has_ended: bool = True
     run_key: int = 0
 
 
@@ -122,6 +121,12 @@ class Ledger:
         rows = [(base.key, *each) for each in digests]
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in found}
+
+    def find_refused_with(self, base: Base, statuses: Collection[int]) -> list[bytes]:
+        """Return the identities of the base's REJECTED entries that have a body and one of these HTTP statuses."""
+        values = {"base": base.key, "state": State.REJECTED}
+        rows = self.connection.execute(_FIND_REFUSED, values)
+        return [identity for identity, status in rows if status in statuses]
 
     def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
         """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
@@ -213,7 +218,7 @@ class Ledger:
         self._move(_DELETE, _each(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move REJECTED to UNKNOWN: its kind of refusal turned out to have created. Only what has a body can be."""
+        """Move REJECTED to UNKNOWN, so that the entry is looked up before it is sent again. The entry needs a body."""
         self._move(_TO_UNKNOWN, _each(base, identities), State.REJECTED, Event.UNRESOLVED)
 
     # What a person decides
@@ -270,6 +275,10 @@ class Ledger:
         entries. `digests` are (identity, the row's fingerprint)."""
         rows = [(base.key, *each) for each in digests]
         self.store.change(_SET_REPORTED, {"left": State.CONFIRMED, "at": float(at)}, rows)
+
+    def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes]) -> None:
+        """Record in REJECTED entries that this run has looked the refused subscribers up."""
+        self.store.write(_SET_RUN, {"left": State.REJECTED, "run": run_key}, _each(base, identities))
 
     def record_altered(self, base: Base, altered: Sequence[tuple[bytes, Sequence[str]]]) -> None:
         """Record in CONFIRMED entries the fields that the service altered when it created them: (identity, names)."""
@@ -328,8 +337,8 @@ _ENTRY = "entry.base_key = item.column1 AND entry.identity = item.column2"
 _AT = f"WHERE {_ENTRY} AND state = :left"
 
 _FIND = Batch(
-    "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered "
-    f"FROM {{item}} JOIN entry ON {_ENTRY}",
+    "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered, "
+    f"run_key FROM {{item}} JOIN entry ON {_ENTRY}",
     "integer bytea",
 )
 _FIND_DIFFERENT = Batch(
@@ -390,6 +399,7 @@ _SET_REPORTED = Batch(
     f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_AT}", "integer bytea bytea"
 )
 _SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_AT}", "integer bytea text")
+_SET_RUN = Batch(f"UPDATE entry SET run_key = :run FROM {{item}} {_AT}", "integer bytea")
 _DELETE = Batch(
     "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
     "integer bytea",
@@ -398,11 +408,15 @@ _DELETE = Batch(
 _SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
 _UNFINISHED = (
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
-    "is_holding, subscriber_id, coalesce(run.status IN ('ok', 'partial'), false), run_key "
+    "is_holding, subscriber_id, run_key "
     "FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL"
 )
 _FIND_UNFINISHED = text(f"{_UNFINISHED} ORDER BY identity")
+_FIND_REFUSED = text(
+    f"SELECT identity, status FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
+    "AND body IS NOT NULL"
+)
 _HAS_OF_ANOTHER_KIND = text(
     f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
     "AND identity_field <> :field)"

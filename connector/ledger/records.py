@@ -1,4 +1,4 @@
-"""What a ledger knows besides its entries: bases, runs, cursors of incremental sources, kinds of refusal.
+"""What a ledger knows besides its entries: bases, runs, cursors of incremental sources.
 
 Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits.
 """
@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
-from connector.ledger.schema import HOW, UNFINISHED
+from connector.ledger.schema import UNFINISHED
 from connector.ledger.store import Base, keep_optional, keep_text
 from connector.pace.rate import Found
 from connector.states import State
@@ -100,7 +100,7 @@ def _fold(name: str | None) -> str | None:
 
 def _merge(connection: Connection, old: int, new: int) -> None:
     """Move the entries of line `old` to `new`; where both have one, the one stays that says more."""
-    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_REFUSALS, _DROP_CHECKED, _REFUSALS, _DROP_LINE):
+    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_LINE):
         connection.execute(statement, {"old": old, "new": new})
 
 
@@ -193,52 +193,20 @@ def move_cursor(connection: Connection, job: str, source: bytes, value: str, run
     connection.execute(_MOVE_CURSOR, values)
 
 
-# Kinds of refusal that an account's service has given (architecture 4.8)
-
-
 @dataclass(frozen=True, slots=True)
-class RefusalKind:
-    """One kind in one base: `identity` (a digest) was the first that the last run met it with.
+class RefusingRun:
+    """A run that recorded refusals which still stand: whether the run finished (`ok` or `partial`), and when it ended
+    at the latest (Unix seconds; None: not known)."""
 
-    `has_created`: a subscriber so refused was found in the service, in any base; `is_checked`: a later run has looked
-    `identity` up, late enough. `is_found`: a listing has shown `identity` since, so its entry is CONFIRMED. `ended_at`
-    is when the run that sent it last had ended, at the latest (Unix seconds; None: not known).
-    """
-
-    kind: str
-    base_key: int
-    identity: bytes
-    has_created: bool
-    is_checked: bool
-    is_found: bool = False
-    ended_at: float | None = None
+    run_key: int
+    has_finished: bool
+    ended_at: float | None
 
 
-def read_refusal_kinds(connection: Connection, account: str) -> list[RefusalKind]:
-    """Return all kinds that the account is known by, in the order of their code points, for each base that met one."""
-    rows = connection.execute(_READ_KINDS, {"account": keep_text(account), "found": HOW["found"]})
-    kinds = [
-        RefusalKind(kind, key, identity, bool(has_created), bool(is_checked), bool(is_found), ended_at)
-        for kind, key, identity, has_created, is_checked, is_found, ended_at in rows
-    ]
-    return sorted(kinds, key=lambda each: (each.kind, each.base_key))  # here: PostgreSQL's order is that of its locale
-
-
-def record_refusal(connection: Connection, base: Base, kind: str, identity: bytes) -> None:
-    """Record that this run has met the kind in the base, with this identity first: the next run looks it up once
-    more."""
-    values = {"account": base.account, "kind": keep_text(kind), "base": base.key, "identity": identity, "no": False}
-    connection.execute(_RECORD_REFUSAL, values)
-
-
-def mark_refusal_checked(connection: Connection, base: Base, kind: str) -> None:
-    """Record that a later run has looked the base's identity of the kind up, late enough for it to show."""
-    connection.execute(_MARK_CHECKED, {"base": base.key, "kind": keep_text(kind), "yes": True})
-
-
-def mark_refusal_created(connection: Connection, account: str, kind: str) -> None:
-    """Record that a create of this kind took effect: what is refused like that is unknown from now on."""
-    connection.execute(_MARK_CREATED, {"account": keep_text(account), "kind": keep_text(kind), "yes": True})
+def find_refusing_runs(connection: Connection, base: Base) -> list[RefusingRun]:
+    """Return the runs that the base's REJECTED entries name."""
+    rows = connection.execute(_REFUSING_RUNS, {"base": base.key, "rejected": State.REJECTED})
+    return [RefusingRun(run_key, bool(has_finished), ended_at) for run_key, has_finished, ended_at in rows]
 
 
 _COLUMNS = "base_key, account, service_id, name, answered_id, answered_name"
@@ -286,14 +254,6 @@ _DROP_NEW = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"
 )
 _TAKE_OVER = text("UPDATE entry SET base_key = :new WHERE base_key = :old")
-_DROP_REFUSALS = text(  # where both lines have met a kind, the one stays that is still to be checked
-    "DELETE FROM refusal WHERE base_key = :old AND EXISTS (SELECT 1 FROM refusal AS other WHERE "
-    "other.base_key = :new AND other.kind = refusal.kind AND (refusal.is_checked OR NOT other.is_checked))"
-)
-_DROP_CHECKED = text(
-    "DELETE FROM refusal WHERE base_key = :new AND kind IN (SELECT kind FROM refusal WHERE base_key = :old)"
-)
-_REFUSALS = text("UPDATE refusal SET base_key = :new WHERE base_key = :old")
 _DROP_LINE = text("DELETE FROM base WHERE base_key = :old")
 _START_RUN = text(
     "INSERT INTO run (run_id, job, command, started_at, suppressed_by, is_holding, for_account) "
@@ -316,17 +276,8 @@ _MOVE_CURSOR = text(
     "INSERT INTO source_cursor (job, source, value, run_key) VALUES (:job, :source, :value, :run) "
     "ON CONFLICT (job, source) DO UPDATE SET value = :value, run_key = :run"
 )
-_READ_KINDS = text(
-    "SELECT kind, refusal.base_key, refusal.identity, has_created, is_checked, how = :found, coalesce(run.finished_at, "
+_REFUSING_RUNS = text(
+    "SELECT DISTINCT run_key, coalesce(run.status IN ('ok', 'partial'), false), coalesce(run.finished_at, "
     "(SELECT min(later.started_at) FROM run AS later WHERE later.run_key > run.run_key)) "
-    "FROM refusal LEFT JOIN entry ON entry.base_key = refusal.base_key AND entry.identity = refusal.identity "
-    "LEFT JOIN run ON run.run_key = entry.run_key WHERE account = :account"
+    f"FROM entry JOIN run USING (run_key) WHERE base_key = :base AND state = :rejected AND {UNFINISHED}"
 )
-_RECORD_REFUSAL = text(
-    "INSERT INTO refusal (account, kind, base_key, identity, has_created, is_checked) "
-    "VALUES (:account, :kind, :base, :identity, EXISTS (SELECT 1 FROM refusal AS known WHERE known.account = :account "
-    "AND known.kind = :kind AND known.has_created), :no) "
-    "ON CONFLICT (account, kind, base_key) DO UPDATE SET identity = :identity, is_checked = :no"
-)
-_MARK_CHECKED = text("UPDATE refusal SET is_checked = :yes WHERE base_key = :base AND kind = :kind")
-_MARK_CREATED = text("UPDATE refusal SET has_created = :yes WHERE account = :account AND kind = :kind")

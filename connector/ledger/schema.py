@@ -120,17 +120,6 @@ entry = Table(
 _INDEX_UNFINISHED = DDL(f"CREATE INDEX unfinished_entries ON entry (state, base_key) WHERE {UNFINISHED}")  # type: ignore[no-untyped-call] # SQLAlchemy's own
 event.listen(entry, "after_create", _INDEX_UNFINISHED)
 
-refusal = Table(
-    "refusal",
-    metadata,
-    Column("account", Text, primary_key=True),
-    Column("kind", Text, primary_key=True),
-    Column("base_key", Integer, ForeignKey(base.c.base_key), primary_key=True),
-    Column("identity", LargeBinary(IDENTITY_BYTES), nullable=False),  # the first that the last run met it with
-    Column("has_created", Boolean, nullable=False),  # ever, in any base: then it is never again taken for a refusal
-    Column("is_checked", Boolean, nullable=False),  # by a run after the one that met it
-)
-
 account = Table(
     "account",
     metadata,
@@ -204,6 +193,9 @@ email = Table(
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
 """What the identity is a digest of: an unknown can be looked for by nothing else."""
 
+OBSOLETE_TABLES = ("refusal",)
+"""Tables of earlier versions, in the order in which they can be dropped."""
+
 HOW = {"created": 1, "settled": 2, "found": 3, "accepted": 4}
 """How an entry came to be confirmed: answered at once, found by settling an unknown, found where we had not sent, or
 answered with another base or identity and accepted by a person."""
@@ -221,9 +213,20 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
             create_tables(connection, name, metadata, meta)
         return may_make
     check_version(connection, name)
+    _bring_up_to_date(connection)
     written = update(meta).where(meta.c.name == "schema_version")
     connection.execute(written.values(value=str(SCHEMA_VERSION)))
     return True
+
+
+def _bring_up_to_date(connection: Connection) -> None:
+    """Drop the tables that earlier versions had, and create the tables that these versions lacked."""
+    tables = set(inspect(connection).get_table_names())
+    for table in OBSOLETE_TABLES:
+        if table in tables:
+            connection.exec_driver_sql(f"DROP TABLE {table}")
+    if not set(metadata.tables) <= tables:
+        metadata.create_all(connection)
 
 
 def has_emails(connection: Connection, name: str) -> bool:

@@ -8,7 +8,7 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Entry
 from connector.ledger.records import count_unsettled_elsewhere
 from connector.ledger.store import Base
-from connector.load.candidates import NOT_FINAL, Candidate, CandidateStream, describe_held, read_rows, want_rows
+from connector.load.candidates import Candidate, CandidateStream, describe_held, read_rows, want_rows
 from connector.load.finishing import Finisher, RunMode
 from connector.load.guards import guard_account, refuse_misanswered
 from connector.load.presence import PresenceCache
@@ -40,7 +40,7 @@ class Loader:
         self._is_clear = False  # whether no unresolved entry is left that a new row might be (`_clear_unresolved`)
 
     async def begin(self, *, refuses_misanswered: bool = True) -> None:
-        """Check that base and account are the ledger's, and look for rows that earlier runs saw refused.
+        """Check that base and account are the ledger's, and take up refusals that are not final.
 
         Raises ConfigurationError if a create in this base was answered as one in another and that is to be refused,
         RunAborted (EmptiedError, ListFailed) when the run cannot go on.
@@ -49,7 +49,7 @@ class Loader:
             refuse_misanswered(self._session.journal.base)
         await self.finisher.settler.begin()
         self._session.access.state.known = await guard_account(self._session)  # others are left to sweeps
-        await self.finisher.refusals.begin()
+        await self.finisher.begin()
         self._session.control.check()
 
     async def take(self, planned: Planned) -> None:
@@ -122,27 +122,27 @@ class Loader:
         others = [identity for _, identity, _ in rest if different[identity]]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
         to_create: dict[int, State] = {}
-        kept, to_compare, unproved, unknown = (dict[int, Entry]() for _ in range(4))
+        kept, to_compare, recently_refused, unknown = (dict[int, Entry]() for _ in range(4))
         for index, identity, fingerprint in rest:
             entry = entries.get(identity)
             if entry is None:
                 to_create[index] = State.NONE
             elif entry.state is State.CONFIRMED:
                 to_compare[index] = entry
-            elif entry.state is State.HELD or _is_refused_for_good(entry, fingerprint):
+            elif entry.state is State.HELD or (entry.state is State.REJECTED and entry.fingerprint == fingerprint):
                 kept[index] = entry
             elif entry.state is not State.REJECTED:
                 unknown[index] = entry
-            elif self.finisher.refusals.is_unproved(entry):
-                unproved[index] = entry
+            elif self.finisher.refusals.may_not_show_yet(entry):
+                recently_refused[index] = entry
             else:  # the row has changed since it was refused
                 to_create[index] = State.REJECTED
         self._set_aside(planned, unknown)
         self._await_comparison(planned, to_compare)
-        if unproved:  # refused so lately that they may be there: settled before they are sent
-            refused = split_digests(planned.identities[list(unproved)])
+        if recently_refused:
+            refused = split_digests(planned.identities[list(recently_refused)])
             await self._session.journal.ask(lambda ledger: ledger.mark_unresolved(base, refused))
-            self._set_aside(planned, unproved)
+            self._set_aside(planned, recently_refused)
         return to_create, kept
 
     def _suppress_inactive(self, planned: Planned, indices: dict[int, State]) -> dict[int, State]:
@@ -194,8 +194,10 @@ class Loader:
 
     def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
         """Keep rows that are held or rejected; their outcome is reported after the run's last look-up."""
+        refusals = self.finisher.refusals
         for entry, row in zip(kept.values(), self._read(planned, kept), strict=True):
-            self.finisher.keep(_build_problem(row, entry), row)
+            is_unchecked = entry.state is State.REJECTED and refusals.is_unchecked(entry)
+            self.finisher.keep(_build_problem(row, entry), row, is_unchecked=is_unchecked)
 
     def _set_aside(self, planned: Planned, unknown: Mapping[int, Entry]) -> None:
         """Take up rows whose entries are unknown: they are settled before any of them is sent."""
@@ -204,7 +206,9 @@ class Loader:
         for (index, entry), row in zip(unknown.items(), self._read(planned, unknown), strict=True):
             unresolved = self.finisher.unresolved.setdefault(
                 row.identity,
-                Unresolved(session.clock.monotonic(), attempts=entry.attempts, is_refused=entry.status in NOT_FINAL),
+                Unresolved(
+                    session.clock.monotonic(), attempts=entry.attempts, is_refused=entry.state is State.REJECTED
+                ),
             )
             unresolved.row = row
             if entry.fingerprint != row.fingerprint:
@@ -300,11 +304,6 @@ def _take_one(take: Take[Candidate]) -> Take[Candidate]:
         return await take(rest.pop()) if rest and number else []
 
     return take_first
-
-
-def _is_refused_for_good(entry: Entry, fingerprint: bytes) -> bool:
-    """Return whether the same row was refused, in words that speak of the row."""
-    return entry.state is State.REJECTED and entry.fingerprint == fingerprint and entry.status not in NOT_FINAL
 
 
 def _build_problem(row: LoadRow, entry: Entry) -> Problem:

@@ -23,9 +23,9 @@ _READ_AT_ONCE = 1024  # rows taken out of their columns together: enough that it
 ENDS_A_RUN = frozenset({401, 403, 404, 405})
 """Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
 
-NOT_FINAL = ENDS_A_RUN | {408, 409, TOO_MANY_REQUESTS}
-"""Refusals that speak of the token, the address or the pace, or follow creates that took effect: the next run looks the
-entry up, and sends it again once it is proved absent (architecture 4.8)."""
+NOT_FINAL = ENDS_A_RUN | {402, 408, 409, TOO_MANY_REQUESTS}
+"""Refusals that are about the account, the token, the address or the pace, or that may follow a create that took
+effect: the next run looks the entry up, and sends it again once it is proved absent (architecture 4.8)."""
 
 
 def _take_no_row() -> Row:

@@ -36,8 +36,8 @@ WHAT_TO_DO = "Nothing more was sent. Look at that subscriber, then decide on wha
 
 Settle = Callable[[Candidate, Move], None]
 
-JudgeRefusal = Callable[[Candidate, Move], Awaitable[Event]]
-"""What a refusal is to the ledger: REFUSED, or LOST if its kind is known to create."""
+ClassifyRefusal = Callable[[Candidate, Move], Awaitable[Event]]
+"""Returns REFUSED, or LOST for a refusal that may have taken effect."""
 
 
 class Creator:
@@ -45,9 +45,9 @@ class Creator:
 
     most_at_once = 256  # of a fast service: 14 µs a create in commits, where groups of 64 took 22 to 32
 
-    def __init__(self, session: Session, judge_refusal: JudgeRefusal, on_verdict: Settle) -> None:
+    def __init__(self, session: Session, classify_refusal: ClassifyRefusal, on_verdict: Settle) -> None:
         self.is_proved = False
-        self._session, self._judge_refusal, self._on_verdict = session, judge_refusal, on_verdict
+        self._session, self._classify_refusal, self._on_verdict = session, classify_refusal, on_verdict
         self._own = Canaries()
         self._limited: dict[bytes, Move] = {}  # refused with 429 last, and to be sent again, by identity
         self._answered_base: tuple[int, str] | None = None  # as the first accepted create was answered
@@ -82,14 +82,14 @@ class Creator:
         """Return what the answer means; None: it had no effect, and the create is to be sent again."""
         verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
         if isinstance(answer, Refused):
-            verdict = replace(verdict, event=await self._judge_refusal(candidate, verdict))
+            verdict = replace(verdict, event=await self._classify_refusal(candidate, verdict))
             if verdict.event is Event.REFUSED and verdict.status == TOO_MANY_REQUESTS:
                 self._limited[candidate.intent.identity] = verdict
                 return None
         if verdict.event is Event.NOT_SENT:
             return None
-        if isinstance(answer, Refused) and verdict.event is Event.LOST and _was_refused(candidate):
-            return verdict  # words that are known, and not believed: they say nothing of the service's health
+        if isinstance(answer, Refused) and verdict.event is Event.LOST:
+            return verdict  # a 429 is about the pace and not about the health of the service
         self._watch(verdict)
         if not self.is_proved:
             self._watch_first(candidate, answer, verdict)
@@ -173,11 +173,6 @@ class Creator:
                     f"the run's first creates got no usable answer ({verdict.message}): "
                     "nothing more was sent; run again once the service answers as its document says"
                 )
-
-
-def _was_refused(candidate: Candidate) -> bool:
-    """Return whether it is not a new row, but one that was sent before and is to be settled."""
-    return candidate.left is State.UNKNOWN or candidate.refused is not None
 
 
 def _keep_entry(candidate: Candidate, verdict: Move) -> Move:

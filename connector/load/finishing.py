@@ -7,6 +7,7 @@ from enum import Enum
 
 from connector.errors import LedgerError
 from connector.ledger.entries import Entry, Move
+from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, build_row, describe_held, take_row
 from connector.load.creates import Creator
 from connector.load.presence import look_for, look_in_parts
@@ -33,12 +34,15 @@ class RunMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _KeptRow:
-    """A row that ends as `problem` says, unless a later look-up shows its identity; `is_of_this_run`: sent by this run,
-    and known absent before."""
+    """A row that ends as `problem` says, unless a later look-up shows its identity.
+
+    `is_of_this_run`: sent by this run, and known absent before. `is_unchecked`: refused, and not looked up since.
+    """
 
     problem: Problem
     row: LoadRow
     is_of_this_run: bool
+    is_unchecked: bool
 
 
 class Finisher:
@@ -53,11 +57,17 @@ class Finisher:
         self.refusals = Refusals(session, look_for)
         self.create = self._plan
         if mode is RunMode.LOAD:
-            self.create = Creator(session, self.refusals.judge, self._on_verdict).create
+            self.create = Creator(session, self.refusals.classify, self._on_verdict).create
         self.settler = Settler(session, self.create, self._on_settled, look_in_parts)
         self.unresolved = self.settler.unresolved
         self._kept: list[_KeptRow] = []
         self._stale: set[bytes] = set()
+
+    async def begin(self) -> None:
+        """Take up the entries whose refusal by an earlier run is not final. Raises LedgerError."""
+        now = self._session.clock.monotonic()
+        for identity in await self.refusals.begin():
+            self.unresolved[identity] = Unresolved(now, is_refused=True)
 
     def take_stale(self) -> set[bytes]:
         """Return the identities that were not sent since the last call, because their existence check expired."""
@@ -73,8 +83,7 @@ class Finisher:
         return any(identity not in self.settler.left_to for identity in self.unresolved)
 
     async def settle(self) -> None:
-        """Settle the base's unknown entries, of this run and of earlier ones; then look up whether refusals had an
-        effect.
+        """Settle the base's unknown entries, of this run and of earlier ones; then look the refused rows up.
 
         Raises RunAborted (ListFailed among them) when the run cannot go on.
         """
@@ -82,10 +91,9 @@ class Finisher:
         settle = self.settler.settle if self._mode is RunMode.LOAD else self.settler.look_once
         if not session.control.is_stopping:
             await settle()
-        if not session.control.is_stopping:
-            await self.refusals.check_again()
-        if await self._reconsider() and not session.control.is_stopping:
-            await settle()
+        if self._mode is RunMode.LOAD and not session.control.is_stopping:
+            await self._look_up_refused()
+        await self._reconsider()
         await self._end_resolved()
         session.control.check()
 
@@ -116,16 +124,15 @@ class Finisher:
         """Report a row that a person must see, with its outcome."""
         self._session.tally.report(Problem(row, outcome, "", code, message, status, attempts))
 
-    def keep(self, problem: Problem, row: LoadRow, *, is_of_this_run: bool = False) -> None:
-        """Keep a row whose outcome may change by the run's last look-up; `is_of_this_run`: sent by this run, and
-        known absent before."""
+    def keep(self, problem: Problem, row: LoadRow, *, is_of_this_run: bool = False, is_unchecked: bool = False) -> None:
+        """Keep a row whose outcome may change by the run's last look-up; the arguments are those of `_KeptRow`."""
         if len(self._kept) < _ROWS_KEPT:
-            self._kept.append(_KeptRow(problem, row, is_of_this_run))
+            self._kept.append(_KeptRow(problem, row, is_of_this_run, is_unchecked))
         else:
             self._session.tally.report(problem)
             self._session.tally.say(
-                f"more than {_ROWS_KEPT:,} rows were refused or held: the others are reported as they "
-                "were answered, and the next run checks whether the service has them all the same"
+                f"More than {_ROWS_KEPT:,} rows were refused or held. The rows beyond are reported as the service "
+                "answered, without a look-up of their subscribers."
             )
 
     def _report_unresolved(
@@ -211,11 +218,17 @@ class Finisher:
 
     def _keep_refused(self, candidate: Candidate, source: Row, verdict: Move) -> None:
         problem = Problem(source, Outcome.REJECTED, "", "rejected", verdict.message, verdict.status, 1)
-        self.keep(problem, build_row(candidate, source), is_of_this_run=self._session.policy.is_looking)
+        is_looking = self._session.policy.is_looking
+        self.keep(problem, build_row(candidate, source), is_of_this_run=is_looking, is_unchecked=True)
 
-    async def _reconsider(self) -> bool:
-        """Give the kept rows their outcome, as the ledger has it by now; return whether some are unknown."""
-        known = len(self.unresolved)
+    async def _look_up_refused(self) -> None:
+        """Look the refused rows up that no look-up has checked. Raises ListFailed and RunAborted."""
+        field = self._session.policy.identity
+        unchecked = [kept.row for kept in self._kept if kept.is_unchecked]
+        await self.refusals.look_up([LookupKey(row.identity, field, row.name) for row in unchecked])
+
+    async def _reconsider(self) -> None:
+        """Give the kept rows their outcome, as the ledger has it by now."""
         entries = await self._find_entries([each.row.identity for each in self._kept])
         kept = list(self._kept)
         ours = [
@@ -233,20 +246,11 @@ class Finisher:
             entry, problem = entries.get(each.row.identity), each.problem
             if each.is_of_this_run and entry is not None and entry.state is not State.REJECTED:
                 self._session.limits.take_back()
-            if entry is not None and entry.state is State.UNKNOWN:  # its kind of refusal is not believed any more
-                self.unresolved[each.row.identity] = Unresolved(
-                    self._session.clock.monotonic(),
-                    each.row,
-                    problem.http_status,
-                    problem.message,
-                    is_of_this_run=each.is_of_this_run,
-                )
-            elif entry is not None and entry.state is State.CONFIRMED:  # a listing has shown them
+            if entry is not None and entry.state is State.CONFIRMED:  # a listing has shown them
                 self._report_found(each.row, _decide_found(entry, each.row), each.is_of_this_run)
             else:
                 attempts = entry.attempts if entry is not None else problem.attempts
                 self._session.tally.report(replace(problem, attempts=attempts))
-        return len(self.unresolved) > known
 
     async def _end_resolved(self) -> None:
         """Report those whose entries are unknown no more: two lines of one base became one, and a listing has shown

@@ -129,12 +129,12 @@ class _Retry:
     async def take_up_rejected(self) -> None:
         """Look rejected entries up, and send absent ones again; one that may not show yet is settled first."""
         rejected, journal = await self._find(State.REJECTED), self._session.journal
-        unproved = [entry for entry in rejected if self._finisher.refusals.is_unproved(entry)]
-        identities = [entry.identity for entry in unproved]
+        recent = [entry for entry in rejected if self._finisher.refusals.may_not_show_yet(entry)]
+        identities = [entry.identity for entry in recent]
         await journal.ask(lambda ledger: ledger.mark_unresolved(journal.base, identities))
-        for entry in unproved:
+        for entry in recent:
             self._settle_later(entry)
-        others = [entry for entry in rejected if not self._finisher.refusals.is_unproved(entry)]
+        others = [entry for entry in rejected if not self._finisher.refusals.may_not_show_yet(entry)]
         while others and not self._session.control.is_stopping:
             began_at = self._session.clock.monotonic()
             absent = await self._find_out(others, State.REJECTED, is_known=True)
@@ -195,7 +195,9 @@ class _Retry:
         if self._finisher.settler.only is not None:
             self._finisher.settler.only.add(entry.identity)
         row = LoadRow(self._write(entry), entry.identity, "", b"", {})
-        self._finisher.unresolved[entry.identity] = Unresolved(self._session.clock.monotonic(), row)
+        now, known = self._session.clock.monotonic(), self._finisher.unresolved.get(entry.identity)
+        is_refused = entry.status is not None or (known is not None and known.is_refused)
+        self._finisher.unresolved[entry.identity] = Unresolved(now, row, is_refused=is_refused)
 
     def _reject(self, entry: Unfinished, why: str) -> None:
         words = f"{entry.message or 'rejected'}; {why}"

@@ -146,7 +146,6 @@ class Tally:
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     forecasts: list[str] = field(default_factory=list)  # messages of a plan about what a load will do
-    has_doubled: bool = False  # whether a subscriber that this run sent is known to exist twice
 
     def count(self, outcome: Outcome, number: int = 1) -> None:
         """Count rows with this outcome."""
@@ -192,11 +191,6 @@ class Tally:
         self.count_row(Outcome.CREATED, take_row)
         if omission is not None:
             self.on_omission(omission)
-
-    def note_twice(self, message: str) -> None:
-        """Note that this run created a subscriber twice: a person must know."""
-        self.has_doubled = True
-        self.say(message)
 
     def say(self, message: str) -> None:
         """Add a message to the report, once."""

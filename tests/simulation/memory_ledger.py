@@ -19,7 +19,6 @@ from connector.states import State
 from tests.simulation.process import DiedError, Life
 
 _ENTRIES = "SELECT identity, state, subscriber_id, fingerprint, attempts FROM entry ORDER BY identity"
-_CREATING_KINDS = "SELECT count(*) FROM refusal WHERE has_created"
 
 # Every move of every entry, noted in the same transaction, so that what is undone is not told. A missing entry is
 # state 0.
@@ -64,10 +63,6 @@ class Store:
         rows = self.database.execute("SELECT identity, earlier, later FROM move ORDER BY rowid").fetchall()
         self.database.execute("DELETE FROM move")
         return [Move(identity, State(earlier), State(later)) for identity, earlier, later in rows]
-
-    def has_creating_kinds(self) -> bool:
-        """Whether a kind of refusal is held to have created somebody."""
-        return bool(self.database.execute(_CREATING_KINDS).fetchone()[0])
 
     def read_largest_lag(self) -> float:
         """How late the list has shown a create, as far as the ledger knows; in seconds."""

@@ -173,22 +173,26 @@ MUTATIONS = (
         (
             Edit(
                 "load/candidates.py",
-                "NOT_FINAL = ENDS_A_RUN | {408, 409, TOO_MANY_REQUESTS}",
+                "NOT_FINAL = ENDS_A_RUN | {402, 408, 409, TOO_MANY_REQUESTS}",
                 "NOT_FINAL = frozenset[int]()",
             ),
         ),
     ),
     Mutation("hold is not heard", (Edit("load/resolution.py", "if self._is_to_be_held(entry):", "if False:"),)),
     Mutation(
-        "the first refusal of a kind is believed",
+        "the first 429 of a run is believed",
         (
             Edit(
                 "load/refusals.py",
-                "if kind in self._creating or (verdict.status == TOO_MANY_REQUESTS and not is_checked):",
-                "if kind in self._creating and not is_checked:",
+                "if move.status == TOO_MANY_REQUESTS and not await self._has_429_no_effect(candidate):",
+                "if False:",
             ),
         ),
         first=120,
+    ),
+    Mutation(
+        "refused rows are not looked up at the end of the run",
+        (Edit("load/finishing.py", "            await self._look_up_refused()\n", "            pass\n"),),
     ),
     Mutation(
         "somebody who was found counts as there before",

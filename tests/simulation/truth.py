@@ -79,12 +79,10 @@ class Truth:
 
     @property
     def has_unclear_refusals(self) -> bool:
-        """Whether what the service says of a row that it refuses counts as no refusal: its status is none of one, or it
-        is of a kind that is held to have created somebody (architecture 4.8)."""
+        """Whether the service's answer to a row that it refuses is not a refusal, by its status and its missing words."""
         settings = self.world.scenario.settings
         is_wordless = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
-        is_unclear = is_wordless or self.world.played[-1].has_creating_kinds
-        return is_unclear and not all(map(self.is_acceptable, self.persons))
+        return is_wordless and not all(map(self.is_acceptable, self.persons))
 
     def when_known_to_end(self, call: Call) -> float:
         """When the quiet period of an attempt begins (architecture 4.5): at its end or, where its process died, when

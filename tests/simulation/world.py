@@ -48,7 +48,6 @@ class Played:
     before: dict[int, Kept]
     ledger: dict[int, Kept]
     moves: list[tuple[int, Move]]
-    has_creating_kinds: bool
     largest_lag_s: float  # that the ledger knew of when it began
 
     @property
@@ -214,10 +213,8 @@ class World:
     ) -> None:
         now = self.timeline.now_s
         moves, self._moves = self._moves, []
-        ledger, is_doubted = self._read_ledger(), self._store.has_creating_kinds()
-        self.played.append(
-            Played(number, night, began_at, now, report, life, before, ledger, moves, is_doubted, largest_lag_s)
-        )
+        ledger = self._read_ledger()
+        self.played.append(Played(number, night, began_at, now, report, life, before, ledger, moves, largest_lag_s))
         how = "the process died" if report is None else report.describe()
         self.record.tell(now, f"--- night {number} ends after {life.steps} steps, {life.commits} commits: {how}")
 
