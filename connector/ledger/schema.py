@@ -193,7 +193,7 @@ email = Table(
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
 """What the identity is a digest of: an unknown can be looked for by nothing else."""
 
-OBSOLETE_TABLES = ("refusal",)
+OBSOLETE_TABLES = ("accepted_row", "habit", "refusal")
 """Tables of earlier versions, in the order in which they can be dropped."""
 
 HOW = {"created": 1, "settled": 2, "found": 3, "accepted": 4}

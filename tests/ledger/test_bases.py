@@ -11,11 +11,9 @@ from connector.ledger.records import (
     find_or_add_base,
     learn_base,
     list_bases,
-    read_refusal_kinds,
-    record_refusal,
 )
 from connector.states import State
-from tests.ledger.moves import IDENTITY, INTENT, add_base, bring_to, read_body, read_state
+from tests.ledger.moves import INTENT, add_base, bring_to, read_body, read_state
 
 
 def test_a_base_is_one_line_whether_asked_for_by_id_or_by_the_name_it_turned_out_to_have(ledger: Ledger) -> None:
@@ -48,15 +46,6 @@ def test_the_line_that_was_known_by_name_is_gone_once_its_id_is_learned(ledger: 
         learned = learn_base(connection, by_name, 7, "News")
         assert list_bases(connection, "account") == [learned]
         assert list_bases(connection, "other") == []
-
-
-def test_learning_the_id_of_a_name_takes_its_kinds_of_refusal_along(ledger: Ledger) -> None:
-    by_name = add_base(ledger, None, "News")
-    with ledger.transaction() as connection:
-        record_refusal(connection, by_name, "422 no", IDENTITY)
-        learned = learn_base(connection, by_name, 7, "News")
-        (kind,) = read_refusal_kinds(connection, "account")
-    assert (kind.base_key, kind.identity) == (learned.key, IDENTITY)
 
 
 def test_a_base_that_was_renamed_in_the_service_is_still_the_same(ledger: Ledger) -> None:

@@ -17,7 +17,6 @@ from connector.ledger.records import (
     read_cursor,
     read_largest_lag,
     record_lag,
-    record_refusal,
 )
 from connector.states import State
 from tests.ledger.moves import RUN, begin_run
@@ -29,7 +28,7 @@ ANN, BOB, CEM, STRANGER = (letter * 16 for letter in (b"a", b"b", b"c", b"d"))
 
 
 def fill(url: str) -> None:
-    """People in several states, of two accounts; a cursor; a kind of refusal."""
+    """People in several states, of two accounts; a cursor."""
     with open_ledger(url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:
@@ -39,7 +38,6 @@ def fill(url: str) -> None:
             ledger.record_listed(other, "email", [(STRANGER, 2)])
             ledger.mark_intended(news, RUN, [Intent(each, b"f" * 8, b"{}") for each in (BOB, CEM)])
             ledger.mark_refused(news, State.SENDING, [(CEM, 422, "no")])
-            record_refusal(connection, news, "422 no", CEM)
             move_cursor(connection, "crm", SOURCE, "7", RUN)
             record_lag(connection, ACCOUNT, 90.0)
 

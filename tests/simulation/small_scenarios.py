@@ -42,7 +42,11 @@ def build_small_scenarios() -> list[Small]:
         _build("a base by its name", 5, (losses,), is_by_name=True, has_base=False),
         _build("a service that refuses and creates", 3, (lies,), refused=2),
         _build(
-            "a kind found out the next night", 3, (all_lies, None), settings={"list_lag_ms": 15_000}, calm_gap_s=40.0
+            "refused and created, listed the next night",
+            3,
+            (all_lies, None),
+            settings={"list_lag_ms": 15_000},
+            calm_gap_s=40.0,
         ),
         _build("hold", 9, (never, losses), on_unknown="hold"),
         _build("look-ups by filter", 8, (losses, losses), strangers=30, settings={"max_limit": 7, "filters": "icase"}),

@@ -50,7 +50,7 @@ def _delayed(random: Random, share: float, setting: Setting) -> Part:
 
 
 # Of two in one group a storm has one: they are one switch of the sandbox, or could not be told apart by any client
-# (a 429 that created looks like one that did not, and the first of a kind decides for all: architecture 4.8).
+# (a 429 that created looks like one that did not, and the first 429 decides for all: architecture 4.8).
 FAULTS: tuple[tuple[str, str, Callable[[Random, float, Setting], Part]], ...] = (
     ("drop_before", "drop", _switch("drop_before")),
     ("late inside", "drop", _late(0.05, 0.95)),
