@@ -46,7 +46,6 @@ class SettingOptions:
     state_dir: Path | None = None
     ledger_url: str | None = field(default=None, repr=False)  # may hold a password
     time_limit_s: float | None = None
-    record_path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,6 @@ class Settings:
     may_make_ledger: bool = True
     retention_s: float = RETENTION_S  # after which rejects, drift files and reports are deleted
     time_limit_s: float | None = None  # after which a run is ended
-    record_path: Path | None = None  # where requests and answers are recorded, masked
 
     @property
     def has_no_ledger(self) -> bool:
@@ -105,7 +103,6 @@ def read_settings(
         may_make_ledger=job.may_make_ledger,
         retention_s=job.retention_s,
         time_limit_s=job.time_limit_s if options.time_limit_s is None else options.time_limit_s,
-        record_path=options.record_path,
     )
 
 
@@ -135,7 +132,6 @@ def build_service(settings: Settings, max_concurrency: int) -> Service:
         timeout_s=settings.timeout_s,
         max_connections=max_concurrency + _BESIDE,
         proxy=settings.proxy,
-        record_path=settings.record_path,
     )
 
 

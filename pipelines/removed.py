@@ -41,8 +41,13 @@ _MESSAGE_KEYS = {
     "--max-attached": "max_attached",
 }
 
+_RECORD = "Use -vv. It logs method, path, status, duration and field names of each request, without values."
+
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("sync", "--part"): "Use --shard I/N: it divides the work by identity, and needs no division of the source.",
+    ("check", "--record"): _RECORD,
+    ("import", "--record"): _RECORD,
+    ("export", "--record"): _RECORD,
     ("export", "--engine"): _EXPORT_ENGINE,
     ("export", "--scheduler"): _EXPORT_ENGINE,
     ("export", "--workers"): _EXPORT_ENGINE,

@@ -5,7 +5,7 @@ One call is one attempt; whether there is another is the retrier's to decide.
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sized
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar, cast
@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar, cast
 from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
-from connector.service.recording import RecordingSender, RequestSender
 from connector.service.settings import Service
 from connector.service.timeline import Timeline
 from connector.service.transport import open_transport
@@ -34,6 +33,7 @@ from connector.service.wire import (
     build_create,
     build_list,
     build_send,
+    list_field_names,
     says_limit,
 )
 
@@ -52,6 +52,13 @@ class ParseListed(Protocol[Rows]):
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask
     ) -> ListPage[Rows] | Refused | Ambiguous:
         """What the answer means; it raises nothing."""
+
+
+class RequestSender(Protocol):
+    """Sends single requests: a pool of connections, or the network of a simulation."""
+
+    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+        """Make one attempt. Raises only the cancellation of its task."""
 
 
 @dataclass(slots=True)
@@ -140,7 +147,10 @@ class Client:
         counts.sent += 1
         sent_at = self._clock.monotonic()
         raw = await self._transport.send(request)
-        self.timeline.note_answer(sent_at, self._clock.monotonic())
+        answered_at = self._clock.monotonic()
+        self.timeline.note_answer(sent_at, answered_at)
+        if logger.isEnabledFor(logging.DEBUG):
+            _log_request(request, raw, answered_at - sent_at)
         if not isinstance(raw, RawAnswer):
             counts.failed += 1
             self.timeline.note_failed()
@@ -174,6 +184,15 @@ class Client:
             self.timeline.note_pause(now, self.quiet_until)
 
 
+def _log_request(request: Request, raw: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:
+    """Log the request with the names of its fields and without a value, so that the line can go into a bug report."""
+    status = "not sent" if isinstance(raw, NotSent) else raw.status or "no answer"
+    values = {"method": request.method, "path": request.path, "status": status, "ms": round(1000 * seconds, 1)}
+    fields = ", ".join(list_field_names(request))
+    text = "request: %(method)s %(path)s, status %(status)s after %(ms)s ms, fields %(fields)s"
+    logger.debug(text, values | {"fields": fields})
+
+
 @asynccontextmanager
 async def open_client(
     service: Service, *, clock: Clock | None = None, rate: RateController | None = None
@@ -185,8 +204,4 @@ async def open_client(
     """
     clock, mask = clock or system_clock(), build_mask(service.token.reveal())
     async with open_transport(service) as transport:
-        if service.record_path is None:
-            yield Client(transport, mask, clock, rate)
-            return
-        with closing(RecordingSender(transport, service, service.record_path, mask, clock)) as recording:
-            yield Client(recording, mask, clock, rate)
+        yield Client(transport, mask, clock, rate)

@@ -4,7 +4,6 @@ import hmac
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -75,7 +74,7 @@ class Service:
     `base_url` is kept without a slash at its end; `authorization` is the header's template, with `{token}` in it once;
     `timeout_s` bounds one attempt from start to end, half of it for the connection; `max_connections` is how many are
     open at once (creates, and look-ups beside them); `proxy` is the URL of one, or `env` for the one that the
-    environment names; requests and answers are recorded at `record_path`, masked. Raises ConfigurationError.
+    environment names. Raises ConfigurationError.
     """
 
     base_url: str
@@ -84,7 +83,6 @@ class Service:
     timeout_s: float = 30.0
     max_connections: int = 128
     proxy: str | None = field(default=None, repr=False)
-    record_path: Path | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", parse_base_url(self.base_url))

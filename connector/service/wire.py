@@ -117,6 +117,17 @@ def build_send(body: bytes) -> Request:
     return Request("send", "POST", _SEND_PATH, (), body)
 
 
+def list_field_names(request: Request) -> list[str]:
+    """Return the names of the query parameters and of the body's two upper levels, as `Subscriber.Email`; no value."""
+    names = [name for name, _ in request.query]
+    if request.body is None:
+        return names
+    body: dict[str, Any] = orjson.loads(request.body)
+    for key, value in body.items():
+        names += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
+    return names
+
+
 def _read_number(name: str, given: object) -> int:
     if not isinstance(given, (bool, np.bool_)):
         with suppress(TypeError):

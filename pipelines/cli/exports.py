@@ -15,7 +15,6 @@ from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     Duration,
     Share,
-    record_option,
     refuse_empty,
     time_limit_option,
 )
@@ -79,7 +78,6 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 @click.option("--last-name", callback=refuse_empty, help="Only with this last name.")
 @click.option("--gender", type=click.Choice(["male", "female", "unspecified"]), help="Only of this gender.")
 @time_limit_option
-@record_option
 @run_options
 def export_command(
     target: str,
@@ -98,7 +96,6 @@ def export_command(
     subscriber_id: int | None,
     gender: str | None,
     time_limit_s: float | None,
-    record_path: Path | None,
     output: Output,
     **filters: str | int | None,
 ) -> None:
@@ -114,7 +111,7 @@ def export_command(
     from pipelines.flows.exports import run_export
     from pipelines.jobs.settings import read_settings
 
-    given = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
+    given = SettingOptions(time_limit_s=time_limit_s)
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable, file_format)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):

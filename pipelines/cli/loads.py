@@ -21,7 +21,6 @@ from pipelines.cli.options import (
     dry_run_option,
     file_options,
     is_job,
-    record_option,
     refuse_both,
     time_limit_option,
 )
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
 @click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @time_limit_option
-@record_option
 @dry_run_option
 @run_options
 def import_command(
@@ -66,7 +64,6 @@ def import_command(
     max_rate: float | None,
     wait_s: float,
     time_limit_s: float | None,
-    record_path: Path | None,
     is_dry: bool,
     output: Output,
 ) -> None:
@@ -85,7 +82,7 @@ def import_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
-    options = SettingOptions(time_limit_s=time_limit_s, record_path=record_path)
+    options = SettingOptions(time_limit_s=time_limit_s)
     plan = plan_file(file, given, load, wait_s=wait_s, options=options, is_planned=is_dry)
     plan, time_limit_s = replace(plan, is_planned=is_dry), plan.settings.time_limit_s
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output, time_limit_s), output)

@@ -77,21 +77,6 @@ def dry_run_option(command: Command) -> Command:
     return click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")(command)
 
 
-def _check_new(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    if path is not None and (os.path.lexists(path) or not path.absolute().parent.is_dir()):
-        raise click.BadParameter("name a new file, in a folder that exists", param=parameter)
-    return path
-
-
-record_option = click.option(
-    "--record",
-    "record_path",
-    type=click.Path(path_type=Path),
-    callback=_check_new,
-    help="Record requests and answers in this new file, masked, for a bug report.",
-)
-
-
 def _refuse_zero(_context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     if value == 0:
         raise click.BadParameter("must be more than nothing: no run ends in 0 s", param=parameter)

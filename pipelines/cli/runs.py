@@ -13,7 +13,7 @@ import click
 
 from connector.plurals import count
 from pipelines.cli.logs import say
-from pipelines.cli.options import Duration, record_option
+from pipelines.cli.options import Duration
 from pipelines.cli.output import Output, check_page_path, end, output_options, write_page_file, write_stdout
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ _ALWAYS_SHOWN = ("read", "created", "written", "sent")
 
 @click.command("check")
 @click.argument("job_path", metavar="[JOB]", required=False, type=click.Path(path_type=Path))
-@record_option
 @output_options
-def check_command(job_path: Path | None, record_path: Path | None, output: Output) -> None:
+def check_command(job_path: Path | None, output: Output) -> None:
     """Check that a JOB can run: its configuration, source, service, ledger and destination; without one the settings.
 
     It reads the first rows of the source, sends about ten list requests, and tries the destination with no row. Nothing
@@ -40,7 +39,7 @@ def check_command(job_path: Path | None, record_path: Path | None, output: Outpu
 
     async def run() -> list[CheckResult]:
         results = []
-        async for result in check(job_path, os.environ, record_path):
+        async for result in check(job_path, os.environ):
             results.append(result)
             if not output.is_json and not (output.is_quiet and not result.exit_code):
                 verdict = "ok" if not result.exit_code else "failed"

@@ -45,14 +45,12 @@ class CheckResult:
         return {"check": self.what, "ok": not self.exit_code, "message": self.message}
 
 
-async def check(
-    job_path: Path | None, environ: Mapping[str, str], record_path: Path | None = None
-) -> AsyncIterator[CheckResult]:
+async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncIterator[CheckResult]:
     """Yield one result for each part of the job, or of the settings alone; after a configuration that cannot be read
     there is no other. Nothing is created, sent or published."""
     try:
         job = load_job(job_path, environ) if job_path is not None else None
-        settings = read_settings(environ, job, SettingOptions(record_path=record_path))
+        settings = read_settings(environ, job, SettingOptions())
     except ConnectorError as error:
         yield _describe_failure("configuration", error)
         return

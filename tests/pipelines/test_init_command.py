@@ -134,7 +134,6 @@ def test_a_table_of_postgresql_gives_its_lists_as_tags_and_a_cursor(connector: C
         "init people.csv --base-name News --write job.yaml",
         "init people.csv --base-name News --write folder/job.yaml",
         "validate people.csv --active --rejects closed/in/rejects.csv",
-        "check --record closed/in/contact.jsonl",
         "sandbox --port 0 --data closed/data",
     ],
 )

@@ -5,6 +5,19 @@ from pathlib import Path
 
 from tests.pipelines.conftest import Connector, write_csv
 
+PERSONAL = {
+    "email": "ann.lee@x.org",
+    "first_name": "Annabel",
+    "last_name": "Müller-Lüdenscheidt",
+    "phone": "+31612345678",
+    "address_line1": "Keizersgracht",
+    "address_zip": "10117",
+    "birthday": "1980-02-29",
+    "tags": "vip-guests",
+    "client_user_id": "crm-4711",
+}
+SENDING = "send --to ann.lee@x.org --from a@example.com --subject vip-guests --text people.csv".split()
+
 
 def write_people(folder: Path) -> Path:
     rows = [f"ann{number}@secret-domain.org,Annabel{number}" for number in range(12)]
@@ -58,3 +71,53 @@ def test_messages_of_a_run_are_json_lines_where_the_log_is(connector: Connector,
     refused = connector.run("import", "--no-such-option", "--log-format", "json")
     (line,) = (json.loads(each) for each in refused.stderr.splitlines())
     assert (refused.code, line["text"]) == (2, "No such option '--no-such-option'.")
+
+
+def test_two_v_log_each_request_with_the_names_of_its_fields(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", ",".join(PERSONAL), ",".join(PERSONAL.values()))
+    logged = connector.import_file(path, "-vv", "--log-format", "json").stderr
+    requests = [line for line in map(json.loads, logged.splitlines()) if line["event"] == "request"]
+    (create,) = [line for line in requests if line["method"] == "POST"]
+    assert (create["path"], create["status"]) == ("/api/subscribers/create-subscriber/", 200)
+    assert create["ms"] > 0
+    assert {"Subscriber.Email", "Subscriber.Address", "Subscriber.Tags"} <= set(create["fields"].split(", "))
+    lists = [line for line in requests if line["method"] == "GET"]
+    assert {line["path"] for line in lists} == {"/api/subscribers/subscribers-list/"}
+    assert all({"offset", "limit"} <= set(line["fields"].split(", ")) for line in lists)
+
+
+def test_two_v_log_a_request_that_got_no_answer(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(drop_before=1)
+    path = write_people(tmp_path)
+    logged = connector.run("import", path, "--base-name", "News", "--quiet-period", "0ms", "-vv").stderr
+    assert "status no answer after" in logged
+
+
+def test_two_v_show_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", ",".join(PERSONAL), ",".join(PERSONAL.values()))
+    changed = write_csv(
+        tmp_path / "changed.csv", ",".join(PERSONAL), ",".join(PERSONAL.values()).replace("crm-4711", "crm-4712")
+    )
+    job = tmp_path / "crm.yaml"
+    job.write_text("job: crm\nsource: {file: {path: changed.csv}}\nsubscriber: {base: {name: News}}\n")
+    logged = [
+        connector.run(*command, "-vv", environ=environ).stderr
+        for environ in ({}, {"CONNECTOR_STATE_DIR": str(tmp_path / "other")})
+        for command in (
+            ("import", path, "--base-name", "News"),
+            ("import", changed, "--base-name", "News"),
+            ("export", tmp_path / "out.csv", "--email", PERSONAL["email"], "--first-name", PERSONAL["first_name"]),
+            ("reconcile", job),
+            ("check", job),
+            SENDING,
+        )
+    ]
+    requests = [line for text in logged for line in text.splitlines() if "request: " in line]
+    assert {name for name in ("Email", "FirstName", "SendEmail.Email") if any(name in line for line in requests)} == {
+        "Email",
+        "FirstName",
+        "SendEmail.Email",
+    }
+    assert [(value, line) for line in requests for value in PERSONAL.values() if value in line] == []
+    rest = "".join(logged)
+    assert [value for value in PERSONAL.values() if value in rest] == []

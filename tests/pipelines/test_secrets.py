@@ -25,9 +25,6 @@ JOBS = {
 }
 
 
-RECORDED = ("import", "export out.csv", "check")
-
-
 class Echo(BaseHTTPRequestHandler):
     """A service that has no subscribers, and repeats the token in the error that it answers a create or an email
     with."""
@@ -81,16 +78,13 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
     for name, text in (FILES | JOBS).items():
         (tmp_path / name).write_text(text)
     write_addresses(tmp_path / "people.csv", 5)
-    said, recordings = tmp_path / "said", tmp_path / "recordings"
+    said = tmp_path / "said"
     said.mkdir()
-    recordings.mkdir()
 
     def run(connector: Connector, command: str, **environ: str) -> int:
         log: tuple[str, ...] = (
             () if command.startswith(("init", "schema")) else ("-vv", "--log-format", "json", "--report", "run.html")
         )
-        if command.startswith(RECORDED):
-            log += ("--record", f"recordings/{len(list(said.iterdir())):02d}.json")
         (tmp_path / "run.html").unlink(missing_ok=True)
         with connector.start(*command.split(), *log, environ=environ) as process:
             texts = process.communicate()
@@ -127,8 +121,6 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
                 refused = max((tmp_path / "state" / "rejects").iterdir(), key=os.path.getmtime).read_text()
                 assert "no right with" in refused, "the echo came as far as the rejects file"
 
-    answered = [path.name for path in recordings.iterdir() if "no right with" in path.read_text()]
-    assert len(answered) >= 1, "the echo came as far as the recordings"
     assert find_secrets(tmp_path) == []
     (tmp_path / "planted").write_text(f"Authorization: {TOKEN}")
     assert find_secrets(tmp_path) == ["planted"]

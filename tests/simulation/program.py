@@ -31,8 +31,7 @@ from connector.pace.pace import Pace
 from connector.planned_rows import PlannedRows
 from connector.report import start_report
 from connector.run import Frame, Run
-from connector.service.client import Client
-from connector.service.recording import RequestSender
+from connector.service.client import Client, RequestSender
 from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
 from connector.subscribers.row_bases import BaseColumn, RowBases
