@@ -16,7 +16,7 @@ PERSONAL = {
     "tags": "vip-guests",
     "client_user_id": "crm-4711",
 }
-SENDING = "send --to ann.lee@x.org --from a@example.com --subject vip-guests --text people.csv".split()
+SENDING = "send --to ann.lee@x.org --from a@example.com --subject vip-guests --text people.csv"
 
 
 def write_people(folder: Path) -> Path:
@@ -109,7 +109,7 @@ def test_two_v_show_no_value_of_a_row(connector: Connector, tmp_path: Path) -> N
             ("export", tmp_path / "out.csv", "--email", PERSONAL["email"], "--first-name", PERSONAL["first_name"]),
             ("reconcile", job),
             ("check", job),
-            SENDING,
+            SENDING.split(),
         )
     ]
     requests = [line for text in logged for line in text.splitlines() if "request: " in line]
