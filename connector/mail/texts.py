@@ -1,24 +1,14 @@
 """The texts of a mail job as templates, and the email that they make of one row."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
-from connector.mail.draft import Draft, build_recipient, compose_draft, read_attachment
-from connector.mail.message import Attachment, Header, Message, MessageError
+from connector.mail.draft import Draft, build_recipient, compose_draft
+from connector.mail.message import Header, Message
 from connector.templates import Template
 
 Cells = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class RowAttachment:
-    """A file to attach whose path a row says, within `folder`."""
-
-    folder: Path
-    template: Template
-    mime_type: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +22,6 @@ class MailTexts:
     html: Template | None
     text: Template | None
     headers: tuple[tuple[str, Template], ...]
-    row_files: tuple[RowAttachment, ...]
-    most_attached: int = field(repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -58,27 +46,16 @@ class MailTexts:
         TemplateError."""
         name = cells.get(self.name_column, "").strip() if self.name_column else ""
         recipient = build_recipient(self.read_address(cells), name or None, "Email.To[0]")
-        headers = [Header(header, template.render(cells)) for header, template in self.headers]
-        draft = Draft(
-            sender=self.shared.sender,
+        draft = replace(
+            self.shared,
             to=(recipient,),
-            reply_to=self.shared.reply_to,
             subject=self.subject.render(cells),
             html=self.html.render(cells) if self.html else None,
             plain_text=self.text.render(cells) if self.text else None,
-            headers=tuple(headers),
-            attachments=(*self.shared.attachments, *(self._attach(each, cells) for each in self.row_files)),
-            settings=self.shared.settings,
-            send_at=self.shared.send_at,
+            headers=tuple(Header(header, template.render(cells)) for header, template in self.headers),
         )
         return compose_draft(draft, now)
 
-    def _attach(self, file: RowAttachment, cells: Cells) -> Attachment:
-        path = Path(file.template.render(cells))
-        if not path.resolve().is_relative_to(file.folder.resolve()):
-            raise MessageError("Email.Attachments", "the row names a file outside of the folder that the job names")
-        return read_attachment(path, most_bytes=self.most_attached, mime_type=file.mime_type)
-
     def _templates(self) -> list[Template]:
         found = [self.subject, self.html, self.text, *(each for _, each in self.headers)]
-        return [each for each in found if each is not None] + [each.template for each in self.row_files]
+        return [each for each in found if each is not None]

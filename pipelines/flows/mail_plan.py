@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from hashlib import blake2b
 from math import inf
-from pathlib import Path
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports.suppression import SuppressionPlan
@@ -17,7 +15,7 @@ from connector.load.session import Problem
 from connector.mail.campaign import MailPolicy
 from connector.mail.draft import Draft
 from connector.mail.message import Message, MessageError
-from connector.mail.texts import MailTexts, RowAttachment
+from connector.mail.texts import MailTexts
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
@@ -30,33 +28,15 @@ from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.job_sources import plan_suppression
 from pipelines.flows.sends import attach, read_body
 from pipelines.jobs.build import open_source
-from pipelines.jobs.mail_models import AttachedFile, EmailText, Mail, read_stated
+from pipelines.jobs.mail_models import EmailText, Mail, read_stated
 from pipelines.jobs.models import Job
 
-_MARKS = ("{{", "{%", "{#")
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)
 
 _MODEST_RATE = 20.0
 """Emails a second, where a refusal for the rate costs a recipient theirs: to search for the pace is to be refused."""
 
 _MODEST_CONCURRENCY = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A row, and the digest of the files that went with its email as it was checked."""
-
-    row: Row
-    files: bytes
-
-
-def digest_files(message: Message) -> bytes:
-    """Return a digest (16 bytes) of all that is attached: what a row names may be another file by the time it is
-    sent."""
-    digest = blake2b(digest_size=16)
-    for each in message.attachments:
-        digest.update(blake2b(each.content).digest())
-    return digest.digest()
 
 
 class Spool(Closing):
@@ -66,19 +46,19 @@ class Spool(Closing):
         self._values = KeptValues()
         self.rows = 0
 
-    def add(self, row: Row, files: bytes) -> None:
-        """Keep a row, and the digest of the files that go with its email. Raises RunAborted when there is no room."""
-        self._values.add([(row.number, row.file, row.columns, row.cells, files.hex())])
+    def add(self, row: Row) -> None:
+        """Keep a row. Raises RunAborted when there is no room."""
+        self._values.add([(row.number, row.file, row.columns, row.cells)])
         self.rows += 1
 
-    def read(self, number: int) -> Iterator[list[Kept]]:
+    def read(self, number: int) -> Iterator[list[Row]]:
         """Yield all of them, so many at a time. Raises RunAborted when they are on the disk no more."""
         for first in range(0, self.rows, number):
             yield [self._read(index) for index in range(first, min(first + number, self.rows))]
 
-    def _read(self, index: int) -> Kept:
-        place, file, columns, cells, files = self._values.read(index)
-        return Kept(Row(place, file, tuple(columns), tuple(cells)), bytes.fromhex(files))
+    def _read(self, index: int) -> Row:
+        place, file, columns, cells = self._values.read(index)
+        return Row(place, file, tuple(columns), tuple(cells))
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -141,13 +121,13 @@ class Checker:
     def _keep(self, prepared: PreparedChunk, checked: MailCheck, spool: Spool) -> None:
         for row in take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist()):
             try:
-                message = self.compose(row)
+                self.compose(row)
             except MessageError as error:
                 self._refuse(row, error.field, "email", error.problem, checked)
             except TemplateError as error:
                 self._refuse(row, "", "template", str(error), checked)
             else:
-                spool.add(row, digest_files(message))
+                spool.add(row)
 
     def compose(self, row: Row) -> Message:
         """Return the email of a row. Raises MessageError and TemplateError."""
@@ -259,7 +239,7 @@ def build_texts(mail: Mail) -> MailTexts:
             reply_to=mail.reply_to,
             attachments=(
                 *(attach(each, "inline", mail.max_attached) for each in mail.inline),
-                *(attach(each, "attachment", mail.max_attached) for each in mail.attach if not _is_template(each)),
+                *(attach(each, "attachment", mail.max_attached) for each in mail.attach),
             ),
             settings=read_stated(mail.tracking, mail.settings),
             send_at=mail.at,
@@ -270,8 +250,6 @@ def build_texts(mail: Mail) -> MailTexts:
         html=_compile(html, is_html=True, name=_name("mail.html", mail.html)) if html is not None else None,
         text=_compile(text, name=_name("mail.text", mail.text)) if text is not None else None,
         headers=tuple((name, _compile(value, name=f"mail.headers.{name}")) for name, value in mail.headers.items()),
-        row_files=tuple(_build_row_file(each) for each in mail.attach if _is_template(each)),
-        most_attached=mail.max_attached,
     )
 
 
@@ -281,15 +259,3 @@ def _compile(source: str, *, name: str, is_html: bool = False) -> Template:
 
 def _name(key: str, text: EmailText | None) -> str:
     return f"{key} ({text.path})" if text is not None and text.path is not None else key
-
-
-def _is_template(file: AttachedFile) -> bool:
-    return any(mark in str(file.path) for mark in _MARKS)
-
-
-def _build_row_file(file: AttachedFile) -> RowAttachment:
-    """A row may choose among the files of a folder, the last one that the job itself names."""
-    parts = file.path.parts
-    fixed = next(place for place, part in enumerate(parts) if any(mark in part for mark in _MARKS))
-    template = _compile(str(file.path), name="mail.attach")
-    return RowAttachment(Path(*parts[:fixed]), template, file.type)

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from connector.atomic_file import create_private
@@ -19,9 +20,8 @@ from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails
 from connector.load.session import Problem
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
-from connector.mail.draft import ATTACHMENTS
 from connector.mail.eml import write_eml
-from connector.mail.message import Message, MessageError
+from connector.mail.message import Message
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
@@ -47,8 +47,7 @@ from connector.settings import build_service
 from connector.states import EmailState
 from connector.subscribers.identity import digest_identity
 from connector.subscribers.suppression import Suppression
-from connector.templates import TemplateError
-from pipelines.flows.mail_plan import Checker, Kept, MailCheck, MailPlan, Spool, digest_files, read_cells
+from pipelines.flows.mail_plan import Checker, MailCheck, MailPlan, Spool, read_cells
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
@@ -68,7 +67,7 @@ class _Run:
     reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
     has_others: bool = False  # further recipients are unknown, and no row of theirs was read
     is_token_refused: bool = False  # at the first email
-    rows: dict[bytes, Kept] = field(default_factory=dict)  # of those whose outcome is not known yet
+    rows: dict[bytes, Row] = field(default_factory=dict)  # of those whose outcome is not known yet
 
     @property
     def outcomes(self) -> Counter[MailOutcome]:
@@ -80,7 +79,7 @@ class _Run:
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
         """Count and report what became of a recipient's email."""
-        row = self.rows.pop(addressee.recipient).row
+        row = self.rows.pop(addressee.recipient)
         self.outcomes[verdict.outcome] += 1
         if verdict.outcome in _FOR_A_PERSON:
             self.reported.add(addressee.recipient)
@@ -238,40 +237,27 @@ class _Letters:
         """Return the next emails, at most `number`; none at the end. Raises LedgerError."""
         letters: list[Letter] = []
         while not letters and await self._look_up():
-            some = [self._fresh.popleft() for _ in range(min(number, len(self._fresh)))]
-            letters = [letter for each in some if (letter := self._compose(each)) is not None]
+            addressees = [self._fresh.popleft() for _ in range(min(number, len(self._fresh)))]
+            letters = [Letter(each.recipient, each.address, self._compose(each)) for each in addressees]
         return letters
 
     async def _look_up(self) -> bool:
         """Return whether there are recipients who may be sent their email."""
         while not self._fresh and (batch := next(self._batches, None)) is not None:
-            self._fresh += self._mailer.look_up([_name_addressee(self._run, kept) for kept in batch])
+            self._fresh += self._mailer.look_up([_name_addressee(self._run, row) for row in batch])
             await asyncio.sleep(0)
         return bool(self._fresh)
 
-    def _compose(self, each: Addressee) -> Letter | None:
-        try:
-            return Letter(each.recipient, each.address, _compose_again(self._run, self._run.rows[each.recipient]))
-        except (MessageError, TemplateError) as error:  # a file that was there when it was checked is not any more
-            self._run.on_verdict(each, SendVerdict(MailOutcome.INVALID, None, str(error)))
-            return None
+    def _compose(self, addressee: Addressee) -> Message:
+        run = self._run
+        return run.plan.texts.compose(read_cells(run.rows[addressee.recipient]), run.report.started_at)
 
 
-def _name_addressee(run: _Run, kept: Kept) -> Addressee:
-    address = run.plan.texts.read_address(read_cells(kept.row))
+def _name_addressee(run: _Run, row: Row) -> Addressee:
+    address = run.plan.texts.read_address(read_cells(row))
     addressee = Addressee(digest_identity("email", address), address)
-    run.rows[addressee.recipient] = kept
+    run.rows[addressee.recipient] = row
     return addressee
-
-
-def _compose_again(run: _Run, kept: Kept) -> Message:
-    """The email as it was checked. Raises MessageError if a file that goes with it is another by now."""
-    message = run.plan.texts.compose(read_cells(kept.row), run.report.started_at)
-    if digest_files(message) != kept.files:
-        raise MessageError(
-            "Email.Attachments", "a file was altered after it was checked; run again to send it as it is"
-        )
-    return message
 
 
 def _report_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
@@ -327,10 +313,8 @@ async def preview(
             report.rows = count_mail_rows(0, {})
             return end_run(report, stop, "aborted", clock.now(), str(error)).close()
         outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
-        for place, (kept,) in enumerate(spool.read(1), start=1):
-            if place > number:
-                break
-            _write(folder / f"{place:04d}", checker.texts.compose(read_cells(kept.row), checker.now))
+        for place, (row,) in enumerate(islice(spool.read(1), number), start=1):
+            _write(folder / f"{place:04d}", checker.compose(row))
     report.rows = count_mail_rows(checked.read, outcomes)
     report.messages += [*dict.fromkeys(checked.messages), *faults]
     written = min(number, spool.rows)
@@ -345,7 +329,7 @@ def _check_rows(
 ) -> tuple[MailCheck, Checker]:
     def on_problem(problem: Problem) -> None:
         if len(faults) < _FAULTS_SHOWN:
-            faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {_describe(problem)}")
+            faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {problem.message}")
 
     suppression = None
     if plan.suppression is not None:
@@ -372,19 +356,12 @@ def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:
                 is_reopening=plan.is_reopening,
             )
             for batch in spool.read(_AT_ONCE):
-                people = [digest_identity("email", plan.texts.read_address(read_cells(each.row))) for each in batch]
+                people = [digest_identity("email", plan.texts.read_address(read_cells(each))) for each in batch]
                 known = log.find(campaign, people) if campaign is not None else {}
                 foreseen.update(_FORESEEN[known[each].state] if each in known else MailOutcome.SENT for each in people)
     if plan.policy.allows_rejected:
         foreseen[MailOutcome.SENT] += foreseen.pop(MailOutcome.REJECTED, 0)
     return foreseen
-
-
-def _describe(problem: Problem) -> str:
-    """What is wrong, with nothing of the row: the path of its file is made of its cells."""
-    if problem.field == ATTACHMENTS:
-        return "a file that goes with it is missing, unreadable, empty, too large or outside of its folder"
-    return problem.message
 
 
 def _make_folder(folder: Path) -> None:

@@ -144,6 +144,16 @@ class MessageFile(BaseModel):
     max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")
 
 
+def _refuse_templates(files: tuple[AttachedFile, ...]) -> tuple[AttachedFile, ...]:
+    """Raise ValueError if a path is a template, as earlier versions allowed."""
+    if any("{{" in str(file.path) or "{%" in str(file.path) for file in files):
+        raise ValueError(
+            "the path is a template, and every row is sent the same files. Link to the row's own file in the body, or "
+            "send each such email by `connector send` with a message file"
+        )
+    return files
+
+
 class RecipientColumns(BaseModel):
     """The columns that say who a row's email goes to."""
 
@@ -167,8 +177,8 @@ class Mail(BaseModel):
     text: Text | None = Field(
         default=None, description="the plain-text body, a template; made from the HTML when not given"
     )
-    attach: tuple[Attached, ...] = Field(
-        default=(), description="files to attach; a path may be a template, within its folder"
+    attach: Annotated[tuple[Attached, ...], AfterValidator(_refuse_templates)] = Field(
+        default=(), description="files to attach to every email: paths, or keys"
     )
     inline: tuple[Attached, ...] = Field(default=(), description="files that the HTML shows, each with an id")
     headers: dict[str, str] = Field(default_factory=dict, description="further headers: name, and value as a template")
