@@ -19,30 +19,22 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from sqlalchemy import URL, Connection, Select, Table, create_engine, event, func, insert, inspect, select, text
-from sqlalchemy.pool import StaticPool
+from sqlalchemy import URL, Connection, Select, Table, insert, inspect, select
 
 from connector.atomic_file import PartialFile
 from connector.databases import parse_place, show_place
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
 from connector.ledger import schema
+from connector.ledger.beside import BUSY_S, connect_file, has_files_beside
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import wrap_connection
 from connector.ledger.postgres import read_server
-from connector.ledger.reading import build_uri, has_files_beside
-from connector.ledger.records import read_largest_lag
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock
-from connector.ledger.store import build_missing, keep_text, translated
-from connector.states import State
+from connector.ledger.store import build_missing, keep_text
 
-T = TypeVar("T")
-
-BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 _TRIES = 5  # reads of a file that changes meanwhile; a process that opens it leaves a journal beside it, which is seen
 _ROWS_AT_ONCE = 10_000
@@ -182,93 +174,6 @@ def _copy_pages(file: _FileCopy, partial: Path) -> int:
         raise LedgerError(f"the ledger {file.source} cannot be copied to {file.target.parent}: {said}") from None
 
 
-# A look beside a run
-
-
-@dataclass(frozen=True, slots=True)
-class OpenEntries:
-    """So many entries of an account in this state, not CONFIRMED, that the run `run_id` sent last (None: not known)."""
-
-    account: str
-    run_id: str | None
-    job: str | None
-    state: State
-    number: int
-
-
-def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
-    """Count the entries that are not CONFIRMED, without a lock, also while a run goes on and after one was killed.
-
-    A ledger that is not there has none. Raises LedgerError when it cannot be read, or is not there and
-    not `may_be_new`, ConfigurationError when the URL is invalid or its driver is missing.
-    """
-    place = parse_place(url)
-    open_entries = _read_beside(place, _count_open)
-    if open_entries is None and not may_be_new:
-        raise build_missing(show_place(place))
-    return open_entries or []
-
-
-def check_ledger_rights(url: str) -> None:
-    """Raise LedgerError if this user may not write the ledger's file, or make files beside it; nothing is written.
-
-    Of a server nothing is checked.
-    """
-    place = parse_place(url)
-    if isinstance(place, URL):
-        return
-    ledger = place.resolve()
-    folder = next(each for each in ledger.parents if each.exists())
-    for path, rights in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
-        if path.exists() and not os.access(path, rights):
-            raise LedgerError(f"the ledger {ledger}: {path} cannot be written by this user: allow it")
-
-
-def read_lag(url: str, account: str) -> float:
-    """Return the largest lag of the account's list on record, in seconds, without a lock; 0 if none is on record.
-
-    Raises LedgerError when the ledger cannot be read, ConfigurationError when the URL is invalid.
-    """
-    return _read_beside(parse_place(url), partial(read_largest_lag, account=account)) or 0.0
-
-
-def _read_beside(place: Path | URL, read: Callable[[Connection], T]) -> T | None:
-    """Return the result of `read` on the ledger beside its writer, or None if there is no ledger."""
-    if isinstance(place, URL):
-        with read_server(place) as server:
-            return _read_whole(server, show_place(place), read)
-    if not place.exists():
-        return None
-    try:
-        opened = sqlite3.connect(build_uri(place), uri=True, timeout=BUSY_S)
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
-    with translated(str(place)), closing(opened), closing(_connect(opened)) as connection:
-        return _read_whole(connection, str(place), read)
-
-
-def _read_whole(connection: Connection, name: str, read: Callable[[Connection], T]) -> T | None:
-    if not inspect(connection).has_table("meta"):  # a run makes it at this moment, or was killed doing so
-        return None
-    schema.check_version(connection, name)
-    return read(connection)
-
-
-def _count_open(connection: Connection) -> list[OpenEntries]:
-    rows = connection.execute(_OPEN)
-    return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
-
-
-_OPEN = (
-    select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state, func.count())
-    .join_from(schema.entry, schema.base)
-    .join(schema.run, isouter=True)
-    .where(text(schema.UNFINISHED))
-    .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state)
-    .order_by(schema.base.c.account, schema.run.c.run_id, schema.entry.c.state)
-)
-
-
 # A private copy, for a plan: a temporary database of SQLite's own, without a name; it goes with its process
 
 
@@ -286,21 +191,11 @@ def open_private_copy(url: str, account: str, is_stopped: Callable[[], bool] = l
         nameless.execute(_CACHE)
         if isinstance(place, Path):
             _copy_file(place, nameless)
-        with closing(_connect(nameless)) as connection:
+        with closing(connect_file(nameless)) as connection:
             ledger = wrap_connection(connection, f"a copy of {name}")
             if isinstance(place, URL):
                 _copy_server(place, name, account, ledger, is_stopped)
             yield ledger
-
-
-def _connect(opened: sqlite3.Connection) -> Connection:
-    engine = create_engine("sqlite://", creator=lambda: opened, poolclass=StaticPool, hide_parameters=True)
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    return engine.connect()
 
 
 def _copy_file(path: Path, copy: sqlite3.Connection) -> None:

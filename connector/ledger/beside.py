@@ -1,120 +1,163 @@
-"""Runs that work beside the ledger (exports, reconciliations, mail runs) begin at the limit that the account's last run
-found, and keep what they find.
-
-What was found is a guess, and a convenience: what stands in its way is logged, and no run fails or waits for it. A file
-is read without SQLAlchemy, which takes longer to import than a short list takes to be read.
-"""
+"""Reads a ledger beside the run that writes it: open entries, the lag on record, the limit that the last load found."""
 
 import logging
+import os
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from urllib.parse import unquote
+from typing import TypeVar
+
+from sqlalchemy import URL, Connection, create_engine, event, func, inspect, select, text
+from sqlalchemy.pool import StaticPool
 
 from connector.clock import Clock
 from connector.control import Stop, call_in_thread
-from connector.errors import ConnectorError
-from connector.ledger.reading import build_uri
+from connector.databases import parse_place, show_place
+from connector.errors import ConnectorError, LedgerError
+from connector.ledger import schema
+from connector.ledger.postgres import read_server
+from connector.ledger.records import read_found_limit, read_largest_lag
+from connector.ledger.store import build_missing, translated
 from connector.pace.pace import Pace
-from connector.pace.rate import Found
 from connector.settings import Settings
+from connector.states import State
 
-_LOG = logging.getLogger(__name__)
-_FILE = "sqlite:///"
-_PATIENCE_S = 2  # for a process that opens or closes the file, or a server that does not answer: libpq's least
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
 
 
-@asynccontextmanager
-async def open_pace(
+async def start_pace(
     settings: Settings, max_rate: float, clock: Clock, stop: Stop, *, max_concurrency: int = 1
-) -> AsyncIterator[Pace]:
-    """Yield a pace that begins at the limit that the account's last run found; what shows of it meanwhile is kept.
+) -> Pace:
+    """Return a pace that begins at the limit that the account's last load found.
 
-    `max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings. The ledger must not be open here
-    when the context ends.
+    `max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. The found limit is only a first
+    guess, so a ledger that cannot be read is logged and does not fail the run.
     """
-    place = settings.ledger_url, settings.account
-    found, age_s = await call_in_thread(partial(read_limit, *place, clock.now().timestamp()), stop)
-    pace = Pace(max_rate, max_concurrency, found, age_s)
-    known = pace.rate.found
-    try:
-        yield pace
-    finally:
-        if (found := pace.rate.found) is not None and found != known:
-            await call_in_thread(partial(keep_limit, *place, found, clock.now().timestamp()), stop)
+
+    def read() -> Pace:
+        found = None
+        try:
+            read_limit = partial(read_found_limit, account=settings.account)
+            found = _read_beside(parse_place(settings.ledger_url), read_limit)
+        except ConnectorError as error:
+            logger.debug("the ledger gives no first guess of the limit: %s", error)
+        if found is None:
+            return Pace(max_rate, max_concurrency)
+        limit, found_at = found
+        return Pace(max_rate, max_concurrency, limit, clock.now().timestamp() - found_at)
+
+    return await call_in_thread(read, stop)
 
 
-def read_limit(url: str, account: str, at: float) -> tuple[Found | None, float]:
-    """Return what the account's last run found of its limit, and its age in seconds at `at` (Unix seconds).
+@dataclass(frozen=True, slots=True)
+class OpenEntries:
+    """So many entries of an account in this state, not CONFIRMED, that the run `run_id` sent last (None: not known)."""
 
-    None and 0 where the ledger at `url` has nothing of it, is not there, is of another version, or cannot be read. It
-    takes no lock, and leaves no file behind.
+    account: str
+    run_id: str | None
+    job: str | None
+    state: State
+    number: int
+
+
+def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
+    """Count the entries that are not CONFIRMED, without a lock, also while a run goes on and after one was killed.
+
+    A ledger that is not there has none. Raises LedgerError when it cannot be read, or is not there and
+    not `may_be_new`, ConfigurationError when the URL is invalid or its driver is missing.
     """
-    try:
-        kept = _read(url, account)
-    except (ConnectorError, sqlite3.Error, OSError, ValueError) as error:
-        _LOG.debug("the ledger gives no first guess of the limit: %s", error)
-        kept = None
-    return (None, 0.0) if kept is None else (kept[0], at - kept[1])
+    place = parse_place(url)
+    open_entries = _read_beside(place, _count_open)
+    if open_entries is None and not may_be_new:
+        raise build_missing(show_place(place))
+    return open_entries or []
 
 
-def keep_limit(url: str, account: str, found: Found, at: float) -> None:
-    """Keep what a run, at its end at `at` (Unix seconds), has found of the account's limit, for the next one.
+def check_ledger_rights(url: str) -> None:
+    """Raise LedgerError if this user may not write the ledger's file, or make files beside it; nothing is written.
 
-    Nothing is kept where another run holds the ledger at `url`, where there is no ledger, or where it is of another
-    version or cannot be written.
+    Of a server nothing is checked.
     """
-    from connector.ledger.opening import open_ledger
-    from connector.ledger.records import record_found_limit
+    place = parse_place(url)
+    if isinstance(place, URL):
+        return
+    ledger = place.resolve()
+    folder = next(each for each in ledger.parents if each.exists())
+    for path, rights in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
+        if path.exists() and not os.access(path, rights):
+            raise LedgerError(f"the ledger {ledger}: {path} cannot be written by this user: allow it")
 
+
+def read_lag(url: str, account: str) -> float:
+    """Return the largest lag of the account's list on record, in seconds, without a lock; 0 if none is on record.
+
+    Raises LedgerError when the ledger cannot be read, ConfigurationError when the URL is invalid.
+    """
+    return _read_beside(parse_place(url), partial(read_largest_lag, account=account)) or 0.0
+
+
+def _read_beside(place: Path | URL, read: Callable[[Connection], T]) -> T | None:
+    """Return the result of `read` on the ledger beside its writer, or None if there is no ledger."""
+    if isinstance(place, URL):
+        with read_server(place) as server:
+            return _read_whole(server, show_place(place), read)
+    if not place.exists():
+        return None
     try:
-        _read(url, account)  # another application's file is not opened for writing
-        with open_ledger(_limit_wait(url), may_make=False) as ledger, ledger.transaction() as connection:
-            record_found_limit(connection, account, found, at)
-    except (ConnectorError, sqlite3.Error, OSError, ValueError) as error:
-        _LOG.debug("the limit that was found is not kept: %s", error)
+        opened = sqlite3.connect(build_uri(place), uri=True, timeout=BUSY_S)
+    except sqlite3.Error as error:
+        raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
+    with translated(str(place)), closing(opened), closing(connect_file(opened)) as connection:
+        return _read_whole(connection, str(place), read)
 
 
-_READ = (
-    "SELECT limit_low, limit_high, limit_burst, limit_pause_s, limit_window_s, limit_found_at FROM account "
-    "WHERE account = :account AND limit_low IS NOT NULL"
+def _read_whole(connection: Connection, name: str, read: Callable[[Connection], T]) -> T | None:
+    if not inspect(connection).has_table("meta"):  # a run makes it at this moment, or was killed doing so
+        return None
+    schema.check_version(connection, name)
+    return read(connection)
+
+
+def _count_open(connection: Connection) -> list[OpenEntries]:
+    rows = connection.execute(_OPEN)
+    return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
+
+
+_OPEN = (
+    select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state, func.count())
+    .join_from(schema.entry, schema.base)
+    .join(schema.run, isouter=True)
+    .where(text(schema.UNFINISHED))
+    .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state)
+    .order_by(schema.base.c.account, schema.run.c.run_id, schema.entry.c.state)
 )
 
 
-def _read(url: str, account: str) -> tuple[Found, float] | None:
-    """What was found, and when (Unix seconds)."""
-    if not url.startswith(_FILE):
-        return _read_server(url, account)
-    uri = build_uri(Path(unquote(url.removeprefix(_FILE))))
-    with closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S)) as ledger:
-        row = ledger.execute(_READ, {"account": account}).fetchone()
-        if row is None:
-            return None
-        from connector.ledger.schema import VERSION  # with SQLAlchemy
-
-        is_ours = VERSION.items() <= dict(ledger.execute("SELECT name, value FROM meta").fetchall()).items()
-        return (Found(*row[:5]), row[5]) if is_ours else None
+def has_files_beside(path: Path) -> bool:
+    """Return whether a process has the ledger's file open, or had it open when it was killed."""
+    resolved = path.resolve()
+    return any(resolved.with_name(resolved.name + suffix).exists() for suffix in ("-wal", "-shm"))
 
 
-def _read_server(url: str, account: str) -> tuple[Found, float] | None:
-    from connector.databases import parse_url, show_url
-    from connector.ledger.postgres import read_server
-    from connector.ledger.records import read_found_limit
-    from connector.ledger.schema import check_version
-
-    place = parse_url(_limit_wait(url))
-    with read_server(place) as server:
-        check_version(server, show_url(place))
-        return read_found_limit(server, account)
+def build_uri(path: Path) -> str:
+    """Return the URI by which SQLite reads a ledger's file without a lock, and without making a file beside it."""
+    how = "mode=ro" if has_files_beside(path) else "mode=ro&immutable=1"
+    return f"{path.resolve().as_uri()}?{how}"
 
 
-def _limit_wait(url: str) -> str:
-    """The same place; a server that does not answer is given up soon, unless the URL says when."""
-    from connector.databases import parse_place
+def connect_file(opened: sqlite3.Connection) -> Connection:
+    """Return SQLAlchemy's connection over an open file, with ordinary read transactions."""
+    engine = create_engine("sqlite://", creator=lambda: opened, poolclass=StaticPool, hide_parameters=True)
 
-    place = parse_place(url)
-    if isinstance(place, Path) or "connect_timeout" in place.query:
-        return url
-    return place.update_query_dict({"connect_timeout": str(_PATIENCE_S)}).render_as_string(hide_password=False)
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine.connect()

@@ -9,7 +9,7 @@ from secrets import token_hex
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
-from connector.ledger.admin import check_ledger_rights, count_open_entries, read_lag
+from connector.ledger.beside import check_ledger_rights, count_open_entries, read_lag
 from connector.listing.pages import fetch_page
 from connector.plurals import count
 from connector.service.client import open_client

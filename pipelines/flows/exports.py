@@ -12,6 +12,7 @@ from connector.clock import Clock, system_clock
 from connector.control import Stop, until_stopped
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
+from connector.pace.pace import Pace
 from connector.progress import Progression
 from connector.report import (
     OpenReport,
@@ -41,7 +42,6 @@ _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`: an export has none
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
     """Copy the list to the plan's destination, and tell how complete it is."""
-    from connector.ledger.beside import open_pace
     from connector.listing.reader import LIST_CONNECTIONS
     from connector.service.client import open_client
 
@@ -50,14 +50,20 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Cl
     report.rows = {"read": 0, "written": 0}
     service = build_service(plan.settings, LIST_CONNECTIONS)
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
-        async with (
-            open_pace(plan.settings, plan.max_rate, clock, stop) as pace,
-            open_client(service, rate=pace.rate) as client,
-        ):
+        pace = await _start_pace(plan, clock, stop)
+        async with open_client(service, rate=pace.rate) as client:
             # Nothing is half written: a writer swaps at its very end or not at all.
             ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
             report.note_requests(client, clock.monotonic())
         return _end(report, ending, stop, clock).close()
+
+
+async def _start_pace(plan: ExportPlan, clock: Clock, stop: Stop) -> Pace:
+    if plan.settings.has_no_ledger:
+        return Pace(plan.max_rate)
+    from connector.ledger.beside import start_pace  # an export without a ledger does not wait for SQLAlchemy
+
+    return await start_pace(plan.settings, plan.max_rate, clock, stop)
 
 
 def _describe_scope(plan: ExportPlan) -> RunScope:

@@ -15,7 +15,7 @@ from connector.clock import Clock, system_clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.imports.suppression import read_suppression
-from connector.ledger.beside import open_pace
+from connector.ledger.beside import start_pace
 from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails
 from connector.load.session import Problem
@@ -198,10 +198,8 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
     """Send the rows of the spool; returns why it ended early."""
     plan = run.plan
     rate, at_once = plan.policy.max_rate, plan.policy.max_concurrency
-    async with (
-        open_pace(plan.settings, rate, run.clock, run.stop, max_concurrency=at_once) as pace,
-        open_client(build_service(plan.settings, at_once)) as client,
-    ):
+    pace = await start_pace(plan.settings, rate, run.clock, run.stop, max_concurrency=at_once)
+    async with open_client(build_service(plan.settings, at_once)) as client:
         control, run_id = RunControl(run.clock, run.stop.event), run.report.run_id
         mailer = CampaignSender(control, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, plan.policy)
         progression = Progression(run.clock.monotonic)

@@ -18,7 +18,7 @@ from connector.imports.base_loads import describe_base
 from connector.imports.flow import LoadPlan, ReadingAhead, describe_load
 from connector.imports.suppression import read_suppression
 from connector.ledger.admin import open_private_copy
-from connector.ledger.beside import open_pace
+from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger, find_last_confirming
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import list_runs, read_largest_lag
@@ -148,8 +148,8 @@ async def _reconcile(plan: ReconcilePlan, report: OpenReport, stop: Stop, progre
     reconciling = _Reconciling(plan, report, stop, progress, clock)
     ending: BaseException | None = None
     try:
+        pace = await start_pace(plan.load.settings, plan.load.policy.max_rate, clock, stop)
         async with (
-            open_pace(plan.load.settings, plan.load.policy.max_rate, clock, stop) as pace,
             enter_in_thread(_open_ledger(plan, stop), stop) as ledger,
             open_client(build_service(plan.load.settings, _CONNECTIONS), rate=pace.rate) as client,
         ):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from connector.errors import ConfigurationError
-from connector.ledger.admin import OpenEntries, count_open_entries
+from connector.ledger.beside import OpenEntries, count_open_entries
 from connector.plurals import agree, count
 from connector.run_log import list_runs
 from connector.settings import StateLocation

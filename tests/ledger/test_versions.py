@@ -95,13 +95,3 @@ def test_what_every_run_asks_of_unfinished_entries_reads_no_confirmed_ones(ledge
             assert "unfinished_entries" in plan, plan
             assert "SCAN entry" not in plan, plan
             assert "Seq Scan on entry" not in plan, plan
-
-
-def test_a_ledger_with_tables_that_later_versions_do_not_use_can_be_opened(ledger_url: str) -> None:
-    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
-        connection.execute(text("CREATE TABLE accepted_row (account TEXT PRIMARY KEY)"))
-        connection.execute(text("INSERT INTO accepted_row VALUES ('main')"))
-    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
-        assert connection.execute(text("SELECT account FROM accepted_row")).scalar_one() == "main"
-    with open_private_copy(ledger_url, "main"):
-        pass
