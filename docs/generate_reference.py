@@ -14,7 +14,7 @@ import click
 import connector
 from connector.fields import FIELDS, wire_name
 from connector.row_files import COLUMNS
-from connector.sandbox import SWITCHES
+from connector.sandbox.switches import list_switches
 from pipelines import job_runs
 from pipelines.cli import cli
 from pipelines.jobs import models
@@ -30,7 +30,7 @@ _NOTE = "<!-- written by docs/generate_reference.py -->"
 def build_pages() -> dict[str, str]:
     """Return the text of each page, by its file's name."""
     fields = [(f"`{field.name}`", wire_name(field), field.kind.value, field.rule) for field in FIELDS]
-    switches = [(f"`{switch.name}`", f"`{switch.default}`", switch.values, switch.help) for switch in SWITCHES]
+    switches = [(f"`{switch.name}`", f"`{switch.default}`", switch.values, switch.help) for switch in list_switches()]
     return {
         "commands.md": _build_page(
             "Commands",

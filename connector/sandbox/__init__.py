@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
-from connector.sandbox.switches import SWITCHES
+from connector.sandbox.switches import list_switches
 
 if TYPE_CHECKING:
     from connector.sandbox.server import serve
 
-__all__ = ["SWITCHES", "Person", "SandboxProcess", "draw_people", "serve"]
+__all__ = ["Person", "SandboxProcess", "draw_people", "list_switches", "serve"]
 
 
 def __getattr__(name: str) -> object:

@@ -6,18 +6,18 @@ Undocumented choices: an offset below 0 becomes 0, a limit below `min_limit` bec
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl
 
+from pydantic import BaseModel, ValidationError
+
 from connector.sandbox.store import SortedKeys, SubscriberStore
-from connector.sandbox.subscriber import RejectedError, quote_ids
+from connector.sandbox.subscriber import RejectedError, quote_ids, reject
 from connector.sandbox.switches import SandboxSettings
 
-_DEFAULT_LIMIT = 50
 _KEPT_RESULTS = 8  # filtered lists remembered while nothing changes: paging one costs one scan, not one a page
 _SEARCHED = 1000  # how many neighbours of the middle churn searches for a free id before the end has to do
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
-_FILTERS = ("Id", "BaseId", *_TEXT_FILTERS, "IsActive", "Gender")
 
 _ReadIds = Callable[[int, int], list[int]]
 """Returns the ids from one index of a result to before another."""
@@ -50,50 +50,50 @@ class Query:
         return None
 
 
+class _Parameters(BaseModel):
+    """The query parameters as their texts have them."""
+
+    offset: int = 0
+    limit: int = 50
+    Id: int | None = None
+    BaseId: int | None = None
+    ClientUserId: str | None = None
+    Email: str | None = None
+    IsActive: Literal["0", "1"] | None = None
+    FirstName: str | None = None
+    LastName: str | None = None
+    Gender: Literal["", "male", "female"] | None = None
+
+
 def parse_query(text: str, settings: SandboxSettings) -> Query:
     """Return the query of a list request; raises RejectedError naming the parameter that breaks a rule."""
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=64)
     except ValueError:
         raise RejectedError("The query cannot be read", 400) from None
-    given: dict[str, str] = {}
-    for name, value in pairs:
-        if name in given:
-            raise RejectedError(f"{name} is given twice")
-        if name not in _FILTERS and name not in ("offset", "limit") and settings.unknown_fields == "reject":
-            raise RejectedError(f"{name} is not a known parameter")
-        given[name] = value
-    limit = _parse_int("limit", given.get("limit", str(_DEFAULT_LIMIT)))
-    offset = max(0, _parse_int("offset", given.get("offset", "0")))
-    filters = tuple(_parse_filter(name, value) for name, value in given.items() if name in _FILTERS)
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise RejectedError("A parameter is given twice")
+    try:
+        parameters = _Parameters.model_validate(
+            given, extra="forbid" if settings.unknown_fields == "reject" else "ignore"
+        )
+    except ValidationError as error:
+        raise reject(error) from None
+    offset = max(0, parameters.offset)
+    values = parameters.model_dump(exclude={"offset", "limit"}, exclude_unset=True)
+    if "IsActive" in values:
+        values["IsActive"] = values["IsActive"] == "1"
+    filters = tuple(Filter(name, values[name]) for name in given if name in values)
     if settings.filters == "ignored":
         filters = ()
     if settings.combine == "last":
         filters = filters[-1:]
     return Query(
         min(offset, settings.max_offset) if settings.max_offset else offset,
-        min(max(limit, settings.min_limit), settings.max_limit),
+        min(max(parameters.limit, settings.min_limit), settings.max_limit),
         filters,
     )
-
-
-def _parse_int(name: str, text: str) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-        raise RejectedError(f"{name} must be a whole number")
-    return int(text)
-
-
-def _parse_filter(name: str, text: str) -> Filter:
-    if name in ("Id", "BaseId"):
-        return Filter(name, _parse_int(name, text))
-    if name == "IsActive":
-        if text not in ("0", "1"):
-            raise RejectedError("IsActive must be 0 or 1")
-        return Filter(name, text == "1")
-    if name == "Gender" and text not in ("", "male", "female"):
-        raise RejectedError("Gender must be male, female or empty")
-    return Filter(name, text)
 
 
 # filters

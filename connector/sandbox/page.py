@@ -21,14 +21,14 @@ import orjson
 
 from connector.sandbox.connection import Request, Response
 from connector.sandbox.service import OPERATIONS, Sandbox
-from connector.sandbox.switches import SWITCHES, write_value
+from connector.sandbox.switches import list_switches, write_value
 
 if TYPE_CHECKING:
     import jinja2
 
 PATH = "/"
 
-_HTML = b"text/html; charset=utf-8"
+_HTML = "text/html; charset=utf-8"
 _SHOWN = 50  # subscribers and emails: a person who looks for another one searches
 _GROUPS = {
     "duplicates": "What a create does",
@@ -57,7 +57,7 @@ def answer_page(sandbox: Sandbox, request: Request) -> Response:
     """Return the page (GET), or set the switches of its form (POST) and lead back to it."""
     if not _has_token(request, sandbox.token):
         words = "The sandbox's page asks for a name, which may be any, and a password, which is the sandbox's token."
-        return Response(401, words.encode(), b"text/plain; charset=utf-8", _ASK)
+        return Response(401, words.encode(), "text/plain; charset=utf-8", _ASK)
     if request.method == "GET":
         return _show(sandbox, dict(parse_qsl(request.query, keep_blank_values=True)))
     if request.method != "POST":
@@ -138,7 +138,7 @@ class _Position:
 
 
 def _read_positions(sandbox: Sandbox) -> dict[str, str]:
-    return {each.name: write_value(getattr(sandbox.settings, each.name)) for each in SWITCHES}
+    return {each.name: write_value(getattr(sandbox.settings, each.name)) for each in list_switches()}
 
 
 def _group_switches(sandbox: Sandbox, wanted: Mapping[str, str]) -> Iterator[tuple[str, list[_Position]]]:
@@ -146,7 +146,7 @@ def _group_switches(sandbox: Sandbox, wanted: Mapping[str, str]) -> Iterator[tup
     positions = _read_positions(sandbox) | dict(wanted)
     group: list[_Position] = []
     heading = ""
-    for each in SWITCHES:
+    for each in list_switches():
         if each.name in _GROUPS:
             if group:
                 yield heading, group

@@ -16,17 +16,20 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 import orjson
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from connector.sandbox.connection import Connection, Request, Response
 from connector.sandbox.page import PATH, answer_page
 from connector.sandbox.service import Sandbox, Service, is_authorised
+from connector.sandbox.subscriber import reject
 from connector.sandbox.switches import SandboxSettings, parse_settings
 
 if sys.platform != "win32":
@@ -35,9 +38,11 @@ else:
     from asyncio import new_event_loop
 
 _BACKLOG = 1024
+_NEVER_S = 1e9  # seconds: aiohttp takes 0 for at once
 _GC_THRESHOLD = 50_000  # CPython's 700 walks the growing store too often; what is kept per create has no cycles
 _CONTROL = "/_sandbox/"
 _LARGEST_SEED = 20_000_000  # some 2.5 GB; a mistyped count should not take the machine down
+_SWITCHES = TypeAdapter(dict[str, object])
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
 
 
@@ -75,20 +80,19 @@ async def _serve(
     try:
         stopped = asyncio.Event()
         _watch_for_the_end(loop, stopped, stop_with_stdin=stop_with_stdin)
-        connections: set[Connection] = set()
-        accept = _build_acceptor(sandbox, Service(sandbox, loop.call_later), connections)
+        accept = _build_acceptor(sandbox, Service(sandbox, loop.call_later))
         server = await loop.create_server(accept, host, port, backlog=_BACKLOG)
         sys.stdout.write(f"sandbox listening on {_build_url(host, server.sockets[0])}\n")
         sys.stdout.flush()
         await stopped.wait()
         server.close()
-        for connection in tuple(connections):
-            connection.close()
     finally:
         sandbox.close()
 
 
-def _build_acceptor(sandbox: Sandbox, service: Service, connections: set[Connection]) -> Callable[[], Connection]:
+def _build_acceptor(sandbox: Sandbox, service: Service) -> Callable[[], asyncio.Protocol]:
+    """Return what makes the protocol of a new connection, under the switches of that moment."""
+
     def receive(request: Request, connection: Connection) -> None:
         if not is_loopback_header(request.headers.get("host", "")):
             connection.finish(_FOREIGN_HOST)
@@ -99,10 +103,14 @@ def _build_acceptor(sandbox: Sandbox, service: Service, connections: set[Connect
         else:
             service.receive(request, connection)
 
-    def accept() -> Connection:
-        settings = sandbox.settings
-        keep_alive_s = settings.keep_alive_ms / 1000
-        return Connection(receive, connections, max_body=settings.max_body_bytes, keep_alive_s=keep_alive_s)
+    def accept() -> asyncio.Protocol:
+        server = web.Server(
+            Connection(receive).answer,
+            handler_cancellation=True,  # a request that hangs goes with its client
+            keepalive_timeout=sandbox.settings.keep_alive_ms / 1000 or _NEVER_S,
+            access_log=None,
+        )
+        return server()
 
     return accept
 
@@ -169,24 +177,19 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
             case ("GET", "switches"):
                 return _read_switches(sandbox)
             case ("POST", "switches"):
-                sandbox.change(_parse_object(request.body))
+                sandbox.change(_SWITCHES.validate_json(request.body))
                 return _read_switches(sandbox)
             case ("POST", "reset"):
                 service.reset()
                 return _json({"reset": True})
             case ("POST", "seed"):
-                return _json(_seed(sandbox, _parse_object(request.body)))
+                return _json(_seed(sandbox, request.body))
             case _:
                 return _json({"error": "there is no such control; see connector/sandbox/server.py"}, 404)
+    except ValidationError as error:
+        return _json({"error": reject(error).message}, 400)
     except ValueError as error:
         return _json({"error": str(error)}, 400)
-
-
-def _parse_object(body: bytes) -> dict[str, Any]:
-    value = orjson.loads(body)
-    if type(value) is not dict:
-        raise ValueError("the body must be a JSON object")
-    return value
 
 
 def _read_truth(sandbox: Sandbox, query: str) -> Response:
@@ -206,19 +209,21 @@ def _read_truth(sandbox: Sandbox, query: str) -> Response:
 
 
 def _read_switches(sandbox: Sandbox) -> Response:
-    return _json({each.name: getattr(sandbox.settings, each.name) for each in fields(sandbox.settings)})
+    return _json(sandbox.settings.model_dump())
 
 
-def _seed(sandbox: Sandbox, given: dict[str, Any]) -> dict[str, Any]:
-    """Add synthetic subscribers: `count` of one base, by default base_id 1."""
-    unknown = given.keys() - {"count", "base_id", "base_name"}
-    if unknown:
-        raise ValueError(f"seed takes count and base_id or base_name, not {sorted(unknown)[0]!r}")
-    count, base_id, base_name = given.get("count"), given.get("base_id"), given.get("base_name")
-    if type(count) is not int or not 0 < count <= _LARGEST_SEED:
-        raise ValueError(f"count must be a whole number, 1 to {_LARGEST_SEED}")
-    if base_id is not None and (type(base_id) is not int or base_id < 1):
-        raise ValueError("base_id must be a whole number from 1")
-    if base_name is not None and (type(base_name) is not str or not base_name):
-        raise ValueError("base_name must be a text")
-    return asdict(sandbox.seed(count, 1 if base_id is None and base_name is None else base_id, base_name))
+class _Seed(BaseModel):
+    """The body of a seed: `count` subscribers of one base, by default base_id 1."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    count: Annotated[int, Field(ge=1, le=_LARGEST_SEED)]
+    base_id: Annotated[int, Field(ge=1)] | None = None
+    base_name: Annotated[str, Field(min_length=1)] | None = None
+
+
+def _seed(sandbox: Sandbox, body: bytes) -> dict[str, Any]:
+    """Add synthetic subscribers."""
+    given = _Seed.model_validate_json(body)
+    base_id = 1 if given.base_id is None and given.base_name is None else given.base_id
+    return asdict(sandbox.seed(given.count, base_id, given.base_name))

@@ -25,14 +25,10 @@ from connector.sandbox.listing import Churn, SubscriberList, parse_query
 from connector.sandbox.store import SubscriberStore, SyntheticSubscribers, fold_name
 from connector.sandbox.subscriber import (
     RejectedError,
-    check_known,
-    check_object,
     check_required,
     drop_tag,
     fill_defaults,
-    normalise_subscriber,
-    parse_base,
-    parse_json_object,
+    parse_create,
     quote_ids,
     write_in_capitals,
 )
@@ -140,7 +136,9 @@ class Sandbox:
     def create_subscriber(self, body: bytes, fate: Fate) -> Response:
         """Create a subscriber (service-api.md 4.2); raises as `execute` does."""
         settings, store = self.settings, self.store
-        given, base_id, base_name, values = self._parse_create(body)
+        wanted_id, wanted_name, values = parse_create(body, is_strict=settings.unknown_fields == "reject")
+        check_required(values, settings.required)
+        base_id, base_name = self._find_base(wanted_id, wanted_name)
         email = values.get("Email")
         if settings.alter_fields:
             write_in_capitals(values, settings.alter_fields)
@@ -153,7 +151,7 @@ class Sandbox:
         wire_values = fill_defaults(values, settings.absent_fields)
         subscriber_id = store.take_id(settings.id_step)
         wire = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | wire_values)
-        self.truth.note_stored("created", subscriber_id, base_id, given.get("Email"), fate, wire)
+        self.truth.note_stored("created", subscriber_id, base_id, email, fate, wire)
         lag_s = settings.list_lag_ms / 1000
         show_at = self.clock() + lag_s if lag_s else None
         store.add(subscriber_id, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at)
@@ -161,23 +159,10 @@ class Sandbox:
             store.note_fresh(subscriber_id, self.clock() + lag_s)
         return self._answer_created(wire)
 
-    def _parse_create(self, body: bytes) -> tuple[dict[str, Any], int, str, dict[str, Any]]:
-        """Return (the Subscriber as it came, Base.Id, Base.Name, its fields normalised)."""
-        is_strict = self.settings.unknown_fields == "reject"
-        root = parse_json_object(body)
-        if is_strict:
-            check_known(root, ("Subscriber",), "")
-        given = check_object(root.get("Subscriber"), "Subscriber")
-        wanted_base = parse_base(given)
-        values = normalise_subscriber(given, is_strict=is_strict)
-        if self.settings.required:
-            check_required(values, self.settings.required)
-        return given, *self._find_base(*wanted_base), values
-
     def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
         """Return (Id, Name) of the base that a create goes to: the one named, or what `base_alias` has for it."""
         is_folded = self.settings.base_names == "folded"
-        for left, right in self.settings.base_alias:
+        for left, right in self.settings.base_alias.items():
             is_meant = left == str(base_id) if name is None else left == name
             if is_meant or (is_folded and name is not None and fold_name(left) == fold_name(name)):
                 base_id, name = (int(right), None) if right.isascii() and right.isdigit() else (None, right)
@@ -206,7 +191,7 @@ class Sandbox:
 
     def _send_email(self, body: bytes, fate: Fate) -> Response:
         """Accept an email (service-api.md 4.1): check, compose, keep in the outbox, record."""
-        email = parse_email(parse_json_object(body), self._email_rules)
+        email = parse_email(body, self._email_rules)
         request_id, message_id = self.outbox.take_ids()
         entry = describe_email(email)
         self.outbox.keep(request_id, message_id, entry, compose_eml(email, message_id, self.wall()))
@@ -268,7 +253,9 @@ def _build_limiter(settings: SandboxSettings) -> RateLimiter:
 
 def is_authorised(request: Request, authorization: bytes) -> bool:
     """Whether the Authorization header is exactly this."""
-    return hmac.compare_digest(request.headers.get("authorization", "").encode("latin-1"), authorization)
+    return hmac.compare_digest(
+        request.headers.get("authorization", "").encode("utf-8", "surrogateescape"), authorization
+    )
 
 
 class Peer(Protocol):
@@ -362,6 +349,8 @@ class Service:
         return None
 
     def _refuse_form(self, request: Request, operation: str) -> Response | None:
+        if len(request.body) > self._sandbox.settings.max_body_bytes:
+            return self._error(413, "The body is too large")
         if operation == "list":
             return self._error(400, "A list request has no body") if request.body else None
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()

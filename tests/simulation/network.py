@@ -83,7 +83,7 @@ class Way:
             return
         raw: RawAnswer | Ambiguous | None = _CUT.get(ending)
         if raw is None:
-            headers = {"Content-Type": response.content_type.decode(), **dict(response.headers)}
+            headers = {"Content-Type": response.content_type, **dict(response.headers)}
             raw = self._distort(RawAnswer(response.status, headers, response.body))
         self._call.is_refusal = isinstance(raw, RawAnswer) and _is_refusal(raw)
         self.close("cut" if isinstance(raw, Ambiguous) else str(raw.status))
