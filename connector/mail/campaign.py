@@ -18,6 +18,7 @@ from connector.limiter import RequestLimiter
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.pace.pace import Pace
+from connector.rows import Row
 from connector.sender import Sender, Take, Unanswered
 from connector.service.answers import refusal_kind
 from connector.service.client import Client
@@ -39,13 +40,13 @@ _AHEAD_S = 0.1
 EmailAnswer = Accepted | Refused | Ambiguous | NotSent
 
 T = TypeVar("T")
-A = TypeVar("A", bound="Addressee")
 
 
 @dataclass(frozen=True, slots=True)
 class Addressee:
-    """The recipient of one email of a campaign: the address and its digest."""
+    """The recipient of one email of a campaign: the row of the source, its address and the address's digest."""
 
+    row: Row = field(repr=False)
     recipient: bytes
     address: str = field(repr=False)
 
@@ -124,7 +125,7 @@ class CampaignSender:
         self._unknown_in_row = 0
         self._refused_in_row = Counter[str]()
 
-    def look_up(self, addressees: Sequence[A]) -> list[A]:
+    def look_up(self, addressees: Sequence[Addressee]) -> list[Addressee]:
         """Report recipients that are on record; return those that may be sent their email. Raises LedgerError."""
         entries = self._commit(lambda log: log.find(self._campaign, [each.recipient for each in addressees]))
         fresh = []

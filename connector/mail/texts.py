@@ -1,14 +1,12 @@
 """The texts of a mail job as templates, and the email that they make of one row."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from connector.mail.draft import Draft, build_recipient, compose_draft
 from connector.mail.message import Header, Message
+from connector.rows import Row
 from connector.templates import Template
-
-Cells = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +35,15 @@ class MailTexts:
             return "mail.to"
         return next(each.name for each in self._templates() if column in each.columns)
 
-    def read_address(self, cells: Cells) -> str:
+    def read_address(self, row: Row) -> str:
         """Return the address that a row's email goes to, as it is sent."""
-        return cells.get(self.address_column, "").strip()
+        return _read_cells(row).get(self.address_column, "").strip()
 
-    def compose(self, cells: Cells, now: datetime) -> Message:
-        """Return the email of a row with these cells by column; `now` is aware. Raises MessageError and
-        TemplateError."""
+    def compose(self, row: Row, now: datetime) -> Message:
+        """Return the email of a row; `now` is aware. Raises MessageError and TemplateError."""
+        cells = _read_cells(row)
         name = cells.get(self.name_column, "").strip() if self.name_column else ""
-        recipient = build_recipient(self.read_address(cells), name or None, "Email.To[0]")
+        recipient = build_recipient(self.read_address(row), name or None, "Email.To[0]")
         draft = replace(
             self.shared,
             to=(recipient,),
@@ -59,3 +57,8 @@ class MailTexts:
     def _templates(self) -> list[Template]:
         found = [self.subject, self.html, self.text, *(each for _, each in self.headers)]
         return [each for each in found if each is not None]
+
+
+def _read_cells(row: Row) -> dict[str, str]:
+    """Return a row's cells by column, "" for an empty one."""
+    return {column: cell or "" for column, cell in zip(row.columns, row.cells, strict=True)}

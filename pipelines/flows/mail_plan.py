@@ -1,4 +1,4 @@
-"""What a mail run needs to know, built from a job; every fault of the job is reported here."""
+"""The plan of a mail run, built from a job, and the check of all rows before the first email leaves."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,13 +8,13 @@ from difflib import get_close_matches
 from math import inf
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.imports.suppression import SuppressionPlan
+from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
 from connector.load.session import Problem
 from connector.mail.campaign import MailPolicy
 from connector.mail.draft import Draft
-from connector.mail.message import Message, MessageError
+from connector.mail.message import MessageError
 from connector.mail.texts import MailTexts
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import build_invalid, build_malformed
@@ -23,7 +23,6 @@ from connector.settings import Settings
 from connector.sources.files import refuse_lacking
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
-from connector.subscribers.suppression import Suppression
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.job_sources import plan_suppression
 from pipelines.flows.sends import attach, read_body
@@ -40,7 +39,7 @@ _MODEST_CONCURRENCY = 64
 
 
 class Spool(Closing):
-    """Rows in their order; written first, read after."""
+    """Rows on disk in their order: all are written first, and read afterwards."""
 
     def __init__(self) -> None:
         self._values = KeptValues()
@@ -52,7 +51,7 @@ class Spool(Closing):
         self.rows += 1
 
     def read(self, number: int) -> Iterator[list[Row]]:
-        """Yield all of them, so many at a time. Raises RunAborted when they are on the disk no more."""
+        """Yield all rows in lists of `number`. Raises RunAborted when the disk has lost them."""
         for first in range(0, self.rows, number):
             yield [self._read(index) for index in range(first, min(first + number, self.rows))]
 
@@ -67,9 +66,6 @@ class Spool(Closing):
 
 _RULES = ValidationRules(identity="email")
 
-Hear = Callable[[Problem], None]
-"""Hears of a row that a person must see."""
-
 
 @dataclass(slots=True)
 class MailCheck:
@@ -78,69 +74,6 @@ class MailCheck:
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     read: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Checker:
-    """Reads a source and keeps in the spool those rows that make an email; `now` is the time of the run."""
-
-    source: Source
-    texts: MailTexts
-    now: datetime
-    limit: int | None
-    suppression: Suppression | None
-    on_problem: Hear
-    is_stopped: Callable[[], bool]
-
-    def check(self, spool: Spool, checked: MailCheck) -> None:
-        """Check every row, and write down in `checked` what is found, also if it breaks off. Raises SourceError, and
-        RunAborted when it is to stop or the spool has no room."""
-        mapping = FieldMapping({"email": ColumnRule(column=self.texts.address_column)})
-        prepared = prepare_chunks(
-            self.source, mapping, _RULES, today=self.now.date(), limit=self.limit, suppression=self.suppression
-        )
-        for each in prepared:
-            if self.is_stopped():
-                raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
-            self._sort_out(each, checked)
-            self._keep(each, checked, spool)
-
-    def _sort_out(self, prepared: PreparedChunk, checked: MailCheck) -> None:
-        """The rows that are no subscriber to be, are repeated, or want no email."""
-        checked.read += prepared.read
-        checked.messages += prepared.chunk.messages
-        invalid = build_invalid(prepared.chunk, prepared.faults)
-        for malformed in prepared.chunk.malformed:
-            self.on_problem(build_malformed(malformed, prepared.chunk.name))
-        for problem in invalid:
-            self.on_problem(problem)
-        checked.outcomes[MailOutcome.INVALID] += len(invalid) + len(prepared.chunk.malformed)
-        checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
-        checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
-
-    def _keep(self, prepared: PreparedChunk, checked: MailCheck, spool: Spool) -> None:
-        for row in take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist()):
-            try:
-                self.compose(row)
-            except MessageError as error:
-                self._refuse(row, error.field, "email", error.problem, checked)
-            except TemplateError as error:
-                self._refuse(row, "", "template", str(error), checked)
-            else:
-                spool.add(row)
-
-    def compose(self, row: Row) -> Message:
-        """Return the email of a row. Raises MessageError and TemplateError."""
-        return self.texts.compose(read_cells(row), self.now)
-
-    def _refuse(self, row: Row, field: str, code: str, message: str, checked: MailCheck) -> None:
-        checked.outcomes[MailOutcome.INVALID] += 1
-        self.on_problem(Problem(row, Outcome.INVALID, field, code, message))
-
-
-def read_cells(row: Row) -> dict[str, str]:
-    """Return a row's cells by column, "" for an empty one."""
-    return {column: cell or "" for column, cell in zip(row.columns, row.cells, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +92,64 @@ class MailPlan:
     wait_s: float = 0.0
     is_new_account: bool = False  # a campaign that the ledger knows under another account is another one
     is_reopening: bool = False  # a campaign that was closed when the ledger was restored is sent on
+
+
+def check_rows(
+    plan: MailPlan,
+    now: datetime,
+    spool: Spool,
+    checked: MailCheck,
+    on_problem: Callable[[Problem], None],
+    is_stopped: Callable[[], bool],
+) -> None:
+    """Keep in the spool all rows of the source that make an email; record in `checked` what is found, also if the check
+    breaks off. `now` is the time of the run.
+
+    Raises SourceError, and RunAborted when the run is to stop or the spool has no room.
+    """
+    suppression = None
+    if plan.suppression is not None:
+        suppression, messages = read_suppression(plan.suppression, is_stopped)
+        checked.messages += messages
+    mapping = FieldMapping({"email": ColumnRule(column=plan.texts.address_column)})
+    chunks = prepare_chunks(plan.source, mapping, _RULES, today=now.date(), limit=plan.limit, suppression=suppression)
+    for prepared in chunks:
+        if is_stopped():
+            raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
+        for fault in _sort_out(prepared, checked):
+            on_problem(fault)
+        for row in take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist()):
+            problem = _find_problem(plan.texts, row, now)
+            if problem is None:
+                spool.add(row)
+            else:
+                checked.outcomes[MailOutcome.INVALID] += 1
+                on_problem(problem)
+
+
+def _sort_out(prepared: PreparedChunk, checked: MailCheck) -> list[Problem]:
+    """Count the rows of a chunk that get no email: invalid, duplicate or suppressed. Return those that a person must
+    see."""
+    chunk = prepared.chunk
+    invalid = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
+    invalid += build_invalid(chunk, prepared.faults)
+    checked.read += prepared.read
+    checked.messages += chunk.messages
+    checked.outcomes[MailOutcome.INVALID] += len(invalid)
+    checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
+    checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
+    return invalid
+
+
+def _find_problem(texts: MailTexts, row: Row, now: datetime) -> Problem | None:
+    """Return why a row makes no email, or None if the row makes one."""
+    try:
+        texts.compose(row, now)
+    except MessageError as error:
+        return Problem(row, Outcome.INVALID, error.field, "email", error.problem)
+    except TemplateError as error:
+        return Problem(row, Outcome.INVALID, "", "template", str(error))
+    return None
 
 
 def plan_mail(

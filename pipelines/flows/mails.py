@@ -4,9 +4,9 @@ first emails as files, and send none.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from connector.atomic_file import create_private
 from connector.clock import Clock, system_clock
 from connector.control import RunControl, Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
-from connector.imports.suppression import read_suppression
 from connector.ledger.beside import start_pace
 from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails
@@ -22,6 +21,7 @@ from connector.load.session import Problem
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
 from connector.mail.eml import write_eml
 from connector.mail.message import Message
+from connector.mail.texts import MailTexts
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
@@ -46,8 +46,7 @@ from connector.service.retry import Retrier
 from connector.settings import build_service
 from connector.states import EmailState
 from connector.subscribers.identity import digest_identity
-from connector.subscribers.suppression import Suppression
-from pipelines.flows.mail_plan import Checker, MailCheck, MailPlan, Spool, read_cells
+from pipelines.flows.mail_plan import MailCheck, MailPlan, Spool, check_rows
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
@@ -67,7 +66,6 @@ class _Run:
     reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
     has_others: bool = False  # further recipients are unknown, and no row of theirs was read
     is_token_refused: bool = False  # at the first email
-    rows: dict[bytes, Row] = field(default_factory=dict)  # of those whose outcome is not known yet
 
     @property
     def outcomes(self) -> Counter[MailOutcome]:
@@ -79,13 +77,11 @@ class _Run:
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
         """Count and report what became of a recipient's email."""
-        row = self.rows.pop(addressee.recipient)
         self.outcomes[verdict.outcome] += 1
         if verdict.outcome in _FOR_A_PERSON:
             self.reported.add(addressee.recipient)
-            self.on_problem(
-                Problem(row, Outcome(verdict.outcome), "email", verdict.outcome, verdict.words, verdict.status)
-            )
+            outcome, words, status = verdict.outcome, verdict.words, verdict.status
+            self.on_problem(Problem(addressee.row, Outcome(outcome), "email", outcome, words, status))
 
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
@@ -141,7 +137,6 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     try:
         with Spool() as spool:
             await _check(run, spool)
-            run.report.messages += dict.fromkeys(run.checked.messages)
             reason = _judge_invalid(run.plan, run.checked)
             if reason is None:
                 reason = await _send(run, log, campaign, spool)
@@ -162,24 +157,16 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
 
 
 async def _check(run: _Run, spool: Spool) -> None:
-    """In a thread, so that a signal is heard meanwhile."""
-    plan, suppression = run.plan, None
-    is_stopped = run.stop.event.is_set
-    if plan.suppression is not None:
-        suppression, messages = await asyncio.to_thread(read_suppression, plan.suppression, is_stopped)
-        run.report.messages += messages
-    checker = _build_checker(run, suppression, is_stopped)
+    """Check all rows in a thread, so that a signal is handled meanwhile."""
     run.progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
+    now, is_stopped = run.report.started_at, run.stop.event.is_set
     try:
-        await asyncio.to_thread(checker.check, spool, run.checked)
+        await asyncio.to_thread(check_rows, run.plan, now, spool, run.checked, run.on_problem, is_stopped)
     except asyncio.CancelledError:  # the thread goes on for a moment
-        run.checked = MailCheck(Counter(run.checked.outcomes), read=run.checked.read)
+        run.checked = MailCheck(Counter(run.checked.outcomes), list(run.checked.messages), run.checked.read)
         raise
-
-
-def _build_checker(run: _Run, suppression: Suppression | None, is_stopped: Callable[[], bool]) -> Checker:
-    plan = run.plan
-    return Checker(plan.source, plan.texts, run.report.started_at, plan.limit, suppression, run.on_problem, is_stopped)
+    finally:
+        run.report.messages += dict.fromkeys(run.checked.messages)
 
 
 def _judge_invalid(plan: MailPlan, checked: MailCheck) -> str | None:
@@ -211,7 +198,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
 
         run.progress.follow(describe)
         try:
-            await mailer.send(_Letters(run, mailer, spool).take)
+            await mailer.send(_Letters(plan.texts, run.report.started_at, mailer, spool).take)
         finally:
             run.report.note_requests(client, run.clock.monotonic())
             run.is_token_refused = mailer.is_token_refused
@@ -226,8 +213,8 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
 class _Letters:
     """The emails of a spool to recipients who may be sent theirs, composed once more as they are taken."""
 
-    def __init__(self, run: _Run, mailer: CampaignSender, spool: Spool) -> None:
-        self._run, self._mailer = run, mailer
+    def __init__(self, texts: MailTexts, now: datetime, mailer: CampaignSender, spool: Spool) -> None:
+        self._texts, self._now, self._mailer = texts, now, mailer
         self._batches = spool.read(_AT_ONCE)
         self._fresh = deque[Addressee]()
 
@@ -236,26 +223,24 @@ class _Letters:
         letters: list[Letter] = []
         while not letters and await self._look_up():
             addressees = [self._fresh.popleft() for _ in range(min(number, len(self._fresh)))]
-            letters = [Letter(each.recipient, each.address, self._compose(each)) for each in addressees]
+            letters = [self._write(each) for each in addressees]
         return letters
 
     async def _look_up(self) -> bool:
         """Return whether there are recipients who may be sent their email."""
         while not self._fresh and (batch := next(self._batches, None)) is not None:
-            self._fresh += self._mailer.look_up([_name_addressee(self._run, row) for row in batch])
+            self._fresh += self._mailer.look_up([_name_addressee(self._texts, row) for row in batch])
             await asyncio.sleep(0)
         return bool(self._fresh)
 
-    def _compose(self, addressee: Addressee) -> Message:
-        run = self._run
-        return run.plan.texts.compose(read_cells(run.rows[addressee.recipient]), run.report.started_at)
+    def _write(self, addressee: Addressee) -> Letter:
+        message = self._texts.compose(addressee.row, self._now)
+        return Letter(addressee.row, addressee.recipient, addressee.address, message)
 
 
-def _name_addressee(run: _Run, row: Row) -> Addressee:
-    address = run.plan.texts.read_address(read_cells(row))
-    addressee = Addressee(digest_identity("email", address), address)
-    run.rows[addressee.recipient] = row
-    return addressee
+def _name_addressee(texts: MailTexts, row: Row) -> Addressee:
+    address = texts.read_address(row)
+    return Addressee(row, digest_identity("email", address), address)
 
 
 def _report_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
@@ -293,9 +278,7 @@ _FORESEEN = {
 }
 
 
-async def preview(
-    plan: MailPlan, folder: Path, number: int, stop: Stop, progress: Progress, clock: Clock | None = None
-) -> Report:
+async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progress: Progress) -> Report:
     """Check every row, and write the first `number` emails into `folder`. Raises ConfigurationError if it is there and
     not empty, or cannot be written."""
     clock = system_clock()
@@ -303,41 +286,32 @@ async def preview(
     report.is_planned = True
     _make_folder(folder)
     faults: list[str] = []
-    with plan.source, Spool() as spool:
-        progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
-        try:
-            checked, checker = await asyncio.to_thread(_check_rows, plan, spool, report, stop, faults)
-        except (SourceError, RunAborted) as error:
-            report.rows = count_mail_rows(0, {})
-            return end_run(report, stop, "aborted", clock.now(), str(error)).close()
-        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
-        for place, (row,) in enumerate(islice(spool.read(1), number), start=1):
-            _write(folder / f"{place:04d}", checker.compose(row))
-    report.rows = count_mail_rows(checked.read, outcomes)
-    report.messages += [*dict.fromkeys(checked.messages), *faults]
-    written = min(number, spool.rows)
-    said = f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
-    report.messages.append(said)
-    status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
-    return end_report(report, status, clock.now()).close()
+    checked = MailCheck()
 
-
-def _check_rows(
-    plan: MailPlan, spool: Spool, report: OpenReport, stop: Stop, faults: list[str]
-) -> tuple[MailCheck, Checker]:
     def on_problem(problem: Problem) -> None:
         if len(faults) < _FAULTS_SHOWN:
             faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {problem.message}")
 
-    suppression = None
-    if plan.suppression is not None:
-        suppression, messages = read_suppression(plan.suppression, stop.event.is_set)
-        report.messages += messages
-    at = report.started_at
-    checker = Checker(plan.source, plan.texts, at, plan.limit, suppression, on_problem, stop.event.is_set)
-    checked = MailCheck()
-    checker.check(spool, checked)
-    return checked, checker
+    now, is_stopped = report.started_at, stop.event.is_set
+    with plan.source, Spool() as spool:
+        progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
+        try:
+            await asyncio.to_thread(check_rows, plan, now, spool, checked, on_problem, is_stopped)
+        except (SourceError, RunAborted) as error:
+            report.rows = count_mail_rows(0, {})
+            report.messages += dict.fromkeys(checked.messages)
+            return end_run(report, stop, "aborted", clock.now(), str(error)).close()
+        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
+        for place, (row,) in enumerate(islice(spool.read(1), number), start=1):
+            _write(folder / f"{place:04d}", plan.texts.compose(row, now))
+    report.rows = count_mail_rows(checked.read, outcomes)
+    report.messages += [*dict.fromkeys(checked.messages), *faults]
+    written = min(number, spool.rows)
+    report.messages.append(
+        f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
+    )
+    status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
+    return end_report(report, status, clock.now()).close()
 
 
 def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:
@@ -354,7 +328,7 @@ def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:
                 is_reopening=plan.is_reopening,
             )
             for batch in spool.read(_AT_ONCE):
-                people = [digest_identity("email", plan.texts.read_address(read_cells(each))) for each in batch]
+                people = [_name_addressee(plan.texts, row).recipient for row in batch]
                 known = log.find(campaign, people) if campaign is not None else {}
                 foreseen.update(_FORESEEN[known[each].state] if each in known else MailOutcome.SENT for each in people)
     if plan.policy.allows_rejected:
