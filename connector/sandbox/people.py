@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -42,13 +43,7 @@ class Person:
     zip: str  # as it is written: "02134", "SW1A 1AA"
     line1: str
     birthday: str  # YYYY-MM-DD or ""
-    country_names: tuple[str, ...]  # other ways to write the country, which an import understands
     latin_name: str  # "given.family"
-
-    @property
-    def is_zip_sendable(self) -> bool:
-        """Whether the zip is a number that keeps its digits (service-api.md 2.1: sent as a number)."""
-        return self.zip.isascii() and self.zip.isdigit() and not self.zip.startswith("0")
 
 
 @cache
@@ -57,16 +52,14 @@ def _read_regions() -> tuple[Region, ...]:
     return tuple({name: tuple(cell.split("; ")) for name, cell in row.items()} for row in csv.DictReader(lines))
 
 
-def draw_people(random: Random, *, first_number: int = 1) -> Iterator[Person]:
+def draw_people(random: Random) -> Iterator[Person]:
     """Yield persons without end, no two with the same email in any spelling; the same seed yields the same persons.
 
-    Their own keys count from `first_number`.
+    Their own keys count from 1.
     """
     taken: set[str] = set()
-    number = first_number
-    while True:
+    for number in count(1):
         yield _draw_person(random, number, taken)
-        number += 1
 
 
 def _draw_person(random: Random, number: int, taken: set[str]) -> Person:
@@ -91,7 +84,6 @@ def _draw_person(random: Random, number: int, taken: set[str]) -> Person:
         zip=_fill(random, random.choice(region["zips"])),
         line1=_draw_street(random, region),
         birthday=_draw_birthday(random) if random.random() < 0.6 else "",
-        country_names=region["also"],
         latin_name=f"{given}.{family}",
     )
 

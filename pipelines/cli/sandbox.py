@@ -50,11 +50,9 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
     console, output = Console(), Output(is_json=False, is_quiet=False, report_path=None)
     checks = run_story(folder, people, seed, lambda flow: run_flow(flow, output), console)
     for check in checks:
-        mark = "[green]yes[/]" if check.is_so else "[red]NO[/] "
-        console.print(
-            f"{mark} {check.claim}{': ' if check.found else ''}{check.found}", highlight=False, soft_wrap=True
-        )
-    is_right = all(check.is_so for check in checks)
+        mark = "[green]yes[/]" if check.is_true else "[red]NO[/] "
+        console.print(f"{mark} {check.claim}: {check.details}", highlight=False, soft_wrap=True)
+    is_right = all(check.is_true for check in checks)
     console.print(f"\nfiles: {folder}", soft_wrap=True)
     console.print("verdict: service, ledger and warehouse agree" if is_right else "verdict: THEY DO NOT AGREE")
     sys.exit(0 if is_right else 1)

@@ -13,7 +13,7 @@ from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.preparation import check_mapping
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows
-from pipelines.demo_people import write_crm, write_people
+from pipelines.demo import draw_data, write_crm, write_people
 from pipelines.jobs.build import build_mapping, build_rules, open_source
 from pipelines.jobs.reader import load_job
 from pipelines.jobs.schema import list_keys
@@ -42,8 +42,9 @@ def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> 
 
 
 def test_the_crm_job_finds_whom_the_file_brought_and_only_the_changed_differ(tmp_path: Path) -> None:
-    imported = write_people(tmp_path / "people.csv", 1000, seed=5)
-    expected = write_crm(tmp_path / "crm.db", imported.people, added=20, changed=30, seed=6)
+    data = draw_data(rows=1000, seed=5)
+    write_people(tmp_path / "people.csv", data)
+    write_crm(tmp_path / "crm.db", data.in_crm)
     job = load_job(CONFIGS / "crm.yaml", {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"})
     assert job.source is not None
     assert job.subscriber is not None
@@ -54,11 +55,11 @@ def test_the_crm_job_finds_whom_the_file_brought_and_only_the_changed_differ(tmp
     crm = open_source(job.source)
     check_mapping(mapping, rules, crm.columns, where="crm")
     in_crm = read_rows(crm, mapping, rules)
-    assert len(in_file) == len(imported.people)
-    assert len(in_crm) == expected.rows
-    assert set(in_crm) - set(in_file) == {normalise_email(person.email) for person in expected.added}
+    assert len(in_file) == len(data.in_file)
+    assert len(in_crm) == len(data.in_crm)
+    assert set(in_crm) - set(in_file) == {normalise_email(person.email) for person in data.added}
     differing = {email for email, row in in_file.items() if row | {"is_active": True} != in_crm[email]}
-    assert differing == {normalise_email(person.email) for person in expected.changed}
+    assert differing == {normalise_email(person.email) for person in data.moved}
 
 
 def test_the_reference_lists_every_key_of_the_job_file_once() -> None:

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-from pipelines.demo import Check
 from tests.pipelines.conftest import Connector
 
 
@@ -11,16 +10,8 @@ def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector,
     ended = connector.run("demo", "--folder", "demo", "--people", "400")
     assert ended.code == 0, ended.stdout
     assert "verdict: service, ledger and warehouse agree" in ended.stdout
-    assert "address_city: the service has " in ended.stdout
-    assert ", the CRM says Ísafjörður\n" in ended.stdout
-    assert len(re.findall(r"^yes ", ended.stdout, re.MULTILINE)) == 13
+    assert len(re.findall(r"^yes ", ended.stdout, re.MULTILINE)) == 5
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {
         "people.csv", "crm.db", "crm.yaml", "warehouse.duckdb", "warehouse.yaml", "state", "service",
     }  # fmt: skip
     assert (tmp_path / "demo").stat().st_mode & 0o077 == 0
-
-
-def test_a_claim_that_is_not_so_says_what_was_found() -> None:
-    from pipelines.demo import _compare
-
-    assert _compare("two and two", 5, 4) == Check("two and two", False, "5, and not 4")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from connector.sandbox import SandboxProcess
-from pipelines.demo_people import write_crm, write_people
+from pipelines.demo import draw_data, write_crm
 from tests.pipelines.conftest import ROOT, count_stored
 
 CONFIGS = ROOT / "configs"
@@ -60,8 +60,7 @@ def machine(tmp_path: Path) -> Path:
     for folder in ("srv/configs", "configs"):
         (tmp_path / folder).symlink_to(CONFIGS)
     (tmp_path / "etc/connector/token").write_text("sandbox\n")
-    imported = write_people(tmp_path / "people.csv", 50, 1)
-    write_crm(tmp_path / "srv/crm.db", imported.people, added=1, changed=1, seed=1)
+    write_crm(tmp_path / "srv/crm.db", draw_data(rows=50, seed=1).in_crm)
     return tmp_path
 
 
