@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 REMOVED_COMMANDS: dict[str, str] = {
     "probe": "Use `connector check`. It shows page size, order, filters, and whether the list may be cut off.",
+    "report": "Use `connector status --html PATH`.",
     "accept": "Correct the rows in the source, or leave them out by the query of the job's source.",
 }
 """What replaces a command, by its name."""

@@ -25,7 +25,6 @@ COMMANDS = {
     "forget": "ledger:forget_command",
     "check": "runs:check_command",
     "status": "runs:status_command",
-    "report": "runs:report_command",
     "prune": "runs:prune_command",
     "ledger": "ledger:ledger_group",
     "send": "mails:send_command",

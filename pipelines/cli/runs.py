@@ -1,4 +1,4 @@
-"""`connector check` tries a job and its service; `status`, `report` and `prune` are about past runs."""
+"""`connector check` tries a job and its service; `status` and `prune` are about past runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from connector.errors import ConfigurationError
 from connector.plurals import count
 from pipelines.cli.logs import say
 from pipelines.cli.options import Duration
@@ -19,6 +20,7 @@ from pipelines.cli.output import Output, check_page_path, end, output_options, w
 if TYPE_CHECKING:
     from rich.console import Console
 
+_LAST, _LAST_ON_PAGE = 10, 30  # runs that are shown, and runs of each job on a page
 _STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
 _ALWAYS_SHOWN = ("read", "created", "written", "sent")
 
@@ -55,40 +57,40 @@ def check_command(job_path: Path | None, output: Output) -> None:
 @click.command("status")
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--job", help="Only the runs of this job.")
-@click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs to show.")
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    help="How many runs to show; with --html, how many of each job.  [default: 10; with --html 30]",
+)
+@click.option(
+    "--html",
+    "page_path",
+    type=click.Path(path_type=Path),
+    help="Write a page of the last runs of each job here: a new file, or an earlier page.",
+)
 @output_options
-def status_command(run_id: str | None, job: str | None, last: int, output: Output) -> None:
+def status_command(
+    run_id: str | None, job: str | None, last: int | None, page_path: Path | None, output: Output
+) -> None:
     """Show what the last runs did, or all of one RUN, what is unresolved, and what to do next.
 
     It takes no lock and needs no token: use it while a run goes on, or after one was killed.
     """
     from connector.settings import SettingOptions, read_state
-    from pipelines.flows.status import read_status
-
-    status = read_status(read_state(os.environ, SettingOptions(), is_writing=False), run_id=run_id, job=job, last=last)
-    is_shown = output.is_json or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
-    end(status, 0, output, is_shown=is_shown)
-
-
-@click.command("report")
-@click.option("--last", type=click.IntRange(min=1), default=30, show_default=True, help="How many runs of each job.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The page: a new file, or an earlier one.")
-@output_options
-def report_command(last: int, out: Path, output: Output) -> None:
-    """Write a page of the last runs of each job: how they ended, what is unresolved, when each last succeeded.
-
-    It takes no lock and needs no token, as `status` does.
-    """
-    from connector.settings import SettingOptions, read_state
-    from pipelines.flows.status import read_health
+    from pipelines.flows.status import read_health, read_status
     from pipelines.report.health import write_health
 
-    check_page_path(out, "--out")
-    health = read_health(read_state(os.environ, SettingOptions(), is_writing=False), last=last)
-    write_page_file(write_health(health, datetime.now(UTC)), out)
-    if not output.is_quiet:
-        say(f"{out}: {count(len(health['jobs']), 'job')}")
-    end(health, 0, output)
+    state = read_state(os.environ, SettingOptions(), is_writing=False)
+    if page_path is not None:
+        if run_id is not None:
+            raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")
+        check_page_path(page_path, "--html")
+        health = read_health(state, job=job, last=last or _LAST_ON_PAGE)
+        write_page_file(write_health(health, datetime.now(UTC)), page_path)
+    status = read_status(state, run_id=run_id, job=job, last=last or _LAST)
+    is_shown = output.is_json or (output.is_quiet and page_path is not None)
+    is_shown = is_shown or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
+    end(status, 0, output, is_shown=is_shown)
 
 
 @click.command("prune")

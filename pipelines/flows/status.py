@@ -1,19 +1,17 @@
 """What the last runs did, what they left open, and what to do next: read without a lock, also beside a run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from connector.errors import ConfigurationError
-from connector.ledger.beside import OpenEntries, count_open_entries
-from connector.plurals import agree, count
+from connector.ledger.beside import count_open_entries
 from connector.run_log import list_runs
 from connector.settings import StateLocation
 from connector.states import State
+from pipelines.report.advice import advise_on_runs
 
 _NAMES = {State.SENDING: "sending", State.UNKNOWN: "unknown", State.HELD: "held", State.REJECTED: "rejected"}
-_LOADS = ("import", "sync", "retry")
 
 
 def read_status(place: StateLocation, *, run_id: str | None, job: str | None, last: int) -> dict[str, Any]:
@@ -32,55 +30,20 @@ def read_status(place: StateLocation, *, run_id: str | None, job: str | None, la
             raise ConfigurationError(
                 f"no run {run_id} is on record in {place.state_dir}; list the runs by: connector status"
             )
-    open_entries = count_open_entries(place.ledger_url)
-    if run_id is not None:
-        open_entries = [each for each in open_entries if each.run_id == run_id]
-    return _describe("runs", chosen, open_entries, _advise(chosen, open_entries, runs))
+    return {"status": "ok", "runs": chosen, **_find_open(place, chosen, runs, run_id)}
 
 
-def _advise(
-    chosen: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries], runs: Sequence[dict[str, Any]]
-) -> Iterator[str]:
-    """Yield what a person does next, each with its command: for the chosen ones of the runs, and what is open."""
-    numbers = {state: sum(each.number for each in open_entries if each.state is state) for state in _NAMES}
-    running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
-    if number := numbers[State.SENDING] + numbers[State.UNKNOWN]:
-        creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
-        if running:  # it holds the ledger, so that a retry would be refused
-            yield f"{creates} while run {running[0]} is still going on"
-        else:
-            yield f"{creates}: look {agree(number, 'it', 'them')} up and finish by: connector retry"
-    if number := numbers[State.HELD]:
-        yield (
-            f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision: "
-            "connector retry --resend-held | --accept-held | --drop-held"
-        )
-    if number := numbers[State.REJECTED]:
-        yield (
-            f"the service rejected {count(number, 'row')}: correct the rows in the rejects file "
-            "and import it, or send them again as they are by: connector retry --rejected"
-        )
-    seen: set[tuple[str, str, bool]] = set()
-    for run in chosen:
-        what_ran, is_locked = (run["job"], run["command"]), run["status"] == "locked"
-        if not seen.isdisjoint({(*what_ran, False), (*what_ran, is_locked)}):
-            continue
-        seen.add((*what_ran, is_locked))  # one that was locked did nothing: what the run before has left is still to do
-        if run["status"] in ("killed", "aborted", "stopped", "locked"):
-            what = f"run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
-            if run["command"] == "send":  # which knows of no earlier one
-                yield f"{what} was {run['status']}: look whether the email arrived before you send it again"
-            else:
-                yield f"{what} was {run['status']}: run the same command again"
-        elif run.get("rejects_file") and Path(run["rejects_file"]).exists():
-            yield f"rows of run {run['run_id']} need correction: {run['rejects_file']}"
-
-
-def read_health(place: StateLocation, *, last: int) -> dict[str, Any]:
-    """Return the JSON of `report`: the last runs of each job and command (`job command last_succeeded_at runs`), those
-    that ran last first, and what is open. Raises LedgerError when the ledger cannot be read."""
-    jobs: dict[tuple[str, str], dict[str, Any]] = {}
+def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str, Any]:
+    """Return the values of the page of `status`: the last runs of each job and command, the latest first, with the time
+    of the last success; the open entries; and the next steps. Raises LedgerError when the ledger cannot be read."""
     runs = list(list_runs(place.state_dir))
+    jobs = _group([run for run in runs if job in (None, run["job"])], last)
+    chosen = [run for each in jobs for run in each["runs"]]
+    return {"jobs": jobs, **_find_open(place, chosen, runs)}
+
+
+def _group(runs: Iterable[dict[str, Any]], last: int) -> list[dict[str, Any]]:
+    jobs: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
         key = run["job"], run["command"]
         job = jobs.setdefault(key, {"job": key[0], "command": key[1], "last_succeeded_at": None, "runs": []})
@@ -88,16 +51,17 @@ def read_health(place: StateLocation, *, last: int) -> dict[str, Any]:
             job["runs"].append(run)
         if run["status"] == "ok" and job["last_succeeded_at"] is None:
             job["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
-    open_entries = count_open_entries(place.ledger_url)
-    chosen = [run for job in jobs.values() for run in job["runs"]]
-    return _describe("jobs", list(jobs.values()), open_entries, _advise(chosen, open_entries, runs))
+    return list(jobs.values())
 
 
-def _describe(
-    what: str, found: Sequence[dict[str, Any]], open_entries: Sequence[OpenEntries], next_steps: Iterator[str]
+def _find_open(
+    place: StateLocation, chosen: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]], run_id: str | None = None
 ) -> dict[str, Any]:
-    written = [
+    """Return the open entries, of one run if its id is given, and the next steps."""
+    open_entries = [
         {"account": each.account, "run_id": each.run_id, "state": _NAMES[each.state], "entries": each.number}
-        for each in open_entries
+        for each in count_open_entries(place.ledger_url)
+        if run_id in (None, each.run_id)
     ]
-    return {"status": "ok", what: found, "open_entries": written, "next": list(next_steps)}
+    next_steps = [str(step) for step in advise_on_runs(chosen, open_entries, runs)]
+    return {"open_entries": open_entries, "next": next_steps}

@@ -1,9 +1,11 @@
-"""What a person does next after a run, each step with a command to copy where there is one."""
+"""What a person does next after one run or several, each step with a command to copy where there is one."""
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from connector.plurals import agree, count
@@ -17,6 +19,8 @@ _PERSONAL = (
 _ANY_PERSONAL = re.compile(rf"({'|'.join(_PERSONAL)})=.*", re.DOTALL)
 _NOT_AGAIN = ("--report", "--output", "--dry-run", "--limit", "--quiet")
 _FLAGS = ("--dry-run", "--quiet")
+_LOADS = ("import", "sync", "retry")
+_UNFINISHED = ("aborted", "stopped", "killed", "locked")
 _ALLOWANCES = {
     "total_count": ("--ignore-total-count", "To take the list although its TotalCount disagrees with its rows:"),
     "cut_off_possible": (
@@ -33,6 +37,9 @@ class Step:
     words: str
     command: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.words} {self.command}".rstrip()
+
 
 def mask_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command fit to be shown: without passwords of URLs, and values that name a person."""
@@ -46,6 +53,49 @@ def advise(report: Mapping[str, Any], arguments: Sequence[str] = ()) -> list[Ste
     return list(_advise(report, mask_arguments(arguments)))
 
 
+def advise_on_runs(
+    chosen: Sequence[Mapping[str, Any]], open_entries: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
+) -> list[Step]:
+    """Return the next steps after the chosen runs, which may be a part of all `runs`, and for the open entries."""
+    numbers = Counter[str]()
+    for entry in open_entries:
+        numbers[entry["state"]] += entry["entries"]
+    return [*_advise_on_entries(numbers, runs), *_advise_on_last_runs(chosen)]
+
+
+def _advise_on_entries(numbers: Mapping[str, int], runs: Sequence[Mapping[str, Any]]) -> Iterator[Step]:
+    """`numbers` are those of the open entries, by state."""
+    running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
+    if number := numbers["sending"] + numbers["unknown"]:
+        if running:  # that run holds the ledger, so a retry would be refused
+            creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
+            yield Step(f"{creates} while run {running[0]} is still going on.")
+        else:
+            yield _settle(number)
+    if number := numbers["held"]:
+        yield Step(
+            f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision:",
+            "connector retry --resend-held | --accept-held | --drop-held",
+        )
+    if number := numbers["rejected"]:
+        yield _send_again(number)
+
+
+def _advise_on_last_runs(chosen: Sequence[Mapping[str, Any]]) -> Iterator[Step]:
+    """Only the last run of each command and job counts. A run that was locked did nothing, so the run before it counts,
+    too."""
+    seen: set[tuple[str, str, bool]] = set()
+    for run in chosen:
+        what_ran, is_locked = (run["job"], run["command"]), run["status"] == "locked"
+        if not seen.isdisjoint({(*what_ran, False), (*what_ran, is_locked)}):
+            continue
+        seen.add((*what_ran, is_locked))
+        if run["status"] in _UNFINISHED:
+            yield _run_again(run)
+        elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
+            yield _look_at_rejects(run)
+
+
 def _advise(report: Mapping[str, Any], arguments: list[str]) -> Iterator[Step]:
     status, command = report["status"], report.get("command", "")
     rows, again = report.get("rows") or {}, _write_command(arguments)
@@ -54,16 +104,16 @@ def _advise(report: Mapping[str, Any], arguments: list[str]) -> Iterator[Step]:
             "This was a plan: nothing was sent. To do it, run:", _write_command(_take_out(arguments, "--dry-run"))
         )
         return
-    if status in ("aborted", "stopped", "killed", "locked", "usage"):
-        yield from _advise_unfinished(report, again)
-    if command in ("import", "sync", "retry") and (rows.get("unknown") or status in ("aborted", "stopped", "killed")):
-        number = rows.get("unknown", 0)
-        what = f"{count(number, 'create')} got no certain answer" if number else "What this run left unresolved"
-        yield Step(
-            f"{what}: look {agree(number, 'it', 'them') if number else 'it'} up and finish by:", "connector retry"
-        )
-    if rejects := report.get("rejects_file"):
-        yield from _advise_rejects(report, str(rejects), arguments)
+    if status == "usage":
+        yield Step("Mend what the message says; this finds what else there is:", "connector check")
+    if status in _UNFINISHED:
+        yield _run_again(report, again)
+    if command in _LOADS and (rows.get("unknown") or status in ("aborted", "stopped", "killed")):
+        yield _settle(rows.get("unknown", 0))
+    if report.get("rejects_file"):
+        yield _correct_rejects(report, arguments)
+        if (number := rows.get("rejected")) and command != "mail":
+            yield _send_again(number)
     if drift := report.get("drift_file"):
         yield Step("Compare what differs from the service, field by field:", f"less {shlex.quote(str(drift))}")
     if differences := report.get("differences_file"):
@@ -76,30 +126,42 @@ def _advise(report: Mapping[str, Any], arguments: list[str]) -> Iterator[Step]:
         yield Step(words, f"{again} {option}".rstrip())
 
 
-def _advise_unfinished(report: Mapping[str, Any], again: str) -> Iterator[Step]:
-    if report.get("command") == "send":
-        yield Step("Look whether the email has arrived before you send it again.")
-    elif report["status"] == "usage":
-        yield Step("Mend what the message says; this finds what else there is:", "connector check")
-    else:
-        yield Step("Run the same command again: what was done is on record, and is not done twice.", again)
+def _settle(number: int) -> Step:
+    """`number` 0: not known."""
+    creates = f"{count(number, 'create')} {agree(number, 'is', 'are')}" if number else "Creates may be"
+    return Step(f"{creates} unresolved. Look {'it' if number == 1 else 'them'} up and finish:", "connector retry")
 
 
-def _advise_rejects(report: Mapping[str, Any], rejects: str, arguments: list[str]) -> Iterator[Step]:
+def _send_again(number: int) -> Step:
+    rows, them = count(number, "row"), agree(number, "it", "them")
+    words = f"The service rejected {rows}. Correct {them} in the rejects file and import it, or send {them} unchanged:"
+    return Step(words, "connector retry --rejected")
+
+
+def _run_again(run: Mapping[str, Any], again: str = "") -> Step:
+    what = f"Run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
+    if run["command"] == "send":  # a send does not know of an earlier one
+        return Step(f"{what} was {run['status']}. Look whether the email arrived before you send it again.")
+    words = (
+        f"{what} was {run['status']}. Run the same command again: what was done is on record, and is not done twice."
+    )
+    return Step(words, again)
+
+
+def _look_at_rejects(run: Mapping[str, Any]) -> Step:
+    return Step(f"Rows of run {run['run_id']} need a person:", f"less {shlex.quote(str(run['rejects_file']))}")
+
+
+def _correct_rejects(report: Mapping[str, Any], arguments: list[str]) -> Step:
     """A rejects file is corrected and imported: by the job, or with the options of the import that it comes from."""
-    command, source = report.get("command"), report.get("source")
+    command, source, rejects = report.get("command"), report.get("source"), str(report["rejects_file"])
+    words = "Correct the rows in the rejects file, then import it:"
     if command == "import" and source in arguments:
         corrected = [rejects if each == source else each for each in _take_out(arguments, *_NOT_AGAIN)]
-        yield Step("Correct the rows in the rejects file, then import it:", _write_command(corrected))
-    elif command == "sync" and len(jobs := [each for each in arguments[1:] if each.endswith((".yaml", ".yml"))]) == 1:
-        again = ["import", rejects, "--job", jobs[0]]
-        yield Step("Correct the rows in the rejects file, then import it:", _write_command(again))
-    else:
-        yield Step("Look at the rows that need a person:", f"less {shlex.quote(rejects)}")
-    rows = report.get("rows") or {}
-    if number := rows.get("rejected") if command != "mail" else 0:
-        words = f"The service rejected {count(number, 'row')}; to send {agree(number, 'it', 'them')} again unchanged:"
-        yield Step(words, "connector retry --rejected")
+        return Step(words, _write_command(corrected))
+    if command == "sync" and len(jobs := [each for each in arguments[1:] if each.endswith((".yaml", ".yml"))]) == 1:
+        return Step(words, _write_command(["import", rejects, "--job", jobs[0]]))
+    return _look_at_rejects(report)
 
 
 def _take_out(arguments: list[str], *options: str) -> list[str]:

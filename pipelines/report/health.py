@@ -15,7 +15,7 @@ _TO_LOOK_AT = ("invalid", "rejected", "unknown")
 
 
 def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
-    """Return the JSON of `connector report` as a whole page."""
+    """Return the values that `read_health` returns as a whole page."""
     jobs = [_build_job(job) for job in health["jobs"]]
     return render(
         "health.html",

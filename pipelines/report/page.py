@@ -21,13 +21,12 @@ _PAGE_BEGINS = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="connector report">'
 )
 _WRITTEN = re.compile(
-    rb"%b|\{\n  (?:%b|%b|%b|%b)"
+    rb"%b|\{\n  (?:%b|%b|%b)"
     % (
         re.escape(_PAGE_BEGINS.encode()),
         rb'"run_id": "[^"\n]*",\n  "job": "[^\n]*",\n  "command": "',
         rb'"status": "(?:ok|partial|aborted|stopped|locked|usage)",\n  "(?:%b)": '
-        % rb"runs|forgotten|target|checks|deleted|jobs|source",
-        rb'"account": "[^\n]*",\n  "status": "[a-z]+",\n  "messages": ',
+        % rb"runs|forgotten|target|checks|deleted|source",
         rb'"command": "send",\n  "planned": true',
     )
 )

@@ -50,7 +50,7 @@ def test_reports_fit_every_screen(connector: Connector, tmp_path: Path, chromium
     path = write_csv(tmp_path / f"{LONG}.csv", "email,first_name", *rows, f"{LONG}@{LONG},Ann", "1,2,3,4")
     connector.sandbox.switch(latency_ms=200, rate=100, burst=20)
     connector.import_file(path, "--report", "run.html", "--max-concurrency", "20")
-    assert connector.run("report", "--out", "health.html").code == 0
+    assert connector.run("status", "--html", "health.html").code == 0
     for page in ("run.html", "health.html"):
         check(look_at((tmp_path / page).as_uri(), chromium), LONG, "partial", "202")
 

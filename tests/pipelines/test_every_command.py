@@ -44,7 +44,7 @@ SILENT = {  # with none
     "validate": "validate people.csv",
     "forget": "forget known@example.com",
     "status": "status",
-    "report": "report --out health.html",
+    "status of all jobs": "status --html health.html",
     "prune": "prune",
     "ledger backup": "ledger backup copied.db",
     "ledger restore": "ledger restore copy.db",
@@ -52,7 +52,7 @@ SILENT = {  # with none
     "schema": "schema",
 }
 STATELESS = {"validate", "init", "schema"}
-SILENT_ON_STDOUT = {"report", "forget", "prune", "ledger backup", "ledger restore"}
+SILENT_ON_STDOUT = {"forget", "prune", "ledger backup", "ledger restore"}
 ALL = SPEAKING | SILENT
 CONDITIONS = ("no network", "wrong token", "no permission", "full disk", "Ctrl-C", "closed pipe")
 

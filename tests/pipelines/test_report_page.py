@@ -136,14 +136,16 @@ def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, t
     connector.import_file(people)
     connector.import_file(people)
     connector.import_file(later)
-    health = connector.run_json("report", "--last", "1", "--out", "health.html").report
-    assert [(job["job"], len(job["runs"]), bool(job["last_succeeded_at"])) for job in health["jobs"]] == [
-        ("later", 1, False),
-        ("people", 1, True),
-    ]
+    runs = connector.run_json("status", "--last", "1", "--html", "health.html").report["runs"]
+    assert [run["job"] for run in runs] == ["later"]
     text = read_page(tmp_path / "health.html")
+    assert text.index("later import") < text.index("people import")
+    assert text.count("1 run:") == 2
     assert "1 of 2 jobs ended well the last time" in text
     assert "No run on record succeeded" in text
-    assert f"need correction: {health['jobs'][0]['runs'][0]['rejects_file']}" in text
-    assert connector.run("report", "--out", "health.html").code == 0  # its own page is replaced
-    assert connector.run("report", "--out", people.name).code == 2
+    assert f"need a person: less {runs[0]['rejects_file']}" in text
+    connector.run("status", "--html", "health.html", "--job", "people")  # its own page is replaced
+    assert "later import" not in read_page(tmp_path / "health.html")
+    assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
+    assert connector.run("status", "--html", people.name).code == 2
+    assert connector.run("status", runs[0]["run_id"], "--html", "run.html").code == 2

@@ -217,7 +217,7 @@ def test_a_clock_that_jumps_costs_no_row_and_makes_no_subscriber_twice(
 def test_a_send_that_was_killed_is_never_advised_to_be_repeated_unseen(connector: Connector, tmp_path: Path) -> None:
     record(tmp_path / "state", job="", command="send")
     (step,) = connector.run_json("status").report["next"]
-    assert step == f"run {RUN_ID} (send) was killed: look whether the email arrived before you send it again"
+    assert step == f"Run {RUN_ID} (send) was killed. Look whether the email arrived before you send it again."
 
 
 def test_a_run_that_was_locked_hides_nothing_of_the_run_before(connector: Connector, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_run_that_was_locked_hides_nothing_of_the_run_before(connector: Connec
 
     write_csv(path, "email", "other address")
     rejects = connector.import_file(path).report["rejects_file"]
-    for command in (["status"], ["report", "--out", "health.html"]):
+    for command in (["status"], ["status", "--html", "health.html"]):
         assert rejects in connector.run_json(*command).report["next"][-1]
 
 
