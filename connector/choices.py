@@ -10,7 +10,3 @@ FILE_FORMATS = ("csv", "tsv", "excel", "parquet", "jsonl")
 
 EXPORT_FORMATS = ("csv", "jsonl", "parquet")
 """What an exported file may hold."""
-
-TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
-SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
-"""What may be said of an email beside its text (service-api.md 2.2)."""

@@ -7,10 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connector.choices import SETTINGS, TRACKING
 from connector.clock import system_clock
 from connector.library.threads import collect_settings, run_flow
-from connector.mail.draft import Draft, compose_draft, parse_recipient, read_attachment
+from connector.mail.draft import MOST_ATTACHED, Draft, compose_draft, parse_recipient, read_attachment
 from connector.mail.message import Header, Recipient
 from connector.mail.single import run_send
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from connector.report import Report
     from connector.service.settings import Token
-
-_MOST_ATTACHED = 20_000_000  # bytes; what `connector send` takes when nothing is said
 
 
 def send_email(
@@ -36,7 +33,7 @@ def send_email(
     headers: Mapping[str, str] | None = None,
     attachments: Sequence[str | PathLike[str]] = (),
     inline: Mapping[str, str | PathLike[str]] | None = None,
-    max_attached_bytes: int = _MOST_ATTACHED,
+    max_attached_bytes: int = MOST_ATTACHED,
     send_at: datetime | None = None,
     track_links: bool | None = None,
     track_plain_text_links: bool | None = None,
@@ -96,7 +93,7 @@ def send_email(
         plain_text=text,
         headers=tuple(Header(name, value) for name, value in (headers or {}).items()),
         attachments=(*shown, *attached),
-        settings={name: said[name] for name in (*TRACKING, *SETTINGS) if said[name] is not None},
+        settings={name: value for name, value in said.items() if value is not None},
         send_at=send_at,
     )
     settings = collect_settings(

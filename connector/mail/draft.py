@@ -64,6 +64,9 @@ def to_timestamp(at: datetime | None, now: datetime) -> int | None:
 ATTACHMENTS = "Email.Attachments"
 UNKNOWN_TYPE = "application/octet-stream"
 
+MOST_ATTACHED = 20_000_000
+"""Largest attached file by default, in bytes: the service's own limit is unknown (service-api.md 8)."""
+
 # A new table holds Python's own types only. The types of the machine's files stay in the global table of `mimetypes`.
 _TABLE = MimeTypes()
 _TYPES = _TABLE.types_map[False] | _TABLE.types_map[True]  # by suffix; standard types replace common ones
@@ -89,17 +92,12 @@ def read_attachment(
     """
     content = _read(path, most_bytes)
     if not content:
-        raise MessageError(ATTACHMENTS, f"{describe_path(path)} is empty; attach a file that holds something")
+        raise MessageError(ATTACHMENTS, f"{str(path)!r} is empty; attach a file that holds something")
     return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
 
 
-def describe_path(path: Path) -> str:
-    """Return the path in quotes, fit for any terminal whatever its name holds."""
-    return repr(str(path))
-
-
 def _read(path: Path, most_bytes: int) -> bytes:
-    shown = describe_path(path)
+    shown = repr(str(path))  # safe for a terminal, whatever the name holds
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):

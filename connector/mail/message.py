@@ -87,6 +87,10 @@ class EmailSettings:
             check_text("EmailSettings.UseDkimSelector", self.use_dkim_selector)
 
 
+TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
+SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
+"""The settings of an email that a person may state, as keys of a message file; `send_at` apart."""
+
 _SETTINGS = {  # where each is in the JSON
     "track_links": ("TrackingSettings", "TrackLinks"),
     "track_plain_text_links": ("TrackingSettings", "TrackPlainTextLinks"),

@@ -13,7 +13,6 @@ from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
 from connector.load.session import Problem
 from connector.mail.campaign import MailPolicy
-from connector.mail.draft import Draft
 from connector.mail.message import MessageError
 from connector.mail.texts import MailTexts
 from connector.outcomes import MailOutcome, Outcome
@@ -25,9 +24,9 @@ from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.job_sources import plan_suppression
-from pipelines.flows.sends import attach, read_body
+from pipelines.flows.sends import draft_shared, read_body
 from pipelines.jobs.build import open_source
-from pipelines.jobs.mail_models import EmailText, Mail, read_stated
+from pipelines.jobs.mail_models import EmailText, Mail
 from pipelines.jobs.models import Job
 
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)
@@ -225,16 +224,7 @@ def build_texts(mail: Mail) -> MailTexts:
     html = read_body(mail.html) if mail.html else None
     text = read_body(mail.text) if mail.text else None
     return MailTexts(
-        shared=Draft(
-            sender=mail.from_,
-            reply_to=mail.reply_to,
-            attachments=(
-                *(attach(each, "inline", mail.max_attached) for each in mail.inline),
-                *(attach(each, "attachment", mail.max_attached) for each in mail.attach),
-            ),
-            settings=read_stated(mail.tracking, mail.settings),
-            send_at=mail.at,
-        ),
+        shared=draft_shared(mail),
         address_column=mail.to.email,
         name_column=mail.to.name,
         subject=_compile(mail.subject, name="mail.subject"),

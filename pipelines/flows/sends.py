@@ -1,6 +1,7 @@
 """`connector send`: the draft of a message file, and how a dry run shows and writes an email."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,12 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from connector.atomic_file import create_private
-from connector.choices import SETTINGS, TRACKING
 from connector.errors import ConfigurationError
 from connector.mail.draft import Draft, read_attachment
 from connector.mail.eml import write_eml
-from connector.mail.message import Attachment, Header, Message, Recipient
-from pipelines.jobs.mail_models import AttachedFile, EmailText, MessageFile, read_stated
+from connector.mail.message import SETTINGS, TRACKING, Attachment, Header, Message, Recipient
+from pipelines.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_stated
 from pipelines.jobs.reader import read_text
 
 _LARGEST_BODY = 50_000_000  # bytes
@@ -26,32 +26,39 @@ def draft_file(file: MessageFile) -> Draft:
     Raises ConfigurationError and its MessageError: a file that is missing, too large or no text, an inline part without
     id.
     """
-    attached = [attach(each, "attachment", file.max_attached) for each in file.attach]
-    inline = [attach(each, "inline", file.max_attached) for each in file.inline]
-    return Draft(
-        sender=file.from_,
+    return replace(
+        draft_shared(file),
         to=file.to,
         cc=file.cc,
         bcc=file.bcc,
-        reply_to=file.reply_to,
         subject=file.subject,
         html=read_body(file.html) if file.html else None,
         plain_text=read_body(file.text) if file.text else None,
         headers=tuple(Header(name, value) for name, value in file.headers.items()),
-        attachments=(*inline, *attached),
-        settings=read_stated(file.tracking, file.settings),
-        send_at=file.at,
     )
+
+
+def draft_shared(keys: MessageFile | Mail) -> Draft:
+    """Return a draft of the keys that mean the same in a message file and in a job's `mail`. Raises MessageError: a
+    file is missing or too large, or an inline part has no id."""
+    inline = [_attach(each, "inline", keys.max_attached) for each in keys.inline]
+    attached = [_attach(each, "attachment", keys.max_attached) for each in keys.attach]
+    return Draft(
+        sender=keys.from_,
+        reply_to=keys.reply_to,
+        attachments=(*inline, *attached),
+        settings=read_stated(keys.tracking, keys.settings),
+        send_at=keys.at,
+    )
+
+
+def _attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
+    return read_attachment(file.path, most_bytes=most, disposition=disposition, content_id=file.id, mime_type=file.type)
 
 
 def read_body(text: EmailText) -> str:
     """Return a body, from its file if it has one. Raises ConfigurationError."""
     return read_text(text.path, "body", _LARGEST_BODY) if text.path is not None else text.content or ""
-
-
-def attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
-    """Return a file as a part of an email. Raises MessageError."""
-    return read_attachment(file.path, most_bytes=most, disposition=disposition, content_id=file.id, mime_type=file.type)
 
 
 _LONGEST = 300  # characters of a body that are shown

@@ -7,16 +7,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from connector.errors import ConfigurationError, ConnectorError
-from connector.mail.draft import Stated, build_recipient, parse_recipient
+from connector.mail.draft import MOST_ATTACHED, Stated, build_recipient, parse_recipient
 from connector.mail.message import Recipient
 from connector.service.settings import parse_base_url
 from connector.units import parse_size
 from pipelines.key_types import STRICT, ColumnName, FilePath, Name, short_for
-
-MOST_ATTACHED = 20_000_000
-"""Bytes of one attached file, unless a setting says otherwise: the service's own limit is unknown (service-api.md
-8)."""
-
 
 _TIME_FORMS = (
     "must be a time with an offset, such as 2026-12-24T09:00+01:00 or 2026-12-24T08:00Z, or a Unix timestamp in "

@@ -10,7 +10,6 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.choices import SETTINGS, TRACKING
 from connector.mail.draft import (
     DEFAULT_SETTINGS,
     UNKNOWN_TYPE,
@@ -21,7 +20,15 @@ from connector.mail.draft import (
     read_attachment,
     to_timestamp,
 )
-from connector.mail.message import Attachment, MessageError, Recipient, check_mime_type, encode_email
+from connector.mail.message import (
+    SETTINGS,
+    TRACKING,
+    Attachment,
+    MessageError,
+    Recipient,
+    check_mime_type,
+    encode_email,
+)
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")
