@@ -16,7 +16,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import finish_run, read_found_limit, record_found_limit, start_run
 from connector.ledger.store import Base
-from connector.listing.access import ListAccess, ListLag
+from connector.listing.access import ListAccess, ListLag, LookupState
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
 from connector.outcomes import Outcome
@@ -114,6 +114,7 @@ class Run:
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
     lag: ListLag = field(default_factory=ListLag)
+    lookups: LookupState = field(default_factory=LookupState)
     inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
     limits: Limits = field(default_factory=Limits)
     waiting: WaitingRows = field(default_factory=WaitingRows)  # rows to be compared with the service
@@ -138,6 +139,7 @@ class Run:
             asked_name,
             self.inactive,
             lag=self.lag,
+            state=self.lookups,
         )
         self.session = Session(
             access,

@@ -155,19 +155,20 @@ class ShownSubscribers:
 
 @dataclass(slots=True)
 class LookupState:
-    """What the look-ups of one run share.
+    """What the look-ups of one run share, over all its bases.
 
-    `known` are subscribers for which the account guard had no conclusive answer. Until a sweep has shown one of them,
-    nothing that a sweep shows is recorded, and no filter is asked before a sweep. `useless` are the fields whose
-    filters are ignored or cannot be asked, `tells_capitals_apart` whether the filter by email distinguishes capitals;
+    `useless` are the fields whose filters are ignored or cannot be asked, `checked_fields` those whose filter lists
+    nobody for a made-up value. `controls` has the classes of spelling that were tried, and whether the filter finds a
+    subscriber of each; `is_case_blind`: whether the filter by email finds other capitals (None: not tried).
     `is_list_unreadable`: the last sweep was not complete; `swept`: the sentinels that it showed. `shown`: the
     subscribers that rows were about to create.
     """
 
     stats: ListStats | None = None
-    known: tuple[Known, ...] = ()
     useless: set[str] = field(default_factory=set)
-    tells_capitals_apart: bool = False
+    checked_fields: set[str] = field(default_factory=set)
+    controls: dict[SpellingClass, bool] = field(default_factory=dict)
+    is_case_blind: bool | None = None
     is_list_unreadable: bool = False
     unreadable_because: str = ""
     swept: frozenset[int] = frozenset()
@@ -196,7 +197,11 @@ class ListPolicy:
 
 @dataclass(slots=True)
 class ListAccess:
-    """What a look-up in one base needs, and what the run's look-ups have learnt."""
+    """What a look-up in one base needs, and what the run's look-ups have learnt.
+
+    `known` are subscribers of the base for which the account guard had no conclusive answer. Until a sweep has shown
+    one of them, nothing that a sweep shows is recorded, and no filter is asked before a sweep.
+    """
 
     control: RunControl
     client: Client
@@ -207,7 +212,8 @@ class ListAccess:
     inactive: InactiveIdentities = field(default_factory=InactiveIdentities)  # of the run, all its bases together
     draw: Callable[[int], bytes] = os.urandom  # so many random bytes; simulations pass their own
     lag: ListLag = field(default_factory=ListLag)  # of the run, all its bases together
-    state: LookupState = field(default_factory=LookupState)
+    state: LookupState = field(default_factory=LookupState)  # of the run, all its bases together
+    known: tuple[Known, ...] = ()
 
     @property
     def clock(self) -> Clock:

@@ -19,7 +19,6 @@ from connector.listing.access import (
     ListStats,
     LookupKey,
     LookupResult,
-    LookupState,
     keep_shown,
     read_visibility,
 )
@@ -91,7 +90,7 @@ async def list_base(access: ListAccess, keys: Sequence[LookupKey] = ()) -> Listi
     recording = _Recording(access, _build_reader(access, [access.policy.identity]), identities)
     await access.journal.flush()
     certificate, _ = await _sweep(access, recording, frozenset())
-    if not access.state.known:
+    if not access.known:
         recording.write()
     is_ascending = certificate.is_complete and certificate.order is Order.ID
     end = ListEnd(recording.last_id, certificate.distinct) if is_ascending else None
@@ -147,7 +146,7 @@ class _Recording:
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         self.digests.frombytes(b"".join(identity[:_DIGEST_BYTES] for identity, _ in listed))
         self.waiting += listed
-        if len(self.waiting) >= _RECORDED_AT_ONCE and not self.access.state.known:
+        if len(self.waiting) >= _RECORDED_AT_ONCE and not self.access.known:
             self.write()
 
     def write(self) -> None:
@@ -186,11 +185,11 @@ class _Searching:
 class _Watching:
     """Passes all on to another sink, notes which of the watched ids the last sweep shows, and makes the list's stats.
 
-    Once a known subscriber shows, the account is the right one, and `state.known` is empty.
+    Once a known subscriber shows, the account is the right one, and `access.known` is empty.
     """
 
     sink: PageSink
-    state: LookupState
+    access: ListAccess
     watched: frozenset[int]
     stats: ListStats
     seen: set[int] = field(default_factory=set)
@@ -201,16 +200,16 @@ class _Watching:
         self.sink.start_sweep(number)
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        if self.state.known:
+        if self.access.known:
             self._look_for_known(wire_objects)
         self.seen.update(self.watched.intersection(wire["Id"] for wire in wire_objects))
         self.stats.note(wire_objects)
         self.sink.take(wire_objects)
 
     def _look_for_known(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        known = {each.subscriber_id: each.identity for each in self.state.known}
+        known = {each.subscriber_id: each.identity for each in self.access.known}
         if any(wire["Id"] in known and bears_identity(wire, known[wire["Id"]]) for wire in wire_objects):
-            self.state.known = ()
+            self.access.known = ()
 
 
 async def _sweep(
@@ -223,7 +222,7 @@ async def _sweep(
     """
     state = access.state
     sentinels = frozenset(each.subscriber_id for each in access.sentinels)
-    watching = _Watching(sink, state, watched | sentinels, ListStats(access.clock.monotonic()))
+    watching = _Watching(sink, access, watched | sentinels, ListStats(access.clock.monotonic()))
     reading = read_list(
         access.client,
         access.retrier,
@@ -244,9 +243,9 @@ async def _sweep(
     state.unreadable_because = describe_unreadable(certificate)
     watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
     state.stats = watching.stats
-    if certificate.is_complete and state.known:
-        if is_again or not await give_time_to_show(access, state.known):
-            raise EmptiedError(len(state.known))
+    if certificate.is_complete and access.known:
+        if is_again or not await give_time_to_show(access, access.known):
+            raise EmptiedError(len(access.known))
         return await _sweep(access, sink, watched, is_again=True)
     return certificate, seen & watched
 

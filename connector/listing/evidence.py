@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from connector.listing.filters import Ask, Draw, are_as_asked, make_up_value
+from connector.listing.controls import Ask, Draw, are_as_asked, make_up_value
 from connector.paging.certificate import (
     Certificate,
     Counts,

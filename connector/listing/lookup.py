@@ -18,17 +18,17 @@ from itertools import islice
 
 from connector.listing.access import (
     ListAccess,
-    ListedSubscriber,
     LookupKey,
     LookupResult,
+    LookupState,
     Sentinel,
     Visibility,
     keep_shown,
     measure_lag,
 )
 from connector.listing.base_reader import BaseReader
-from connector.listing.filters import make_up_value
-from connector.listing.requests import Shown, ask, build_query, look_up, look_up_together, take_stats
+from connector.listing.controls import Control, change_case, try_made_up, try_sample, try_samples
+from connector.listing.requests import Shown, ask, ask_page, look_up, look_up_together, take_stats
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
 
@@ -53,104 +53,111 @@ class FilterCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """How the controls of one class ended: which one passed, if any; whether they were conclusive at all."""
+    """The result of the controls of one class; `sentinel` is the one that showed, if one did."""
 
-    by: Sentinel | ListedSubscriber | None = None
-    is_conclusive: bool = True
+    is_conclusive: bool
+    is_passed: bool = False
+    sentinel: Sentinel | None = None
 
 
 async def check_filters(
-    access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False
+    access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False, is_again: bool = False
 ) -> FilterCheck:
-    """Make one positive control for each class and one negative for each field; with `with_case`, see also whether the
-    filter by email finds texts in other capitals.
+    """Return the results of the controls of these classes; with `with_case`, also whether the filter by email finds
+    texts in other capitals.
 
-    Raises ListFailed.
+    A filter is tried once in a run for each class, and once by a made-up value. With `is_again` those that have passed
+    are tried once more: a filter may stop working in the middle of a run. Raises ListFailed.
     """
-    useful = await _find_useful(access, sorted({each.field for each in classes}))
-    asked = sorted((each for each in classes if each.field in useful), key=lambda each: sorted(each.traits))
-    tried = await look_up_together(access, [partial(_try_class, access, each) for each in asked])
-    is_case_blind = with_case and "email" in useful and await _is_case_blind(access)
-    passed = {each for each, result in zip(asked, tried, strict=True) if result.by is not None}
-    untried = {each for each, result in zip(asked, tried, strict=True) if not result.is_conclusive}
+    state = access.state
+    await _try_fields(access, sorted({each.field for each in classes}))
+    due = [each for each in classes if each.field in state.checked_fields and _is_due(state, each, is_again=is_again)]
+    due.sort(key=lambda each: sorted(each.traits))
+    tried = await look_up_together(access, [partial(_try_class, access, each) for each in due])
+    for spelling_class, result in zip(due, tried, strict=True):
+        if result.is_conclusive:
+            state.controls[spelling_class] = result.is_passed
+    is_case_due = state.is_case_blind is None or (state.is_case_blind and is_again)
+    if with_case and "email" in state.checked_fields and is_case_due:
+        state.is_case_blind = await _is_case_blind(access)
     return FilterCheck(
-        frozenset(passed),
-        frozenset(classes).difference(passed, untried),
-        tuple(result.by for result in tried if isinstance(result.by, Sentinel)),
-        is_case_blind,
+        frozenset(each for each in classes if each.field in state.checked_fields and state.controls.get(each)),
+        frozenset(
+            each for each in classes if each.field not in state.checked_fields or state.controls.get(each) is False
+        ),
+        tuple(result.sentinel for result in tried if result.sentinel is not None),
+        is_case_blind=with_case and state.is_case_blind is True,
     )
 
 
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
     """Return whether the filter can be tried with a known subscriber of this class; needs a surveyed list."""
     state = access.state
-    if spelling_class.field in state.useless:
+    if spelling_class.field in state.useless or state.controls.get(spelling_class) is False:
         return False
     if state.stats is not None and spelling_class in state.stats.samples:
         return True
     return next(_find_sentinels(access, spelling_class), None) is not None
 
 
-async def _find_useful(access: ListAccess, fields: Collection[str]) -> list[str]:
-    """Return the fields whose filters list no subscriber when asked for a made-up one."""
-    asked = [each for each in fields if each not in access.state.useless]
-    made_up = [build_query(each, make_up_value(each, access.draw)) for each in asked]
-    shown = await look_up_together(access, [partial(ask, access, each) for each in made_up])
-    access.state.useless.update(each for each, answer in zip(asked, shown, strict=True) if answer.rows)
-    return [each for each, answer in zip(asked, shown, strict=True) if answer.is_whole and not answer.rows]
+def _is_due(state: LookupState, spelling_class: SpellingClass, *, is_again: bool) -> bool:
+    is_passed = state.controls.get(spelling_class)
+    return is_passed is None or (is_passed and is_again)
+
+
+async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
+    """Ask for a made-up value of each field, once in a run."""
+    state = access.state
+    due = [each for each in fields if each not in state.useless and each not in state.checked_fields]
+    made_up = [partial(try_made_up, partial(ask_page, access), each, access.draw) for each in due]
+    for name, control in zip(due, await look_up_together(access, made_up), strict=True):
+        if control is Control.IGNORED:
+            state.useless.add(name)
+        elif control is Control.EXACT:
+            state.checked_fields.add(name)
 
 
 async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> _Tried:
     """Try the class by sentinels first, then by listed subscribers; the first conclusive trial counts."""
+    page = partial(ask_page, access)
     for sentinel in islice(_find_sentinels(access, spelling_class), _SENTINELS_TRIED):
-        verdict = await _try_sentinel(access, sentinel)
-        if verdict is not None:
-            return _Tried(sentinel if verdict else None)
+        is_passed = await _try_sentinel(access, sentinel)
+        if is_passed is not None:
+            return _Tried(is_conclusive=True, is_passed=is_passed, sentinel=sentinel if is_passed else None)
     stats = access.state.stats
     samples = stats.samples.get(spelling_class, []) if stats is not None else []
-    for sample in samples:
-        if (await look_up(access, spelling_class.field, sample.text)).proves(sample.subscriber_id):
-            return _Tried(sample)
-    return _Tried(is_conclusive=bool(samples))
+    trial = await try_samples(page, spelling_class.field, [(each.subscriber_id, each.text) for each in samples])
+    return _Tried(is_conclusive=bool(samples), is_passed=trial.is_proof)
 
 
 async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
     """Return whether the filter finds a sentinel by its text as sent; None if it does not show by its id either."""
-    look_up_text = partial(look_up, access, sentinel.field, sentinel.value)
-    if (await look_up_text()).proves(sentinel.subscriber_id):
+    page, sample = partial(ask_page, access), (sentinel.subscriber_id, sentinel.value)
+    if (await try_sample(page, sentinel.field, sample)).is_proof:
         return True
     if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).holds(sentinel.subscriber_id):
         return None
-    return (await look_up_text()).proves(sentinel.subscriber_id)  # they may have begun to show in between
+    return (await try_sample(page, sentinel.field, sample)).is_proof  # they may have begun to show in between
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
-    """Those whose text as sent is of this class, the first confirmed first."""
+    """Yield the sentinels whose text as sent is of this class, the first confirmed first."""
     for sentinel in tuple(access.sentinels):
         if sentinel.field == spelling_class.field and classify(sentinel.field, sentinel.value) == spelling_class:
             yield sentinel
 
 
-async def _is_case_blind(access: ListAccess) -> bool:
-    """Return whether emails are found by a text in other capitals: those kept with some by one without, plain ones by
-    one in capitals throughout. Once it was not so, it is not tried again in this run."""
-    stats, state = access.state.stats, access.state
-    if stats is None or state.tells_capitals_apart:
-        return False
-    capital = [(each, each.text.lower()) for each in stats.find_with_capitals()]
-    plain = [(each, each.text.upper()) for each in stats.samples.get(_PLAIN_EMAILS, ())]
-    groups = [group for group in (capital, plain) if group]
-    found = await look_up_together(access, [partial(_finds_any, access, group) for group in groups])
-    state.tells_capitals_apart = not all(found)
-    return bool(found) and all(found)
-
-
-async def _finds_any(access: ListAccess, asked: list[tuple[ListedSubscriber, str]]) -> bool:
-    """Return whether the filter finds one of these by the text that goes with them; some may have vanished."""
-    for sample, text in asked:
-        if (await look_up(access, "email", text)).proves(sample.subscriber_id):
-            return True
-    return False
+async def _is_case_blind(access: ListAccess) -> bool | None:
+    """Return whether emails are found by a text in other capitals, those kept with some and plain ones; None where no
+    such email is known."""
+    stats = access.state.stats
+    if stats is None:
+        return None
+    groups = [group for group in (stats.find_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
+    page = partial(ask_page, access)
+    asked = [[(each.subscriber_id, change_case(each.text)) for each in group] for group in groups]
+    trials = await look_up_together(access, [partial(try_samples, page, "email", samples) for samples in asked])
+    return all(trial.is_proof for trial in trials) if trials else None
 
 
 async def find_visibility(
@@ -221,7 +228,7 @@ def can_tell(access: ListAccess, key: LookupKey) -> bool:
     The list's stats must be known.
     """
     question = _build_question(key)
-    if question.needs_case_blind and access.state.tells_capitals_apart:
+    if question.needs_case_blind and access.state.is_case_blind is False:
         return False
     return not question.has_hidden_spellings and all(has_control(access, each) for each in question.classes)
 
@@ -231,10 +238,10 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
     known."""
     questions = [_build_question(key) for key in keys]
     classes = _classes_of(questions)
-    of_case = 2 * any(each.needs_case_blind for each in questions)
-    controls = len(classes) + len({each.field for each in classes}) + of_case
+    controls = len(classes) + 2 * any(each.needs_case_blind for each in questions)
     rounds = 1 + -(-len(questions) // ASKED_TOGETHER)
-    return sum(len(each.texts) for each in questions) + rounds * controls + 1  # and a sentinel
+    made_up, sentinel = len({each.field for each in classes}), 1
+    return sum(len(each.texts) for each in questions) + rounds * controls + made_up + sentinel
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,15 +305,15 @@ class _FilterLookup:
                 break
             batch = self.questions[start : start + ASKED_TOGETHER]
             shown = await self._ask([each for each in batch if each.is_askable(checked)])
-            before, checked = checked, await self._check()
+            before, checked = checked, await self._check(is_again=True)
             self._note_missed(batch, shown, before, checked)
         found = {identity: tuple(sorted(ids)) for identity, ids in self.found.items()}
         missed = frozenset(self.missed.difference(found))
         return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
 
-    async def _check(self) -> FilterCheck:
+    async def _check(self, *, is_again: bool = False) -> FilterCheck:
         with_case = any(each.needs_case_blind for each in self.questions)
-        return await check_filters(self.access, _classes_of(self.questions), with_case=with_case)
+        return await check_filters(self.access, _classes_of(self.questions), with_case=with_case, is_again=is_again)
 
     def _is_worth_asking(self, checked: FilterCheck) -> bool:
         """Return whether an answer could help: to prove an identity absent, or to find an unresolved one."""

@@ -14,8 +14,8 @@ from typing import Any, Generic
 
 import numpy as np
 
+from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_missed, try_filters
 from connector.listing.evidence import FindLacking, Suspect, gather_evidence
-from connector.listing.filters import Ask, Match, Trial, build_match, find_missed, try_filters
 from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page, try_page
 from connector.paging.certificate import Certificate, Reason, Verdict, decide_cut_off, may_be_cut_off
 from connector.paging.overlap import NO_IDS, IdArray, Mask, Measures, PageRequest
@@ -148,7 +148,7 @@ def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -
 
 
 async def _record_filters(
-    ask: Ask, filters: Mapping[str, object], trial: Trial | None, dispatcher: "PageDispatcher[Rows]"
+    ask: Ask, filters: Mapping[str, object], trial: FilterTrials | None, dispatcher: "PageDispatcher[Rows]"
 ) -> dict[str, Any]:
     """The certificate's `filters`."""
     recorded: dict[str, Any] = {"asked": filters, "dropped": dispatcher.dropped}

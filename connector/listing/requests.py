@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from connector.listing.access import ListAccess, ListStats
+from connector.listing.controls import is_whole
 from connector.listing.pages import ListFailed, fetch_page
 from connector.service.wire import ListPage, ListQuery
 
@@ -44,21 +45,25 @@ class Shown:
         return self.is_whole and self.holds(subscriber_id)
 
 
-async def ask(access: ListAccess, query: ListQuery) -> Shown:
-    """Return the first page of what this query lists (service-api.md 4.3).
-
-    A filter whose value the service refuses (400, 422) shows no row, and its answer is not whole. Raises ListFailed.
-    """
+async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
+    """Return the first page of what this query lists (service-api.md 4.3); None where the service refuses the value of
+    its filter (400, 422). Raises ListFailed."""
     try:
         listed = await fetch_page(access.client, access.retrier, query)
     except ListFailed as failure:
         if failure.status is None or not 400 <= failure.status < 500 or failure.status in _NOT_OF_THE_FILTER:
             raise
-        return Shown((), is_whole=False)
-    ids = [row.get("Id") for row in listed.subscribers]
-    if not all(type(each) is int for each in ids):
+        return None
+    if not all(type(row.get("Id")) is int for row in listed.subscribers):
         raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
-    return Shown(listed.subscribers, _is_whole(listed, len(set(ids))))
+    return listed
+
+
+async def ask(access: ListAccess, query: ListQuery) -> Shown:
+    """Return the rows of the first page of what this query lists; none where the service refuses its value. Raises
+    ListFailed."""
+    listed = await ask_page(access, query)
+    return Shown((), is_whole=False) if listed is None else Shown(listed.subscribers, is_whole(listed))
 
 
 async def look_up(access: ListAccess, name: str, text: str) -> Shown:
@@ -128,13 +133,6 @@ async def _make(look_ups: Sequence[LookUp[T]], waiting: Iterable[int], width: in
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return limited
-
-
-def _is_whole(listed: ListPage, distinct: int) -> bool:
-    """Return whether all that match came in this one answer: as many as TotalCount, each once, and fewer than fit."""
-    if listed.total_count is None or listed.limit is None:
-        return False
-    return distinct == len(listed.subscribers) == listed.total_count < listed.limit
 
 
 async def take_stats(access: ListAccess) -> ListStats:

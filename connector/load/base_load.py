@@ -48,7 +48,7 @@ class Loader:
         if refuses_misanswered:
             refuse_misanswered(self._session.journal.base)
         await self.finisher.settler.begin()
-        self._session.access.state.known = await guard_account(self._session)  # others are left to sweeps
+        self._session.access.known = await guard_account(self._session)  # others are left to sweeps
         await self.finisher.begin()
         self._session.control.check()
 

@@ -5,12 +5,14 @@ the base is empty.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from connector.errors import ConfigurationError
 from connector.ledger.entries import Known
 from connector.ledger.store import Base
 from connector.listing.base_list import EmptiedError, give_time_to_show
 from connector.listing.base_reader import bears_identity
+from connector.listing.controls import Control, try_sample
 from connector.listing.pages import fetch_page
 from connector.load.candidates import describe_other
 from connector.load.session import Session
@@ -64,16 +66,14 @@ async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
     return not known
 
 
-async def _is_there(session: Session, subscriber_id: int, identity: bytes | None) -> bool | None:
-    """Return, by the filter Id (service-api.md 4.3), whether the id is listed with this identity (None: with any).
-
-    None if the answer is inconclusive.
-    """
+async def _is_there(session: Session, subscriber_id: int, identity: bytes) -> bool | None:
+    """Return, by the filter Id (service-api.md 4.3), whether the id is listed with this identity; None if the answer is
+    inconclusive."""
     rows = (await _fetch(session, ListQuery(id=subscriber_id))).subscribers
     mine = [row for row in rows if row.get("Id") == subscriber_id]
     if not mine:
         return None if rows else False
-    return identity is None or any(bears_identity(row, identity) for row in mine)
+    return any(bears_identity(row, identity) for row in mine)
 
 
 async def _does_answer_by_id(session: Session) -> bool:
@@ -82,7 +82,10 @@ async def _does_answer_by_id(session: Session) -> bool:
     if not page.subscribers:
         return page.total_count == 0
     subscriber_id = page.subscribers[0].get("Id")
-    return type(subscriber_id) is int and await _is_there(session, subscriber_id, None) is True
+    if type(subscriber_id) is not int:
+        return False
+    trial = await try_sample(partial(_fetch, session), "id", (subscriber_id, subscriber_id))
+    return trial.control is Control.EXACT
 
 
 async def _fetch(session: Session, query: ListQuery) -> ListPage:

@@ -137,7 +137,7 @@ async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeL
 
 
 async def _begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> bool:
-    return not session.access.state.known and (await estimate(session, keys)).is_filter_cheaper
+    return not session.access.known and (await estimate(session, keys)).is_filter_cheaper
 
 
 async def _try_filters(session: Session, keys: Sequence[LookupKey], number_left: int | None) -> LookupResult:
@@ -247,7 +247,7 @@ class PresenceCache:
 
     async def _read_on(self) -> bool:
         """Return whether a listing could be renewed from its end on."""
-        if self._end is None or self._session.access.state.known:
+        if self._end is None or self._session.access.known:
             return False
         self._end = await list_on(self._session.access, self._end)
         if self._end is None:
@@ -259,7 +259,7 @@ class PresenceCache:
         """Return whether filters are cheaper, counting all that they have cost this run."""
         if cost.is_list_unreadable:
             return cost.is_filter_cheaper
-        if self._session.journal.base.service_id is None or self._session.access.state.known:
+        if self._session.journal.base.service_id is None or self._session.access.known:
             return False  # a listing teaches the base's Id, sees whether several bear its name, and whose account it is
         is_affordable = cost.listing is not None and self._spent + cost.filtering < cost.listing
         return cost.is_filter_cheaper and is_affordable

@@ -22,7 +22,7 @@ from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger, find_last_confirming
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import list_runs, read_largest_lag
-from connector.listing.filters import Ask
+from connector.listing.controls import Ask
 from connector.listing.pages import try_page
 from connector.listing.reader import ListProgress, read_list
 from connector.paging.certificate import Certificate, TotalCount

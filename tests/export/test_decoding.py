@@ -13,7 +13,7 @@ from hypothesis import example, given, strategies as st
 
 from connector.fields import FIELDS, Field, Kind
 from connector.listing.columns import Columns, build_columns, decode_page, open_columns, parse_columns
-from connector.listing.filters import build_match
+from connector.listing.controls import build_match
 from connector.listing.pages import WIRE
 from connector.service.answers import parse_listed
 from connector.service.wire import ListPage

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from connector.listing.filters import build_match
+from connector.listing.controls import build_match
 from connector.service.wire import read_field
 
 

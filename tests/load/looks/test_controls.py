@@ -101,18 +101,34 @@ def test_a_made_up_answer_that_is_not_whole_tells_nothing_this_time(tmp_path: Pa
     assert check(fake, tmp_path / "again", PLAIN) == FilterCheck(failed=frozenset({PLAIN}))
 
 
-def test_the_made_up_are_others_each_time(tmp_path: Path) -> None:
-    fake = FakeList(crowd(5))
+def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_on_demand(tmp_path: Path) -> None:
+    fake = with_plus()
+
+    async def look(session: Session) -> list[int]:
+        await take_stats(session.access)
+        counts = []
+        for is_again in (False, False, True):
+            before = len(fake.asked)
+            checked = await check_filters(session.access, [PLAIN, PLUS, KEY], is_again=is_again)
+            assert checked.passed == {PLAIN, PLUS, KEY}
+            counts.append(len(fake.asked) - before)
+        return counts
+
+    assert look_at_fake(fake, tmp_path, look) == [2 + 3, 0, 3]
+
+
+def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path) -> None:
+    fake = with_plus()
 
     async def look(session: Session) -> None:
         await take_stats(session.access)
-        await check_filters(session.access, [PLAIN, KEY])
-        await check_filters(session.access, [PLAIN, KEY])
+        assert (await check_filters(session.access, [PLAIN, PLUS])).passed == {PLAIN, PLUS}
+        fake.finds = plus_is_a_blank
+        assert (await check_filters(session.access, [PLAIN, PLUS], is_again=True)).failed == {PLUS}
+        fake.finds = fake_list.exact
+        assert (await check_filters(session.access, [PLAIN, PLUS], is_again=True)).failed == {PLUS}
 
     look_at_fake(fake, tmp_path, look)
-    made_up = [query.email or query.client_user_id or "" for query in fake.asked]
-    made_up = [text for text in made_up if text.endswith(".invalid") or text.startswith("unknown-")]
-    assert len(set(made_up)) == len(made_up) == 4
 
 
 def sentinels(*texts: str) -> tuple[Sentinel, ...]:
@@ -200,9 +216,9 @@ def test_a_filter_that_told_capitals_apart_once_is_not_asked_again(tmp_path: Pat
     async def look(session: Session) -> int:
         await take_stats(session.access)
         await check_filters(session.access, [PLAIN], with_case=True)
-        assert session.access.state.tells_capitals_apart
+        assert session.access.state.is_case_blind is False
         fake.asked.clear()
         assert not (await check_filters(session.access, [PLAIN], with_case=True)).is_case_blind
         return len(fake.asked)
 
-    assert look_at_fake(fake, tmp_path, look) == 2
+    assert look_at_fake(fake, tmp_path, look) == 0

@@ -1,6 +1,7 @@
 """How a look by filters ends when the service or the run does, and what it says and asks meanwhile."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,4 +51,5 @@ def test_a_query_has_one_filter_only(tmp_path: Path) -> None:
         fake, tmp_path, lambda session: look_by_filter(session.access, [want("ann@x.org")]), sentinels=sentinels
     )
     for query in fake.asked:
-        assert query in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))
+        plain = replace(query, limit=ListQuery().limit)
+        assert plain in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))

@@ -156,7 +156,7 @@ def test_a_listing_that_shows_none_of_the_known_is_of_another_account_and_record
     known = Known(digest_identity("email", "Ann@x.org"), 51, None)
 
     async def look(session: Session) -> list[int | None]:
-        session.access.state.known = (known, Known(b"n" * 16, 999, None))
+        session.access.known = (known, Known(b"n" * 16, 999, None))
         with nullcontext() if is_there else pytest.raises(EmptiedError):
             await list_base(session.access)
         return read_recorded(session.journal, "ann@x.org", "other@x.org")
@@ -170,7 +170,7 @@ def test_an_incomplete_listing_that_shows_none_of_the_known_records_nobody_eithe
     shuffled(fake)
 
     async def look(session: Session) -> tuple[bool, list[int | None]]:
-        session.access.state.known = (Known(b"n" * 16, 999, None),)
+        session.access.known = (Known(b"n" * 16, 999, None),)
         listed = await list_base(session.access)
         return listed.is_complete, read_recorded(session.journal, "other@x.org")
 

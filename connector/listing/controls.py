@@ -1,12 +1,12 @@
-"""Chooses the filter to ask the service by, after a trial of each with listed subscribers and a made-up one.
+"""Tries a filter of the list: with a made-up value, and with listed subscribers whose value is of the class asked for.
 
 A filtered reading is compared here row by row, so a filter that lists too many does no harm; one that does not find who
 is there leaves subscribers out unseen, and only such a trial shows that (rule 6). How filters combine is not shown
 (service-api.md 4.3): one at most is asked by, and only one that found a subscriber that is spelt like the value
-asked for.
+asked for. Look-ups, exports and the evidence for a certificate all use these trials.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,6 +26,8 @@ ReadValues = Callable[[str], Sequence[Any]]
 """Gives the values of a field by its name, one for each row of a page: as they came, None where absent or null."""
 
 Match = Callable[[ReadValues], Mask]
+Sample = tuple[int, object]
+"""A listed subscriber: the Id, and the value of the filter's field."""
 
 _SENTINELS = 2  # the second should the first have vanished meanwhile
 _SAMPLE = 200  # subscribers of the list's head: the trial of each filter takes one of them
@@ -34,7 +36,7 @@ _NARROWEST_FIRST = ("id", "client_user_id", "email", "last_name", "first_name", 
 
 
 class Control(StrEnum):
-    """What became of the trial of one filter."""
+    """The result of the trial of one filter."""
 
     EXACT = "exact"  # finds what it should, and lists nothing else in the trial
     PARTIAL = "partial"  # finds what it should, and others beside it
@@ -46,6 +48,76 @@ class Control(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
+    """The result of a trial with listed subscribers. `is_proof`: the answer had the subscriber, and all that match, so
+    that an answer without a subscriber can prove absence."""
+
+    control: Control = Control.INCONCLUSIVE
+    is_proof: bool = False
+
+
+async def try_made_up(ask: Ask, name: str, draw: Draw) -> Control:
+    """Ask for a value that nobody has. Return EXACT where the answer is empty, or the field has no such value."""
+    made_up = make_up_value(name, draw)
+    if made_up is None:
+        return Control.EXACT
+    page = await ask(ListQuery(limit=1, **{name: made_up}))
+    if page is None:
+        return Control.INCONCLUSIVE
+    return Control.IGNORED if page.subscribers else Control.EXACT
+
+
+async def try_samples(ask: Ask, name: str, samples: Iterable[Sample]) -> Trial:
+    """Ask for the values of these subscribers, one after another, until the filter shows one; the others may have
+    vanished."""
+    trial = Trial()
+    for sample in samples:
+        trial = await try_sample(ask, name, sample)
+        if trial.control is not Control.BROKEN:
+            return trial
+    return trial
+
+
+async def try_sample(ask: Ask, name: str, sample: Sample) -> Trial:
+    """Ask for the value of this subscriber."""
+    subscriber_id, value = sample
+    query = _build_query(name, value)
+    page = await ask(query) if query is not None else None
+    if page is None:
+        return Trial()
+    is_found = any(row.get("Id") == subscriber_id for row in page.subscribers)
+    return Trial(_decide(name, value, page, is_found=is_found), is_found and is_whole(page))
+
+
+def _decide(name: str, value: object, page: ListPage, *, is_found: bool) -> Control:
+    """Return what the answer to a listed subscriber's own value shows."""
+    holds_all = page.total_count is not None and page.total_count <= len(page.subscribers)
+    if not is_found and (holds_all or not page.subscribers):
+        return Control.BROKEN
+    if are_as_asked({name: value}, page.subscribers):  # where more match than an answer holds, that they match must do
+        return Control.EXACT
+    # A filter of two or three values that lists another value than asked for does not filter.
+    return Control.PARTIAL if is_found and name not in _FEW_VALUES else Control.IGNORED
+
+
+def is_whole(page: ListPage) -> bool:
+    """Return whether all that match came in this one answer: as many as TotalCount, each once, and fewer than fit."""
+    if page.total_count is None or page.limit is None:
+        return False
+    distinct = len({row.get("Id") for row in page.subscribers})
+    return distinct == len(page.subscribers) == page.total_count < page.limit
+
+
+def change_case(text: str) -> str:
+    """Return an address in other capitals: without any, or in capitals throughout where it has none."""
+    lower = text.lower()
+    return lower if lower != text else text.upper()
+
+
+# Filters that a reading asks for
+
+
+@dataclass(frozen=True, slots=True)
+class FilterTrials:
     """How each filter behaved, the one to ask the service by (None: by none), and the ids of subscribers of the list's
     head that match all of them: those that stay must be in the reading."""
 
@@ -54,12 +126,12 @@ class Trial:
     expected: frozenset[int]
 
 
-async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> Trial:
+async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> FilterTrials:
     """Try each of these filters by itself (service-api.md 4.3): one request for all, and at most five for each."""
     listed = await _read_head(ask)
     controls = {name: await _try_filter(ask, name, asked, listed, draw) for name, asked in filters.items()}
     works = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
-    return Trial(controls, min(works, key=_NARROWEST_FIRST.index, default=None), _find_matching(filters, listed))
+    return FilterTrials(controls, min(works, key=_NARROWEST_FIRST.index, default=None), _find_matching(filters, listed))
 
 
 async def find_missed(ask: Ask, filters: Mapping[str, object], missed: frozenset[int]) -> frozenset[int]:
@@ -80,48 +152,27 @@ def _find_matching(filters: Mapping[str, object], listed: Sequence[dict[str, Any
 
 
 async def _try_filter(ask: Ask, name: str, asked: object, listed: Sequence[dict[str, Any]], draw: Draw) -> Control:
-    nowhere = make_up_value(name, draw)
-    if nowhere is not None:
-        shown = await ask(ListQuery(limit=1, **{name: nowhere}))
-        if shown is None:
-            return Control.INCONCLUSIVE
-        if not are_as_asked({name: nowhere}, shown.subscribers):
-            return Control.IGNORED
-    verdict = Control.INCONCLUSIVE
+    made_up = await try_made_up(ask, name, draw)
+    if made_up is not Control.EXACT:
+        return made_up
+    control = Control.INCONCLUSIVE
     for subscriber, value in _choose_samples(name, asked, listed):
-        verdict = await _try_sentinel(ask, name, subscriber, value)
-        if verdict is not Control.BROKEN:
-            return verdict
-    return verdict
+        control = await _try_spellings(ask, name, (subscriber["Id"], value))
+        if control is not Control.BROKEN:
+            return control
+    return control
 
 
-async def _try_sentinel(ask: Ask, name: str, subscriber: dict[str, Any], value: object) -> Control:
-    """An address is one however it is spelt (architecture 3): it is asked for with capitals and small letters
-    exchanged."""
-    if name == "email":
-        otherwise = await _try_value(ask, name, subscriber, str(value).swapcase())
-        if otherwise is not Control.BROKEN:
-            return otherwise
-    verdict = await _try_value(ask, name, subscriber, value)
-    return Control.BY_CASE if name == "email" and verdict in (Control.EXACT, Control.PARTIAL) else verdict
-
-
-async def _try_value(ask: Ask, name: str, subscriber: dict[str, Any], value: object) -> Control:
-    query = _build_query(name, value)
-    shown = await ask(query) if query is not None else None
-    return Control.INCONCLUSIVE if shown is None else _decide(name, value, subscriber, shown)
-
-
-def _decide(name: str, value: object, subscriber: dict[str, Any], shown: ListPage) -> Control:
-    """What the answer to a sentinel's own value says."""
-    is_found = any(row.get("Id") == subscriber["Id"] for row in shown.subscribers)
-    is_whole = shown.total_count is not None and shown.total_count <= len(shown.subscribers)
-    if not is_found and is_whole:
-        return Control.BROKEN
-    if are_as_asked({name: value}, shown.subscribers):  # where more match than an answer holds, that they match must do
-        return Control.EXACT
-    # A filter of two or three values that lists another value than asked for does not filter.
-    return Control.PARTIAL if is_found and name not in _FEW_VALUES else Control.IGNORED
+async def _try_spellings(ask: Ask, name: str, sample: Sample) -> Control:
+    """Ask for an address in other capitals first: an address is one however it is spelt (architecture 3)."""
+    if name != "email":
+        return (await try_sample(ask, name, sample)).control
+    subscriber_id, value = sample
+    control = (await try_sample(ask, name, (subscriber_id, change_case(str(value))))).control
+    if control is not Control.BROKEN:
+        return control
+    control = (await try_sample(ask, name, sample)).control
+    return Control.BY_CASE if control in (Control.EXACT, Control.PARTIAL) else control
 
 
 def are_as_asked(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
