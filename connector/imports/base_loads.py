@@ -9,9 +9,9 @@ from connector.fields import BaseRef, fold_base_name
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_run, list_bases
 from connector.ledger.store import Base
-from connector.load.base_load import Loader
+from connector.load.base_load import Loader, SortedChunk
 from connector.load.finishing import RunMode
-from connector.load.presence import PresenceCache
+from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import Session
 from connector.outcomes import Outcome
 from connector.rows import Planned
@@ -92,9 +92,12 @@ class BaseLoads:
         base: BaseRef | BaseColumn,
         mode: RunMode = RunMode.LOAD,
         survey: "BaseLoads | None" = None,
-        make: Callable[[Session, RunMode, PresenceCache | None], Loader] = Loader,
+        make: Callable[[Session, RunMode, BasePresence], Loader] = Loader,
     ) -> None:
         self._run, self._base, self.mode, self._survey, self._make = run, base, mode, survey, make
+        self._account: AccountPresence = (
+            AccountPresence(has_many_bases=isinstance(base, BaseColumn)) if survey is None else survey._account
+        )
         self._begun: list[_BaseLoad] = []
         self._loads: dict[BaseRef, _BaseLoad] = {}
 
@@ -110,12 +113,24 @@ class BaseLoads:
         rows that it did not reach are `unsent`.
         """
         self._refuse_too_many(bases)
-        for asked, part in self._split(planned, bases):
-            if asked not in self._loads and self._run.stop.event.is_set():
-                continue
-            each = self._loads.get(asked) or await self._open(asked)
-            with self._turn(each):
-                await each.load.take(part)
+        chunks = list[tuple[_BaseLoad, SortedChunk]]()
+        try:
+            for asked, part in self._split(planned, bases):
+                if asked not in self._loads and self._run.stop.event.is_set():
+                    continue
+                each = self._loads.get(asked) or await self._open(asked)
+                with self._turn(each):
+                    chunk = await each.load.sort(part)
+                chunk.is_unsure = any(other is each for other, _ in chunks)  # two names of one base
+                chunks.append((each, chunk))
+            wants = [each.load.want(chunk) for each, chunk in chunks]
+            await self._account.learn([want for want in wants if want is not None])
+            for each, chunk in chunks:
+                with self._turn(each):
+                    await each.load.create(chunk)
+        finally:
+            for each, chunk in chunks:
+                each.load.keep(chunk)
 
     async def settle(self) -> None:
         """Settle what is unknown in each base; and in others what runs of this job left there. Raises as `take` does.
@@ -171,7 +186,7 @@ class BaseLoads:
         surveyed = self._survey._loads.get(asked) if self._survey is not None else None
         session = self._run.open_session(base, asked.name) if surveyed is None else surveyed.session
         session.limits, session.journal.base = self._run.limits, base
-        presence = None if surveyed is None else surveyed.load.presence
+        presence = BasePresence(session, self._account) if surveyed is None else surveyed.load.presence
         each = self._loads[asked] = _BaseLoad(session, self._make(session, self.mode, presence))
         self._begun.append(each)
         with self._turn(each):

@@ -1,4 +1,4 @@
-"""Looks subscribers up by reading the whole list: which are in the base already, and which of some keys are present.
+"""Looks subscribers up by reading the whole list: which are in the bases already, and which of some keys are present.
 
 A listing in id order is renewed by reading on from its last known row: later ones stand behind that (architecture 4.7).
 """
@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 
 from connector.errors import RunAborted
-from connector.ledger.entries import Known
+from connector.ledger.entries import Known, Ledger
+from connector.ledger.store import Base
 from connector.listing.access import (
     ListAccess,
     ListStats,
     LookupKey,
     LookupResult,
-    keep_shown,
     read_visibility,
 )
 from connector.listing.base_reader import BaseReader, bears_identity
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
+from connector.listing.swept_rows import SweptRows, build_reader
 from connector.paging.certificate import Certificate, Order, Reason
 from connector.paging.overlap import IdArray
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
@@ -59,11 +60,12 @@ class ListEnd:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A reading of all the base: its certificate, how many identities were met under more than one id, and its end
-    where the list is in ascending id order."""
+    """A reading of the list: its certificate, what it showed, when it began (monotonic), and its end where the list is
+    in ascending id order."""
 
     certificate: Certificate
-    doubled: int
+    rows: SweptRows
+    began_at: float
     end: ListEnd | None = None
 
     @property
@@ -71,97 +73,92 @@ class Listing:
         """Return whether a subscriber that it did not show was not on the list."""
         return self.certificate.is_complete
 
-    @property
-    def reason(self) -> Reason:
-        """Why it is complete, or what stood in the way."""
-        return self.certificate.reason
+
+@dataclass(frozen=True, slots=True)
+class RecordedBase:
+    """How many subscribers of a base were recorded, and how many identities were met under more than one id."""
+
+    subscribers: int
+    doubled: int
 
 
-async def list_base(access: ListAccess, keys: Sequence[LookupKey] = ()) -> Listing:
-    """Record all listed subscribers of the base, so that none of them is created (architecture 4.7).
+async def list_account(
+    accesses: Sequence[ListAccess],
+    keys: Sequence[LookupKey] = (),
+    *,
+    keeps_all: bool = False,
+    base_id: int | None = None,
+) -> Listing:
+    """Read the list once for the bases of `accesses` (architecture 4.7); with `base_id` that base alone.
 
-    The subscribers of `keys` are kept as the list shows them, for a comparison.
+    The subscribers of `keys` are kept as the list shows them, for a comparison. With `keeps_all` the subscribers of
+    all other bases are kept, too, for bases that the run meets later.
 
     Raises ListFailed when the service does not give its list, EmptiedError when it shows none of the subscribers that
-    should be there, RunAborted when the base is not the one that was meant or the run is to stop.
+    should be in a base, RunAborted when a base is not the one that was meant or the run is to stop.
     """
+    access, began_at = accesses[0], accesses[0].clock.monotonic()
     access.control.activity = "listing existing subscribers"
-    identities = frozenset(key.identity for key in keys)
-    recording = _Recording(access, _build_reader(access, [access.policy.identity]), identities)
-    await access.journal.flush()
-    certificate, _ = await _sweep(access, recording, frozenset())
-    if not access.known:
-        recording.write()
-    is_ascending = certificate.is_complete and certificate.order is Order.ID
-    end = ListEnd(recording.last_id, certificate.distinct) if is_ascending else None
-    return Listing(certificate, recording.count_doubled(), end)
+    rows = SweptRows(accesses, {key.identity for key in keys}, keeps_all=keeps_all)
+    for each in accesses:
+        await each.journal.flush()
+    certificate, _ = await _sweep(accesses, rows, frozenset(), ListQuery(base_id=base_id))
+    is_ascending = certificate.is_complete and certificate.order is Order.ID and base_id is None
+    end = ListEnd(rows.last_id, certificate.distinct) if is_ascending else None
+    return Listing(certificate, rows, began_at, end)
 
 
-async def list_on(access: ListAccess, end: ListEnd) -> ListEnd | None:
-    """Record the subscribers that came since a listing in ascending id order ended there. Return the new end, or None
-    where that is unknown. Raises as `list_base` does."""
+async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) -> RecordedBase:
+    """Record in the ledger the subscribers of the base among these, so that none of them is created. This needs no
+    certificate. `since` is a former `size` of the rows: what was there then is recorded already.
+
+    It is recorded under the base's id: a line with the name alone might be another base's.
+    """
+    journal, identity, reader = access.journal, access.policy.identity, build_reader(access, ())
+    ours = [each for each in rows.bases if reader.is_of_base({"Id": each[0], "Name": each[1]})]
+    if ours and journal.base.service_id is None and reader.service_id is not None:
+        await journal.learn_base(reader.service_id, access.asked_name or "")
+    base, digests, waiting = journal.base, array("Q"), list[tuple[bytes, int]]()
+    for listed in (part for each in ours for part in rows.read(each, since=since)):
+        digests.frombytes(b"".join(each[:_DIGEST_BYTES] for each, _ in listed))
+        waiting += listed
+        if len(waiting) >= _RECORDED_AT_ONCE:
+            await journal.ask(partial(_write_listed, base, identity, waiting))
+            waiting = []
+    await journal.ask(partial(_write_listed, base, identity, waiting))
+    _, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
+    return RecordedBase(len(digests), int(np.count_nonzero(counts > 1)))
+
+
+def _write_listed(base: Base, identity: str, listed: Sequence[tuple[bytes, int]], ledger: Ledger) -> None:
+    ledger.record_listed(base, identity, listed)
+
+
+async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: SweptRows) -> ListEnd | None:
+    """Add to `rows` the subscribers that came since a listing in ascending id order ended there. Return the new end, or
+    None where that is unknown. Raises as `list_account` does."""
+    access = accesses[0]
     access.control.activity = "reading on for new subscribers"
-    recording = _Recording(access, _build_reader(access, [access.policy.identity]))
-    await access.journal.flush()
-    renewed = await read_on(access, end, recording)
-    recording.write()
-    return renewed
+    for each in accesses:
+        await each.journal.flush()
+    return await read_on(access, end, rows)
 
 
 async def sweep_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
     """Look the keys up by reading the whole list; none is missed unless the sweep was complete.
 
-    Raises as `list_base` does.
+    Raises as `list_account` does.
     """
     access.control.activity = f"looking for {len(keys):,} on the list"
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
     seen_before = access.state.swept
     identities = frozenset(key.identity for key in keys)
-    searching = _Searching(_build_reader(access, sorted({key.field for key in keys})), identities)
-    certificate, seen = await _sweep(access, searching, frozenset(each.subscriber_id for each in sentinels))
+    searching = _Searching(build_reader(access, sorted({key.field for key in keys})), identities)
+    certificate, seen = await _sweep([access], searching, frozenset(each.subscriber_id for each in sentinels))
     visibility = read_visibility(sentinels, seen, seen_before, certificate, started_at)
     found = {identity: tuple(sorted(ids)) for identity, ids in searching.found.items()}
     missed = identities.difference(found) if certificate.is_complete else frozenset()
     return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
-
-
-@dataclass(slots=True)
-class _Recording:
-    """Writes all subscribers of the base that a listing shows into the ledger. This needs no certificate."""
-
-    access: ListAccess
-    reader: BaseReader
-    identities: frozenset[bytes] = frozenset()
-    waiting: list[tuple[bytes, int]] = field(default_factory=list)
-    digests: "array[int]" = field(default_factory=lambda: array("Q"))  # 8 bytes for each of the last sweep
-    last_id: int = 0
-
-    def start_sweep(self, number: int) -> None:
-        """Forget the last sweep: a subscriber may show once in each, and twice in one sweep means two ids."""
-        self.digests, self.last_id = array("Q"), 0
-
-    def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        listed = self.reader.read(wire_objects)
-        keep_shown(self.access, wire_objects, listed, self.identities)
-        self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
-        self.digests.frombytes(b"".join(identity[:_DIGEST_BYTES] for identity, _ in listed))
-        self.waiting += listed
-        if len(self.waiting) >= _RECORDED_AT_ONCE and not self.access.known:
-            self.write()
-
-    def write(self) -> None:
-        """Record what was read so far, under the base's id: a line with the name alone might be another base's."""
-        journal, identity = self.access.journal, self.access.policy.identity
-        listed, self.waiting = self.waiting, []
-        if journal.base.service_id is None and self.reader.service_id is not None:
-            journal.learn_base_now(self.reader.service_id, self.access.asked_name or "")
-        base = journal.base
-        journal.do(lambda ledger: ledger.record_listed(base, identity, listed))
-
-    def count_doubled(self) -> int:
-        """Return the identities that the last sweep met more than once."""
-        _, counts = np.unique(np.frombuffer(self.digests, dtype=np.uint64), return_counts=True)
-        return int(np.count_nonzero(counts > 1))
 
 
 @dataclass(slots=True)
@@ -185,11 +182,11 @@ class _Searching:
 class _Watching:
     """Passes all on to another sink, notes which of the watched ids the last sweep shows, and makes the list's stats.
 
-    Once a known subscriber shows, the account is the right one, and `access.known` is empty.
+    Once a known subscriber of a base shows, the account is the right one, and `known` of its access is empty.
     """
 
     sink: PageSink
-    access: ListAccess
+    accesses: Sequence[ListAccess]
     watched: frozenset[int]
     stats: ListStats
     seen: set[int] = field(default_factory=set)
@@ -200,53 +197,58 @@ class _Watching:
         self.sink.start_sweep(number)
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        if self.access.known:
-            self._look_for_known(wire_objects)
+        for access in self.accesses:
+            known = {each.subscriber_id: each.identity for each in access.known}
+            if any(wire["Id"] in known and bears_identity(wire, known[wire["Id"]]) for wire in wire_objects):
+                access.known = ()
         self.seen.update(self.watched.intersection(wire["Id"] for wire in wire_objects))
         self.stats.note(wire_objects)
         self.sink.take(wire_objects)
 
-    def _look_for_known(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        known = {each.subscriber_id: each.identity for each in self.access.known}
-        if any(wire["Id"] in known and bears_identity(wire, known[wire["Id"]]) for wire in wire_objects):
-            self.access.known = ()
-
 
 async def _sweep(
-    access: ListAccess, sink: PageSink, watched: frozenset[int], *, is_again: bool = False
+    accesses: Sequence[ListAccess],
+    sink: PageSink,
+    watched: frozenset[int],
+    query: ListQuery = ListQuery(),  # noqa: B008 - a value
+    *,
+    is_again: bool = False,
 ) -> tuple[Certificate, frozenset[int]]:
     """Read the list, and remember for other looks what it tells; returns which of the watched ids it showed.
 
-    Raises EmptiedError when it is complete and shows none of those that should be there (architecture 4.10); where they
-    need not show yet, it is read again once they must.
+    Raises EmptiedError when it is complete and shows none of those that should be in a base (architecture 4.10); where
+    they need not show yet, it is read again once they must.
     """
-    state = access.state
-    sentinels = frozenset(each.subscriber_id for each in access.sentinels)
-    watching = _Watching(sink, access, watched | sentinels, ListStats(access.clock.monotonic()))
+    access = accesses[0]
+    state, sentinels = access.state, frozenset(each.subscriber_id for each in access.sentinels)
+    watching = _Watching(sink, accesses, watched | sentinels, ListStats(access.clock.monotonic()))
     reading = read_list(
         access.client,
         access.retrier,
-        ListQuery(),
+        query,
         watching,
         now=access.clock.now,
         ahead=0,
         is_thorough=False,
         accept_cut_off_possible=access.policy.accepts_cut_off_possible,
-        find_lacking=partial(_find_lacking, access),
+        find_lacking=partial(_find_lacking, accesses),
         draw=access.draw,
     )
     certificate = await access.control.until_stopped(reading)
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     seen = frozenset(watching.seen)
-    state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
-    state.unreadable_because = describe_unreadable(certificate)
-    watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
-    state.stats = watching.stats
-    if certificate.is_complete and access.known:
-        if is_again or not await give_time_to_show(access, access.known):
-            raise EmptiedError(len(access.known))
-        return await _sweep(access, sink, watched, is_again=True)
+    if query.base_id is None:
+        state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
+        state.unreadable_because = describe_unreadable(certificate)
+        watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
+        state.stats = watching.stats
+    missing = [each for each in accesses if each.known]
+    if certificate.is_complete and missing:
+        is_late = not is_again and any([await give_time_to_show(each, each.known) for each in missing])
+        if not is_late:
+            raise EmptiedError(len(missing[0].known))
+        return await _sweep(accesses, sink, watched, query, is_again=True)
     return certificate, seen & watched
 
 
@@ -264,15 +266,22 @@ async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
     return True
 
 
-async def _find_lacking(access: ListAccess, ids: IdArray) -> Sequence[int]:
-    """Confirmed entries that should show by now and are not among these ids (architecture 7, rule 7)."""
-    base, before, start = access.journal.base, access.journal.run_key, access.draw(IDENTITY_BYTES)
-    known = await access.journal.ask(lambda ledger: ledger.find_confirmed(base, start, _KNOWN_COMPARED, before=before))
-    shown_since = access.clock.now().timestamp() - access.shown_after_s
-    old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]
-    asked = np.array(old, dtype=np.int64)
-    lacking: list[int] = asked[~np.isin(asked, ids)].tolist()
+async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequence[int]:
+    """Return confirmed entries of the bases that should show by now and are not among these ids (architecture 7, rule
+    7)."""
+    lacking, compared = list[int](), max(1, _KNOWN_COMPARED // len(accesses))
+    for access in accesses:
+        known = await _find_confirmed(access, compared)
+        shown_since = access.clock.now().timestamp() - access.shown_after_s
+        old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]
+        asked = np.array(old, dtype=np.int64)
+        lacking += asked[~np.isin(asked, ids)].tolist()
     return lacking
+
+
+async def _find_confirmed(access: ListAccess, most: int) -> Sequence[Known]:
+    base, before, start = access.journal.base, access.journal.run_key, access.draw(IDENTITY_BYTES)
+    return await access.journal.ask(lambda ledger: ledger.find_confirmed(base, start, most, before=before))
 
 
 def describe_unreadable(certificate: Certificate) -> str:
@@ -290,10 +299,6 @@ def describe_unreadable(certificate: Certificate) -> str:
             "load.accept_cut_off_possible in the job)"
         )
     return f"the list could not be read whole ({certificate.reason})"
-
-
-def _build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
-    return BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
 
 
 _OVERLAP = 16  # rows before the end that the first page repeats

@@ -1,6 +1,6 @@
 """Finds the subscribers of one base among all that the service lists, by base and by identity."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connector.errors import ConfigurationError, RunAborted
@@ -40,18 +40,26 @@ class BaseReader:
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
         """Return (identity, subscriber id) of those that are of the base and have an identity."""
-        if self._inactive is not None:
-            for wire in wire_objects:
-                if wire.get("IsActive") is False:
-                    for identity, _ in self._read_one(wire):
-                        self._inactive.note(identity)
-        return [each for wire in wire_objects if self.is_of_base(wire.get("Base")) for each in self._read_one(wire)]
+        self.note_inactive(wire_objects)
+        return [each for wire in wire_objects if self.is_of_base(wire.get("Base")) for each in self.read_one(wire)]
 
-    def _read_one(self, wire: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
-        for name, path in self._paths:
-            value = wire.get(path)
-            if isinstance(value, str) and value.strip():
-                yield digest_identity(name, value), int(wire["Id"])
+    def note_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Note the identities of those that are listed as inactive, in whatever base."""
+        if self._inactive is None:
+            return
+        for wire in wire_objects:
+            if wire.get("IsActive") is False:
+                for identity, _ in self.read_one(wire):
+                    self._inactive.note(identity)
+
+    def read_one(self, wire: dict[str, Any]) -> list[tuple[bytes, int]]:
+        """Return (identity, subscriber id) for each identity of one subscriber, of whatever base."""
+        values = [(name, wire.get(path)) for name, path in self._paths]
+        return [
+            (digest_identity(name, value), int(wire["Id"]))
+            for name, value in values
+            if isinstance(value, str) and value.strip()
+        ]
 
     def is_of_base(self, base: object) -> bool:
         """Return whether a listed `Base` is this one; raises as the class says."""

@@ -1,6 +1,7 @@
 """Takes a run's rows chunk by chunk and gives each row its outcome; then settles the entries that stayed unknown."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,10 +9,11 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Entry
 from connector.ledger.records import count_unsettled_elsewhere
 from connector.ledger.store import Base
+from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, CandidateStream, describe_held, read_rows, want_rows
 from connector.load.finishing import Finisher, RunMode
 from connector.load.guards import guard_account, refuse_misanswered
-from connector.load.presence import PresenceCache
+from connector.load.presence import BasePresence, Want
 from connector.load.resolution import Unresolved
 from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
@@ -29,14 +31,25 @@ _REPORTED_FOR_S = 7 * 86_400.0
 """For so long a change that was reported is taken to be there still (architecture 4.12)."""
 
 
+@dataclass(slots=True)
+class SortedChunk:
+    """A chunk of rows for one base: the indices of rows to be created, each with the state of its entry, and the
+    entries of rows held or rejected. `is_unsure`: a look-up may have shown some of them since."""
+
+    planned: Planned
+    to_create: dict[int, State]
+    kept: dict[int, Entry]
+    is_unsure: bool = False
+
+
 class Loader:
     """One load of one base: `begin`, `take` each chunk, `settle`, and `close` however it ends. `presence` has the
     subscribers that the session's survey found to exist."""
 
-    def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: PresenceCache | None = None) -> None:
+    def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: BasePresence | None = None) -> None:
         self._session, self._mode = session, mode
         self.finisher = Finisher(session, mode)
-        self.presence = presence or PresenceCache(session)
+        self.presence = presence or BasePresence(session)
         self._is_clear = False  # whether no unresolved entry is left that a new row might be (`_clear_unresolved`)
 
     async def begin(self, *, refuses_misanswered: bool = True) -> None:
@@ -57,41 +70,57 @@ class Loader:
 
         Raises RunAborted (ListFailed among them) when the run cannot go on; rows that it did not reach are `unsent`.
         """
-        session = self._session
-        indices, kept = await self._sort(planned, _order(planned))
+        chunk = await self.sort(planned)
         try:
-            await self._create(planned, indices, kept)
+            await self.create(chunk)
         finally:
-            self._keep(planned, kept)
-        session.control.check()
+            self.keep(chunk)
 
-    async def _create(self, planned: Planned, indices: dict[int, State], kept: dict[int, Entry]) -> None:
-        """Look up the subscribers of the chunk's new rows, and create the absent ones; `kept` stays up to date."""
-        session = self._session
+    async def sort(self, planned: Planned) -> SortedChunk:
+        """Give an outcome to all rows of the chunk that have one by the ledger. `keep` the chunk however this ends."""
+        return SortedChunk(planned, *await self._sort(planned, _order(planned)))
 
-        async def sort_again() -> dict[int, State]:
-            again, kept_still = await self._sort(planned, [*indices, *kept])
-            kept.clear()
-            kept.update(kept_still)
-            return again
+    def want(self, chunk: SortedChunk) -> Want | None:
+        """Return the look-up that the chunk's new rows need; None where the run knows enough."""
+        if not chunk.to_create or self.presence.covers(chunk.planned):
+            return None
+        chunk.is_unsure = True
+        return Want(self.presence, chunk.planned, self._list_keys(chunk))
 
-        while indices and not session.control.is_stopping:
-            if not (self._is_clear and self.presence.covers(planned)):
-                await self.presence.learn(planned, want_rows(planned, [*indices, *kept], session.policy.identity))
+    async def create(self, chunk: SortedChunk) -> None:
+        """Look up the subscribers of the chunk's new rows, and create the absent ones. Raises as `take` does."""
+        session, planned = self._session, chunk.planned
+        while chunk.to_create and not session.control.is_stopping:
+            if chunk.is_unsure or not (self._is_clear and self.presence.covers(planned)):
+                await self.presence.learn(planned, self._list_keys(chunk))
                 await self._clear_unresolved()
-                indices = await sort_again()
-            indices = self._suppress_inactive(planned, indices)
-            stream = CandidateStream(planned, list(indices), indices, session.policy.identity)
+                await self._sort_again(chunk)
+            chunk.to_create = self._suppress_inactive(planned, chunk.to_create)
+            stream = CandidateStream(planned, list(chunk.to_create), chunk.to_create, session.policy.identity)
             base = session.journal.base
-            take = self._take_while_known(planned, stream, base)
-            is_canary = self._mode is RunMode.LOAD and self.presence.is_growth_due
-            await self.finisher.create(_take_one(take) if is_canary else take)
-            await self.presence.check_growth()
+            await self.finisher.create(self._take_while_known(planned, stream, base))
             if stream.rest and not session.limits.allow(1):
                 session.control.end(session.limits.describe_creates())
-            indices = {index: indices[index] for index in [*self._find_stale(planned, indices), *stream.rest]}
+            unsent = [*self._find_stale(planned, chunk.to_create), *stream.rest]
+            chunk.to_create = {index: chunk.to_create[index] for index in unsent}
             if session.journal.base.key != base.key:  # an answer has shown which base this is: ask about that one
-                indices = await sort_again()
+                await self._sort_again(chunk)
+        session.control.check()
+
+    def keep(self, chunk: SortedChunk) -> None:
+        """Keep rows that are held or rejected; their outcome is reported after the run's last look-up."""
+        refusals = self.finisher.refusals
+        for entry, row in zip(chunk.kept.values(), self._read(chunk.planned, chunk.kept), strict=True):
+            is_unchecked = entry.state is State.REJECTED and refusals.is_unchecked(entry)
+            self.finisher.keep(_build_problem(row, entry), row, is_unchecked=is_unchecked)
+
+    def _list_keys(self, chunk: SortedChunk) -> list[LookupKey]:
+        return want_rows(chunk.planned, [*chunk.to_create, *chunk.kept], self._session.policy.identity)
+
+    async def _sort_again(self, chunk: SortedChunk) -> None:
+        chunk.is_unsure = False
+        indices = [*chunk.to_create, *chunk.kept]
+        chunk.to_create, chunk.kept = await self._sort(chunk.planned, indices)
 
     async def settle_at_once(self) -> bool:
         """Settle the base's unknown entries without waiting; return whether some are left. Raises as `take` does."""
@@ -192,13 +221,6 @@ class Loader:
         identities = split_digests(planned.identities[list(indices)])
         return [index for index, identity in zip(indices, identities, strict=True) if identity in stale]
 
-    def _keep(self, planned: Planned, kept: dict[int, Entry]) -> None:
-        """Keep rows that are held or rejected; their outcome is reported after the run's last look-up."""
-        refusals = self.finisher.refusals
-        for entry, row in zip(kept.values(), self._read(planned, kept), strict=True):
-            is_unchecked = entry.state is State.REJECTED and refusals.is_unchecked(entry)
-            self.finisher.keep(_build_problem(row, entry), row, is_unchecked=is_unchecked)
-
     def _set_aside(self, planned: Planned, unknown: Mapping[int, Entry]) -> None:
         """Take up rows whose entries are unknown: they are settled before any of them is sent."""
         session = self._session
@@ -294,16 +316,6 @@ def _order(planned: Planned) -> list[int]:
     """The indices of a chunk's rows in the order in which they are looked up in the ledger, and sent."""
     number = len(planned.identities)
     return list(range(number)) if number <= _IN_SOURCE_ORDER else np.argsort(planned.identities).tolist()
-
-
-def _take_one(take: Take[Candidate]) -> Take[Candidate]:
-    """Give the first candidate of `take` alone: its answer is judged before the others leave."""
-    rest = [1]
-
-    async def take_first(number: int) -> list[Candidate]:
-        return await take(rest.pop()) if rest and number else []
-
-    return take_first
 
 
 def _build_problem(row: LoadRow, entry: Entry) -> Problem:

@@ -10,7 +10,7 @@ from connector.ledger.entries import Entry, Move
 from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, build_row, describe_held, take_row
 from connector.load.creates import Creator
-from connector.load.presence import look_for, look_in_parts
+from connector.load.lookups import KeyLookup
 from connector.load.refusals import Refusals
 from connector.load.resolution import Settler, Unresolved
 from connector.load.session import Problem, Session, Since
@@ -54,11 +54,11 @@ class Finisher:
 
     def __init__(self, session: Session, mode: RunMode) -> None:
         self._session, self._mode = session, mode
-        self.refusals = Refusals(session, look_for)
+        self.refusals = Refusals(session)
         self.create = self._plan
         if mode is RunMode.LOAD:
             self.create = Creator(session, self.refusals.classify, self._on_verdict).create
-        self.settler = Settler(session, self.create, self._on_settled, look_in_parts)
+        self.settler = Settler(session, self.create, self._on_settled, KeyLookup)
         self.unresolved = self.settler.unresolved
         self._kept: list[_KeptRow] = []
         self._stale: set[bytes] = set()

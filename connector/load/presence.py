@@ -1,401 +1,330 @@
-"""Which subscribers are in the base already, and how long that may be relied on (architecture 4.7).
+"""Which subscribers are in the bases already, and how long that may be relied on (architecture 4.7).
 
-A look-up takes the cheaper way first: the list's filters, or one sweep of the list. Where that is inconclusive, the
-other way follows. Each way decides what makes its answer certain.
+The rows of a chunk are looked up for all their bases together: by filters, or by one sweep of the account's list, which
+then serves every base of the run, also those that later chunks bring.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from connector.errors import RunAborted
-from connector.listing.access import LookupKey, LookupResult
-from connector.listing.base_list import ListEnd, list_base, list_on, sweep_for
-from connector.listing.base_reader import BaseReader
-from connector.listing.lookup import ASKED_TOGETHER, can_tell, count_requests, look_by_filter
-from connector.listing.pages import ListFailed, fetch_page
-from connector.listing.requests import ask, find_shown, take_stats
-from connector.load.candidates import ENDS_A_RUN
-from connector.load.session import Session, TakeLook
-from connector.paging.certificate import SMALLEST_WINDOW, CutOff
+from connector.ledger.entries import Entry, Ledger
+from connector.ledger.store import Base
+from connector.listing.access import ListAccess, LookupKey
+from connector.listing.base_list import Listing, RecordedBase, list_account, list_on, record_base
+from connector.listing.lookup import count_requests
+from connector.listing.pages import ListFailed
+from connector.listing.requests import ask, find_shown
+from connector.listing.swept_rows import SweptRows, build_reader
+from connector.load.lookups import (
+    LOOKED_UP_AS_SENT,
+    LookupProgress,
+    Way,
+    decide_lookup,
+    estimate_keys,
+    estimate_sweep,
+    log_lookup,
+    look_up_by_filter,
+    split_keys,
+)
+from connector.load.session import Session
+from connector.paging.certificate import SMALLEST_WINDOW
 from connector.rows import Planned
-from connector.service.wire import UNAUTHORISED, ListQuery
+from connector.service.wire import ListQuery
 from connector.states import State
 
-_NEVER = float("-inf")
+_NEVER, _ALWAYS = float("-inf"), float("inf")
 _ABSENT_ASKED = 20  # looked up of those that a listing says are absent; 20 more once one of them is present
 _ABSENT_SAMPLED = 400  # rows of a chunk, among which these 20 are chosen
-_SHOWING_STEPS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
+_HIDDEN_SAMPLE = 50  # rows of a base that the list does not show
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The requests that a look-up would take: `listing` by a sweep (None: not known), `filtering` by filters. Where
-    `filtering` exceeds `listing`, it is a lower bound.
+class BasePresence:
+    """Which subscribers of one base exist, as far as a run has learned. A row that it does not cover is not created."""
 
-    `untellable` are identities for which no filter is conclusive; `is_list_unreadable`: the last sweep was incomplete.
-    """
-
-    listing: int | None
-    filtering: int
-    untellable: frozenset[bytes]
-    is_list_unreadable: bool
+    def __init__(self, session: Session, account: "AccountPresence | None" = None) -> None:
+        self.session = session
+        self._account = AccountPresence() if account is None else account
+        self._account.bases.append(self)
+        self.until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
+        self._chunk: Planned | None = None  # the one chunk that it covers; None: all, by a listing
+        self.listed: SweptRows | None = None  # the listing that the base was recorded from
+        self.recorded = RecordedBase(0, 0)  # what that showed
 
     @property
-    def is_filter_cheaper(self) -> bool:
-        """Whether to begin with filters: they may answer for all, and cost less than a sweep or a sweep is useless."""
-        if self.untellable:
-            return False
-        return self.is_list_unreadable or (self.listing is not None and self.filtering < self.listing)
+    def access(self) -> ListAccess:
+        """What look-ups in the base need."""
+        return self.session.access
 
-
-async def estimate(session: Session, keys: Sequence[LookupKey]) -> Estimate:
-    """Return the requests that a look-up would take. Read one page of the list unless its stats are fresh.
-
-    Raises ListFailed, and RunAborted when the run is to stop.
-    """
-    stats = await take_stats(session.access)
-    if stats.pages is not None and len(keys) >= stats.pages and not session.access.state.is_list_unreadable:
-        return Estimate(stats.pages, len(keys), frozenset(), is_list_unreadable=False)  # one for each at the least
-    return Estimate(
-        stats.pages,
-        count_requests(keys),
-        frozenset(key.identity for key in keys if not can_tell(session.access, key)),
-        session.access.state.is_list_unreadable,
-    )
-
-
-async def look_for(session: Session, keys: Sequence[LookupKey], *, number_left: int | None = None) -> LookupResult:
-    """Look the keys up in the run's base, the cheaper way first. Where they are the next of many, `number_left` says
-    how many are still looked for.
-
-    Raises ListFailed when the service does not give its list, RunAborted when the base is not the one that was meant or
-    the run is to stop.
-    """
-    if not keys:
-        return LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic())
-    if not await _begins_with_filters(session, keys):
-        swept = await sweep_for(session.access, keys)
-        rest = _split(keys, swept)[1]
-        return _join(swept, await _try_filters(session, rest, number_left)) if rest else swept
-    filtered = await _try_filters(session, keys, number_left)
-    if not _shows_what_we_send(session, filtered):
-        filtered = replace(filtered, missed=frozenset())
-    rest = _split(keys, filtered)[1]
-    return _join(filtered, await sweep_for(session.access, rest)) if rest else filtered
-
-
-async def look_as_sent(session: Session, keys: Sequence[LookupKey], *, number_left: int | None = None) -> LookupResult:
-    """Look the keys up as sent and as normalised, the least that architecture 4.7 asks. It serves where the list cannot
-    be read whole and its filters distinguish capitals. `number_left` as in `look_for`, as which it raises."""
-    as_sent = [replace(key, in_any_spelling=False) for key in keys]
-    result = await look_for(session, as_sent, number_left=number_left)
-    if result.missed:
-        session.tally.say(
-            "the list could not be read whole, so each row was looked up by filters, as it would be "
-            "sent and as normalised: a subscriber that exists in other capitals may be created once "
-            "more"
-        )
-    return result
-
-
-async def look_in_parts(session: Session, keys: Sequence[LookupKey], take: TakeLook) -> None:
-    """Look the keys up as they ask; if the list turns out to be unreadable, look the rest up as sent and as normalised.
-
-    `take` is given each key once, with what is found of it: all that a sweep tells together, what filters tell some at
-    a time, so that a run which is killed in the middle of thousands has settled most of them. Raises as `look_for`
-    does.
-    """
-    if not keys:
-        return
-    left: list[LookupKey] = []
-    is_by_filter = await _begins_with_filters(session, keys)
-    if not is_by_filter:
-        swept = await sweep_for(session.access, keys)
-        conclusive, keys = _split(keys, swept)
-        await take(conclusive, swept)
-    for start in range(0, len(keys), ASKED_TOGETHER):
-        some = keys[start : start + ASKED_TOGETHER]
-        filtered = await _try_filters(session, some, len(keys) - start)
-        if is_by_filter and not _shows_what_we_send(session, filtered):
-            filtered = replace(filtered, missed=frozenset())
-        conclusive, inconclusive = _split(some, filtered)
-        await take(conclusive, filtered)
-        left += inconclusive
-    if left and is_by_filter:
-        swept = await sweep_for(session.access, left)
-        conclusive, left = _split(left, swept)
-        await take(conclusive, swept)
-    is_readable = not session.access.state.is_list_unreadable
-    again = [each for each in left if each.in_any_spelling and not is_readable]
-    open_keys = [each for each in left if is_readable or not each.in_any_spelling]
-    for start in range(0, len(again), ASKED_TOGETHER):
-        some = again[start : start + ASKED_TOGETHER]
-        await take(some, await look_as_sent(session, some, number_left=len(again) - start))
-    if open_keys:
-        await take(open_keys, LookupResult({}, frozenset(), _NEVER, 0.0, session.clock.monotonic()))
-
-
-async def _begins_with_filters(session: Session, keys: Sequence[LookupKey]) -> bool:
-    return not session.access.known and (await estimate(session, keys)).is_filter_cheaper
-
-
-async def _try_filters(session: Session, keys: Sequence[LookupKey], number_left: int | None) -> LookupResult:
-    """Look the keys up by filters. A failure proves nothing about the list: a service may choke on one strange text."""
-    started_at = session.clock.monotonic()
-    try:
-        return await look_by_filter(session.access, keys, number_left=number_left)
-    except ListFailed as failure:
-        if failure.status in UNAUTHORISED:
-            raise
-        session.access.state.useless.update(key.field for key in keys)
-        return LookupResult({}, frozenset(), _NEVER, 0.0, started_at)
-
-
-def _shows_what_we_send(session: Session, result: LookupResult) -> bool:
-    """Return whether the filters showed this run's latest sentinel, or proved a lag; otherwise their absences prove
-    nothing."""
-    latest = max((each.at for each in session.access.sentinels if each.at < result.started_at), default=_NEVER)
-    return result.latest_seen_at >= latest or result.lag_s > 0
-
-
-def _split(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
-    """Return the keys of which the result tells, and those of which it is inconclusive."""
-    known = result.found.keys() | result.missed
-    return [key for key in keys if key.identity in known], [key for key in keys if key.identity not in known]
-
-
-def _join(first: LookupResult, second: LookupResult) -> LookupResult:
-    """Join both results. A sentinel counts only if each look-up that missed an identity showed it."""
-    seen = [each.latest_seen_at for each in (first, second) if each.missed]
-    return LookupResult(
-        {**first.found, **second.found},
-        first.missed | second.missed,
-        min(seen, default=max(first.latest_seen_at, second.latest_seen_at)),
-        max(first.lag_s, second.lag_s),
-        min(first.started_at, second.started_at),
-    )
-
-
-class PresenceCache:
-    """Which subscribers exist, as far as a run has learned. A row that it does not cover is not created."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.until = float("-inf") if session.policy.is_looking else float("inf")  # monotonic
-        self._of: Planned | None = None  # the one chunk that it covers; None: all, by a listing
-        self._spent = 0  # requests by filter: once a listing would have cost as much, the base is listed
-        self._end: ListEnd | None = None  # of the last listing, where reading on renews it
-        self._listing_took_s: float | None = None  # set where a listing takes longer than its answer may be relied on
-        self._counted: int | None = None  # TotalCount of a list that may be cut off: the canary must raise it
+    @property
+    def needs_sweep(self) -> bool:
+        """Whether only a listing teaches the base's Id, sees whether several bear its name, and whose account it is."""
+        return self.session.journal.base.service_id is None or bool(self.access.known)
 
     def covers(self, planned: Planned) -> bool:
         """Return whether it is known for every row of this chunk whether its subscriber exists."""
-        return self._session.clock.monotonic() < self.until and (self._of is None or self._of is planned)
+        return self.session.clock.monotonic() < self.until and (self._chunk is None or self._chunk is planned)
+
+    def cover(self, planned: Planned | None, began_at: float) -> None:
+        """Cover this chunk (None: all rows) by a look-up that began then (monotonic). Raises RunAborted if that is too
+        long ago."""
+        self.until = self.session.policy.known_until(began_at, self.session.clock.monotonic())
+        self._chunk = planned
 
     def forget(self) -> None:
         """Forget what is known: subscribers may have been created since."""
-        if self._session.policy.is_looking:
-            self.until = float("-inf")
+        if self.session.policy.is_looking:
+            self.until = _NEVER
+
+    async def record(self, rows: SweptRows, *, since: int = 0) -> None:
+        """Record the subscribers of the base that a listing shows; `since`: only those that were added later."""
+        recorded = await record_base(self.access, rows, since=since)
+        if since == 0:
+            self.listed, self.recorded = rows, recorded
+        if recorded.doubled:
+            self.session.tally.say(
+                f"identities that are in the base more than once already: {recorded.doubled:,}. The "
+                "service's interface removes no subscriber: remove them in its own pages"
+            )
 
     async def learn(self, planned: Planned, keys: Sequence[LookupKey]) -> None:
-        """Look up the keys of a chunk's rows, and record those present: the cheaper way first, by filters or a listing.
+        """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.learn` does."""
+        await self._account.learn([Want(self, planned, keys)])
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """The keys to be looked up for a chunk's rows in one base; `began_at` is when the first look-up of them began."""
+
+    base: BasePresence
+    planned: Planned
+    keys: Sequence[LookupKey]
+    began_at: float | None = None
+
+
+class AccountPresence:
+    """What a run knows of the account's list, for all its bases. With `has_many_bases` a listing keeps the subscribers
+    of every base, since later chunks may bring other bases."""
+
+    def __init__(self, *, has_many_bases: bool = False) -> None:
+        self.bases: list[BasePresence] = []
+        self._has_many_bases = has_many_bases
+        self._listing: Listing | None = None  # the last complete one, while it may be relied on or renewed
+        self._spent = 0  # requests by filter: once a listing would have cost as much, the list is read
+        self._listing_took_s: float | None = None  # set where a listing takes longer than its answer may be relied on
+
+    async def learn(self, wants: Sequence[Want]) -> None:
+        """Look up the keys of a chunk's rows, in all their bases together, and record those present.
 
         Raises RunAborted (ListFailed included) when one stays inconclusive, or the answer comes too late.
         """
-        if self.covers(planned):
+        wants = [want for want in wants if not want.base.covers(want.planned)]
+        if not wants:
             return
-        began_at = await self._look(planned, keys)
-        self.until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
+        if not self._is_listing_fresh(wants):
+            await self._read_on(wants[0].base.session)
+        wants = await self._rely_on_listing(wants)
+        progress = LookupProgress(spent=self._spent, needs_sweep=any(want.base.needs_sweep for want in wants))
+        while wants:
+            way = await self._decide(wants, progress)
+            if way is Way.NONE:
+                raise RunAborted(self._explain_inconclusive(wants))
+            wants = await (self._list(wants) if way is Way.SWEEP else self._look_up_by_filter(wants, way))
+            progress = replace(progress, tried=progress.tried | {way})
 
-    async def _look(self, planned: Planned, keys: Sequence[LookupKey]) -> float:
-        """Look which are there, and return when that began (monotonic)."""
-        began_at = self._session.clock.monotonic()
-        if await self._read_on():
-            return began_at
-        cost = await estimate(self._session, keys)
-        if self._is_filter_cheaper(cost) and await self._learn_by_filter(keys, cost.filtering):
-            self._of = planned
-            return began_at
-        if not cost.is_list_unreadable and self._listing_took_s is None:
-            if (listed_at := await self._learn_by_listing(keys)) is not None:
-                if not self._is_too_old(listed_at):
-                    return listed_at
-                self._listing_took_s = self._session.clock.monotonic() - listed_at
-                return await self._renew(planned, keys)
-            began_at = self._session.clock.monotonic()
-        await self._learn_without_listing(keys)
-        self._of = planned
-        return began_at
+    async def _decide(self, wants: Sequence[Want], progress: LookupProgress) -> Way:
+        access = wants[0].base.access
+        sweep = await estimate_sweep(access)
+        sweep = replace(sweep, is_unusable=sweep.is_unusable or self._listing_took_s is not None)
+        groups = [want.keys for want in wants]
+        lookup = decide_lookup(sweep, estimate_keys(access, groups, sweep), progress)
+        log_lookup(lookup, sum(len(keys) for keys in groups))
+        return lookup.way
 
-    def _is_too_old(self, began_at: float) -> bool:
-        """Return whether a look-up that began then is too old to rely on."""
-        try:
-            self._session.policy.known_until(began_at, self._session.clock.monotonic())
-        except RunAborted:
-            return True
-        return False
+    # By filters
 
-    async def _renew(self, planned: Planned, keys: Sequence[LookupKey]) -> float:
-        """Renew a listing that took too long, by reading on, else by look-ups. Return when that began."""
-        began_at = self._session.clock.monotonic()
-        if not await self._read_on():
-            began_at = self._session.clock.monotonic()
-            await self._learn_without_listing(keys)
-            self._of = planned
-        return began_at
+    async def _look_up_by_filter(self, wants: Sequence[Want], way: Way) -> list[Want]:
+        """Return those of which the filters do not tell all keys."""
+        remaining = list[Want]()
+        for want in wants:
+            session, is_as_sent = want.base.session, way is Way.FILTER_AS_SENT
+            began_at = session.clock.monotonic() if want.began_at is None else want.began_at
+            asked = [replace(key, in_any_spelling=False) for key in want.keys] if is_as_sent else want.keys
+            self._spent += count_requests(asked)
+            result = await look_up_by_filter(session.access, asked, len(asked))
+            await self._record_found(want.base, [(identity, ids[0]) for identity, ids in result.found.items()])
+            if is_as_sent and result.missed:
+                session.tally.say(LOOKED_UP_AS_SENT)
+            inconclusive = split_keys(want.keys, result)[1]
+            if inconclusive:
+                remaining.append(replace(want, keys=inconclusive, began_at=began_at))
+            else:
+                want.base.cover(want.planned, began_at)
+        return remaining
 
-    async def _read_on(self) -> bool:
-        """Return whether a listing could be renewed from its end on."""
-        if self._end is None or self._session.access.known:
+    async def _record_found(self, base: BasePresence, found: Sequence[tuple[bytes, int]]) -> None:
+        line, identity = base.session.journal.base, base.session.policy.identity
+        await base.session.journal.ask(lambda ledger: ledger.record_listed(line, identity, found))
+
+    # By a listing
+
+    def _is_listing_fresh(self, wants: Sequence[Want]) -> bool:
+        """Return whether the listing can serve these bases as it is: none of them relied on it before."""
+        listing = self._listing
+        if listing is None or any(want.base.listed is listing.rows for want in wants):
             return False
-        self._end = await list_on(self._session.access, self._end)
-        if self._end is None:
-            return False
-        self._of = None
+        return not _is_too_old(wants[0].base.session, listing.began_at)
+
+    async def _read_on(self, session: Session) -> None:
+        """Renew the listing, from its end on; forget the listing if that cannot be done."""
+        listing, self._listing = self._listing, None
+        if listing is None or listing.end is None or any(base.access.known for base in self.bases):
+            return
+        began_at, since = session.clock.monotonic(), listing.rows.size
+        end = await list_on([base.access for base in self.bases], listing.end, listing.rows)
+        if end is None:
+            return
+        self._listing = replace(listing, end=end, began_at=began_at)
+        for base in self.bases:
+            if base.listed is listing.rows:
+                await base.record(listing.rows, since=since)
+                base.cover(None, began_at)
+
+    async def _list(self, wants: Sequence[Want]) -> list[Want]:
+        """Read the list for all bases. Return the wants that it does not cover."""
+        session = wants[0].base.session
+        accesses = [base.access for base in self.bases]
+        keys = [key for want in wants for key in want.keys]
+        listing = await list_account(accesses, keys, keeps_all=self._has_many_bases)
+        for want in wants:
+            if not want.base.access.known:
+                await want.base.record(listing.rows)
+        distinct = listing.certificate.distinct
+        if not listing.is_complete or await self._contradicts_absence(wants, distinct):
+            return list(wants)
+        self._listing = listing
+        if _is_too_old(session, listing.began_at):
+            self._listing_took_s = session.clock.monotonic() - listing.began_at
+            await self._read_on(session)
+        return await self._rely_on_listing(wants)
+
+    async def _rely_on_listing(self, wants: Sequence[Want]) -> list[Want]:
+        """Cover the bases that the listing shows. Return the wants that it does not cover."""
+        remaining = list[Want]()
+        for want in wants:
+            if self._listing is None or want.base.access.known or not await self._is_listed(want, self._listing):
+                remaining.append(want)
+        return remaining
+
+    async def _is_listed(self, want: Want, listing: Listing) -> bool:
+        base = want.base
+        if base.listed is not listing.rows:
+            await base.record(listing.rows)
+        if base.recorded.subscribers == 0 and await self._is_hidden(base):
+            return await self._list_hidden(want)
+        base.cover(None, listing.began_at)
         return True
 
-    def _is_filter_cheaper(self, cost: Estimate) -> bool:
-        """Return whether filters are cheaper, counting all that they have cost this run."""
-        if cost.is_list_unreadable:
-            return cost.is_filter_cheaper
-        if self._session.journal.base.service_id is None or self._session.access.known:
-            return False  # a listing teaches the base's Id, sees whether several bear its name, and whose account it is
-        is_affordable = cost.listing is not None and self._spent + cost.filtering < cost.listing
-        return cost.is_filter_cheaper and is_affordable
+    # A base that the list hides, unless it is asked for
 
-    async def _learn_by_filter(self, keys: Sequence[LookupKey], requests: int) -> bool:
-        """Look them up by a filter that ignores capitals; return False unless it is conclusive for all."""
-        self._spent += requests
-        try:
-            result = await look_by_filter(self._session.access, keys)
-        except ListFailed as failure:
-            if failure.status in ENDS_A_RUN:
-                raise
-            return False  # a service may choke on one strange text; its list may still be readable
-        return not await self._record(keys, result)
+    async def _is_hidden(self, base: BasePresence) -> bool:
+        """Return whether the service shows subscribers of a base by its Id, though the list has none."""
+        service_id = base.session.journal.base.service_id
+        if service_id is None:
+            return False
+        rows, reader = list[dict[str, Any]](), build_reader(base.access, ())
+        with suppress(ListFailed):  # a service may refuse the Id of a base that it does not know
+            query = ListQuery(limit=_HIDDEN_SAMPLE, base_id=service_id)
+            rows = list((await base.session.control.until_stopped(ask(base.access, query))).rows)
+        return any(reader.is_of_base(row.get("Base")) for row in rows)
 
-    async def _learn_by_listing(self, keys: Sequence[LookupKey]) -> float | None:
-        """List the base; return when that began (monotonic), None where it does not show who is absent."""
-        began_at = self._session.clock.monotonic()
-        listing = await list_base(self._session.access, keys)
-        if listing.doubled:
-            self._session.tally.say(
-                f"identities that are in the base more than once already: {listing.doubled:,}. The "
-                "service's interface removes no subscriber: remove them in its own pages"
-            )
-        if not listing.is_complete or await self._contradicts_absence(keys, listing.certificate.distinct):
-            return None
-        certificate = listing.certificate
-        is_suspect = certificate.cut_off in (CutOff.NOT_EXCLUDED, CutOff.ACCEPTED)
-        self._of, self._end = None, listing.end
-        self._counted = certificate.total_last if is_suspect else None
-        return began_at
+    async def _list_hidden(self, want: Want) -> bool:
+        """Read the base by itself; return whether that covers it."""
+        base = want.base
+        service_id = base.session.journal.base.service_id
+        listing = await list_account([base.access], want.keys, base_id=service_id)
+        await base.record(listing.rows)
+        if not listing.is_complete:
+            return False
+        base.session.tally.say(
+            f"the list shows the subscribers of the base {service_id} only if it is asked for that base: they were "
+            "read separately"
+        )
+        base.cover(None, listing.began_at)
+        return True
 
     # A list that is cut off (architecture 7, rule 7)
 
-    async def _contradicts_absence(self, keys: Sequence[LookupKey], listed: int) -> bool:
+    async def _contradicts_absence(self, wants: Sequence[Want], listed: int) -> bool:
         """Return whether two subscribers that a long listing lacks are found by look-ups of their own."""
         if listed < SMALLEST_WINDOW:
             return False
-        session, absent, found = self._session, await self._find_absent(keys), 0
-        reader = BaseReader(
-            session.journal.base, session.access.asked_name, [session.policy.identity], session.access.inactive
-        )
-        for some in (absent[:_ABSENT_ASKED], absent[_ABSENT_ASKED : 2 * _ABSENT_ASKED]):
-            found += await self._record_shown(reader, some)
+        absent, found = await self._find_absent(wants), 0
+        for part in (absent[:_ABSENT_ASKED], absent[_ABSENT_ASKED : 2 * _ABSENT_ASKED]):
+            found += await self._record_shown(part)
             if found != 1:  # one may have come meanwhile
                 break
         if found < 2:
             return False
-        session.access.state.is_list_unreadable = True
-        session.access.state.unreadable_because = (
+        state = wants[0].base.access.state
+        state.is_list_unreadable = True
+        state.unreadable_because = (
             f"the service cuts its list off after {listed:,} subscribers ({found} that it leaves out were found)"
         )
         return True
 
-    async def _find_absent(self, keys: Sequence[LookupKey]) -> list[LookupKey]:
+    async def _find_absent(self, wants: Sequence[Want]) -> list[tuple[BasePresence, LookupKey]]:
         """Return some keys, from all over the chunk, whose subscribers the listing did not show."""
-        sample = keys[:: max(1, len(keys) // _ABSENT_SAMPLED)]
-        base, identities = self._session.journal.base, [each.identity for each in sample]
-        entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
-        there = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
-        absent = [each for each in sample if each.identity not in there]
+        keys = [(want.base, key) for want in wants for key in want.keys]
+        sample, absent = keys[:: max(1, len(keys) // _ABSENT_SAMPLED)], list[tuple[BasePresence, LookupKey]]()
+        for base in {id(base): base for base, _ in sample}.values():
+            ours = [key for of, key in sample if of is base]
+            find = partial(_find_entries, base.session.journal.base, [key.identity for key in ours])
+            entries = await base.session.journal.ask(find)
+            there = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
+            absent += [(base, key) for key in ours if key.identity not in there]
         return absent[:: max(1, len(absent) // (2 * _ABSENT_ASKED))]
 
-    async def _record_shown(self, reader: BaseReader, some: Sequence[LookupKey]) -> int:
+    async def _record_shown(self, asked: Sequence[tuple[BasePresence, LookupKey]]) -> int:
         """Record those that the filters show; return how many. A service that refuses the question shows none."""
-        session, identities = self._session, {each.identity for each in some}
-        rows = list[dict[str, object]]()
+        if not asked:
+            return 0
+        session, rows, count = asked[0][0].session, list[dict[str, Any]](), 0
         with suppress(ListFailed):
-            asked = [(each.field, each.value) for each in some]
-            rows = await session.control.until_stopped(find_shown(session.access, asked))
-        shown = {identity: number for identity, number in reader.read(rows) if identity in identities}
-        base, identity = session.journal.base, session.policy.identity
-        await session.journal.ask(lambda ledger: ledger.record_listed(base, identity, list(shown.items())))
-        return len(shown)
+            texts = [(key.field, key.value) for _, key in asked]
+            rows = await session.control.until_stopped(find_shown(session.access, texts))
+        for base in {id(base): base for base, _ in asked}.values():
+            identities = {key.identity for of, key in asked if of is base}
+            listed = build_reader(base.access, [base.session.policy.identity]).read(rows)
+            shown = {identity: number for identity, number in listed if identity in identities}
+            await self._record_found(base, list(shown.items()))
+            count += len(shown)
+        return count
 
-    @property
-    def is_growth_due(self) -> bool:
-        """Whether the first create must be seen to raise TotalCount before others rest on the listing."""
-        return self._counted is not None
-
-    async def check_growth(self) -> None:
-        """Check that TotalCount has grown once the canary shows by its own Id; until it shows, nothing is known.
-
-        Raises RunAborted where the list is cut off, ListFailed.
-        """
-        session, counted = self._session, self._counted
-        if counted is None or not session.access.sentinels:
-            return
-        self._counted, canary = None, session.access.sentinels[-1].subscriber_id
-        shown = list[object]()
-        for wait_s in _SHOWING_STEPS_S:
-            if wait_s > session.policy.quiet_period_s or not await session.control.rest(wait_s):
-                return
-            shown = [
-                row["Id"]
-                for row in (
-                    await session.control.until_stopped(ask(session.access, ListQuery(limit=1, id=canary)))
-                ).rows
-            ]
-            if any(each != canary for each in shown):
-                return  # the service ignores the filter
-            if shown:
-                break
-        page = await session.control.until_stopped(
-            fetch_page(session.access.client, session.access.retrier, ListQuery(limit=1))
-        )
-        if shown and page.total_count is not None and page.total_count <= counted:
-            raise RunAborted(
-                f"the service cuts its list off: it counts {page.total_count:,} subscribers, no more than before the "
-                f"first create of this run, which it shows by its Id ({canary}). No other row was sent, since "
-                "subscribers that exist may not be listed. Run again if subscribers were removed meanwhile"
-            )
-
-    async def _learn_without_listing(self, keys: Sequence[LookupKey]) -> None:
-        """Look the keys up by filters, because the list cannot be read whole; it has no stable order, for example."""
-        number = await self._record(keys, await look_as_sent(self._session, keys))
-        if number and self._listing_took_s is not None:
-            raise RunAborted(
+    def _explain_inconclusive(self, wants: Sequence[Want]) -> str:
+        """Return why no row is created, where neither the list nor its filters tell."""
+        session, number = wants[0].base.session, sum(len(want.keys) for want in wants)
+        whether = "one subscriber exists" if number == 1 else f"{number:,} subscribers exist"
+        if self._listing_took_s is not None:
+            return (
                 f"reading the list took {self._listing_took_s:,.0f} s, and load.fresh lets a create rely on it for "
-                f"{self._session.policy.fresh_s:g} s. Its filters do not show whether {_describe(number)}, so no row "
-                "was sent since. Make load.fresh longer than a listing takes, then run again"
+                f"{session.policy.fresh_s:g} s. Its filters do not show whether {whether}, so no row was sent since. "
+                "Make load.fresh longer than a listing takes, then run again"
             )
-        if number:
-            because = self._session.access.state.unreadable_because or "the list could not be read whole"
-            raise RunAborted(
-                f"{because}, and its filters do not show whether {_describe(number)}, so no row was sent since. Run "
-                "again, or set load.look to none to create without looking, which creates subscribers that exist again"
-            )
-
-    async def _record(self, keys: Sequence[LookupKey], result: LookupResult) -> int:
-        """Record the subscribers found; return for how many keys the look-up was inconclusive."""
-        base, identity = self._session.journal.base, self._session.policy.identity
-        found = [(each, ids[0]) for each, ids in result.found.items()]
-        await self._session.journal.ask(lambda ledger: ledger.record_listed(base, identity, found))
-        return sum(key.identity not in result.found and key.identity not in result.missed for key in keys)
+        because = session.access.state.unreadable_because or "the list could not be read whole"
+        return (
+            f"{because}, and its filters do not show whether {whether}, so no row was sent since. Run again, or set "
+            "load.look to none to create without looking, which creates subscribers that exist again"
+        )
 
 
-def _describe(inconclusive: int) -> str:
-    return "one subscriber exists" if inconclusive == 1 else f"{inconclusive:,} subscribers exist"
+def _is_too_old(session: Session, began_at: float) -> bool:
+    """Return whether a look-up that began then is too old to rely on."""
+    return session.policy.expires_at(began_at) <= session.clock.monotonic()
+
+
+def _find_entries(base: Base, identities: Sequence[bytes], ledger: Ledger) -> dict[bytes, Entry]:
+    return ledger.find_entries(base, identities)

@@ -15,7 +15,8 @@ from connector.ledger.records import RefusingRun, find_refusing_runs
 from connector.listing.access import LookupKey
 from connector.listing.pages import ListFailed, fetch_page
 from connector.load.candidates import ENDS_A_RUN, NOT_FINAL, Candidate, want_candidate
-from connector.load.session import Look, Session
+from connector.load.lookups import look_for
+from connector.load.session import Session
 from connector.service.wire import TOO_MANY_REQUESTS, ListQuery
 from connector.states import Event
 
@@ -23,8 +24,8 @@ from connector.states import Event
 class Refusals:
     """Decides which refused creates are looked up, and whether a 429 of this run can be believed."""
 
-    def __init__(self, session: Session, look_for: Look) -> None:
-        self._session, self._look_for = session, look_for
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._refusing_runs: dict[int, RefusingRun] = {}  # by the key of the run
         self._recent_after = float("-inf")  # Unix seconds
         self._check_of_429: asyncio.Task[bool | None] | None = None
@@ -80,7 +81,7 @@ class Refusals:
         """
         if not keys or not self._session.policy.is_looking:
             return
-        result = await self._look_for(self._session, keys)
+        result = await look_for(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
         found = [(identity, ids[0]) for identity, ids in result.found.items()]
         checked = [key.identity for key in keys if key.identity not in result.found]
@@ -110,7 +111,7 @@ class Refusals:
     async def _is_absent(self, key: LookupKey) -> bool | None:
         """Return whether the subscriber is absent, or None if the look-up is inconclusive."""
         try:
-            result = await self._look_for(self._session, [key])
+            result = await look_for(self._session.access, [key])
         except ListFailed as failure:
             self._end_if_refused(failure)
             return None

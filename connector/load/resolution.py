@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from connector.ledger.entries import Intent, Ledger, Move, Unfinished
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
-from connector.listing.access import LookupKey, LookupResult
+from connector.listing.access import ListAccess, LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
-from connector.load.session import LookInParts, Session
+from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup
+from connector.load.session import Session
 from connector.rows import LoadRow
 from connector.sender import Take
 from connector.service.wire import encode_subscriber
@@ -68,12 +69,12 @@ class Settler:
         session: Session,
         create: Callable[[Take[Candidate]], Awaitable[None]],
         on_settled: OnSettled,
-        look_in_parts: LookInParts,
+        look_up: Callable[[ListAccess, Sequence[LookupKey]], KeyLookup],
     ) -> None:
         self._session = session
         self._create = create
         self._on_settled = on_settled
-        self._look_in_parts = look_in_parts
+        self._look_up = look_up
         self._last: LookupResult  # of the last part of the last look-up
         self._looked_from = self._looked_at = 0.0  # when that look-up began and had ended (monotonic)
         self.unresolved: dict[bytes, Unresolved] = {}
@@ -162,13 +163,14 @@ class Settler:
         entries, looked = {entry.identity: entry for entry in unknown}, _Looked()
         self._looked_from = self._session.clock.monotonic()
 
-        async def take(keys: Sequence[LookupKey], result: LookupResult) -> None:
-            remaining = await self._record([entries[key.identity] for key in keys], result)
-            looked.found += len(keys) - len(remaining)
+        lookup = self._look_up(self._session.access, [self._want(entry) for entry in unknown])
+        while (part := await lookup.read_next()) is not None:
+            if part.is_as_sent and part.result.missed:
+                self._session.tally.say(LOOKED_UP_AS_SENT)
+            remaining = await self._record([entries[key.identity] for key in part.keys], part.result)
+            looked.found += len(part.keys) - len(remaining)
             looked.absent += [entry for entry in remaining if self._is_absent(entry)]
-            looked.is_conclusive |= bool(result.found or result.missed)
-
-        await self._look_in_parts(self._session, [self._want(entry) for entry in unknown], take)
+            looked.is_conclusive |= bool(part.result.found or part.result.missed)
         return looked
 
     async def _record(self, looked_up: list[Unfinished], result: LookupResult) -> list[Unfinished]:

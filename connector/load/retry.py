@@ -1,6 +1,6 @@
 """`connector retry`: settle and finish the entries that earlier runs left, from the bodies that the ledger kept."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -10,10 +10,9 @@ from connector.fields import NAMES
 from connector.ledger.entries import Ledger, Unfinished
 from connector.ledger.records import mark_misanswered_base
 from connector.ledger.store import Base
-from connector.listing.access import LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
 from connector.load.finishing import Finisher, RunMode
-from connector.load.presence import look_in_parts
+from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup
 from connector.load.resolution import Unresolved, build_again, read_intent
 from connector.load.session import Session
 from connector.outcomes import Outcome
@@ -160,11 +159,12 @@ class _Retry:
         base, tally = self._session.journal.base, self._session.tally
         found, missed = dict[bytes, int](), set[bytes]()
 
-        async def take(_: Sequence[LookupKey], result: LookupResult) -> None:
-            found.update((identity, ids[0]) for identity, ids in result.found.items())
-            missed.update(result.missed)
-
-        await look_in_parts(self._session, wanted, take)
+        lookup = KeyLookup(self._session.access, wanted)
+        while (part := await lookup.read_next()) is not None:
+            if part.is_as_sent and part.result.missed:
+                tally.say(LOOKED_UP_AS_SENT)
+            found.update((identity, ids[0]) for identity, ids in part.result.found.items())
+            missed.update(part.result.missed)
         await self._session.journal.ask(lambda ledger: ledger.mark_found(base, left, list(found.items())))
         tally.settled_found += len(found)
         tally.count(Outcome.EXISTS, len(found))

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import inf
@@ -16,7 +16,7 @@ from connector.control import RunControl
 from connector.errors import RunAborted
 from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
-from connector.listing.access import ListAccess, ListPolicy, LookupKey, LookupResult
+from connector.listing.access import ListAccess, ListPolicy
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.rows import Chunk, LoadRow, Omission, Row
@@ -225,13 +225,15 @@ class LoadPolicy:
             self.identity, self.max_concurrency, self.quiet_period_s, self.fresh_s, self.accepts_cut_off_possible
         )
 
+    def expires_at(self, began_at: float) -> float:
+        """Return until when (monotonic) a create may rely on a look-up that began then."""
+        return began_at + max(self.fresh_s, _SHORTEST_FRESH_S) if self.is_looking else inf
+
     def known_until(self, began_at: float, ended_at: float) -> float:
         """Return until when (monotonic) a row may be created whose subscriber a look-up from `began_at` to
         `ended_at` missed. Raises RunAborted when that time has passed by `ended_at`: every look-up would come too
         late."""
-        if not self.is_looking:
-            return inf
-        until = began_at + max(self.fresh_s, _SHORTEST_FRESH_S)
+        until = self.expires_at(began_at)
         if until <= ended_at:
             raise RunAborted(
                 f"looking which subscribers exist took {ended_at - began_at:,.0f} s, longer than load.fresh "
@@ -375,13 +377,3 @@ class Session:
         if not self.policy.is_suppressing_inactive:
             inactive.reactivated.add(identity)
         return self.policy.is_suppressing_inactive
-
-
-Look = Callable[[Session, Sequence[LookupKey]], Awaitable[LookupResult]]
-"""Looks up these identities in the base of the session."""
-
-TakeLook = Callable[[Sequence[LookupKey], LookupResult], Awaitable[None]]
-"""Takes what was found of some of them."""
-
-LookInParts = Callable[[Session, Sequence[LookupKey], TakeLook], Awaitable[None]]
-"""Looks them up, some after others."""

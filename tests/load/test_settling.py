@@ -18,8 +18,9 @@ from connector.ledger.records import find_or_add_base, read_largest_lag, record_
 from connector.ledger.store import Base
 from connector.listing.access import ListAccess, LookupKey, LookupResult, Sentinel
 from connector.load.candidates import Candidate
+from connector.load.lookups import KeyLookup, LookedUp
 from connector.load.resolution import Settler, Unresolved
-from connector.load.session import LoadPolicy, Session, TakeLook, Tally
+from connector.load.session import LoadPolicy, Session, Tally
 from connector.sender import Take
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
@@ -43,6 +44,17 @@ NOTHING = Look()
 INCOMPLETE = Look(is_complete=False)
 LAGGING = Look(is_witness_seen=False)
 FOUND = Look({ANN: (5,)})
+
+
+class Foreseen(KeyLookup):
+    """A look-up whose one answer the bench foresees."""
+
+    def __init__(self, access: ListAccess, wanted: Sequence[LookupKey], bench: "Bench") -> None:
+        super().__init__(access, wanted)
+        self._parts = [LookedUp(wanted, bench.look_up(access, wanted))]
+
+    async def read_next(self) -> LookedUp | None:
+        return self._parts.pop() if self._parts else None
 
 
 @dataclass
@@ -86,17 +98,17 @@ class Bench:
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    async def _look(self, session: Session, wanted: Sequence[LookupKey], take: TakeLook) -> None:
-        await take(wanted, self._look_up(session, wanted))
+    def _look(self, access: ListAccess, wanted: Sequence[LookupKey]) -> KeyLookup:
+        return Foreseen(access, wanted, self)
 
-    def _look_up(self, session: Session, wanted: Sequence[LookupKey]) -> LookupResult:
+    def look_up(self, access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
         assert [replace(each, in_any_spelling=False) for each in wanted] == [LookupKey(ANN, "email", "ann@x.org")]
         self.in_any_spelling.append(wanted[0].in_any_spelling)
         if not self.looks:
-            session.control.end("no more looks were foreseen")
-            return build_result(INCOMPLETE, self.now, session)
+            access.control.end("no more looks were foreseen")
+            return build_result(INCOMPLETE, self.now, access)
         self.looked_at.append(self.now)
-        return build_result(self.looks.pop(0), self.now, session)
+        return build_result(self.looks.pop(0), self.now, access)
 
     async def _create(self, take: Take[Candidate]) -> None:
         while batch := await take(10):
@@ -117,8 +129,8 @@ class Bench:
             return self.ledger.find_entries(self.base, [ANN])[ANN].state
 
 
-def build_result(look: Look, now: float, session: Session) -> LookupResult:
-    confirmed = [each.at for each in session.access.sentinels if each.at < now]
+def build_result(look: Look, now: float, access: ListAccess) -> LookupResult:
+    confirmed = [each.at for each in access.sentinels if each.at < now]
     seen = confirmed if look.is_witness_seen else []
     lag_s = max((now - at for at in confirmed if at not in seen), default=0.0)
     missed = frozenset({ANN}) - look.found.keys() if look.is_complete else frozenset[bytes]()

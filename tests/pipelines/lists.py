@@ -11,7 +11,7 @@ from connector.fields import normalise_email
 from connector.imports.base_loads import BaseLoads
 from connector.load.base_load import Loader
 from connector.load.finishing import RunMode
-from connector.load.presence import PresenceCache
+from connector.load.presence import BasePresence
 from connector.load.session import Session
 from connector.progress import Progress
 from connector.report import Report
@@ -64,7 +64,7 @@ def load_here(
     connector: Connector,
     job: Path,
     *,
-    make: Callable[[Session, RunMode, PresenceCache | None], Loader] = Loader,
+    make: Callable[[Session, RunMode, BasePresence], Loader] = Loader,
     before_chunk: Callable[[int], None] = lambda _number: None,
     clock: Clock | None = None,
 ) -> Report:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from connector.load.base_load import Loader
 from connector.load.finishing import RunMode
-from connector.load.presence import PresenceCache
+from connector.load.presence import BasePresence
 from connector.load.session import Session
 from connector.pace.pace import Pace
 from connector.pace.rate import Found
@@ -17,7 +17,7 @@ def load_and_watch(connector: Connector, job: Path) -> list[tuple[Pace, Found | 
     """Run a job in this process; returns the pace of each base, and what it had found, as the base's load was made."""
     begun: list[tuple[Pace, Found | None]] = []
 
-    def make(session: Session, mode: RunMode, presence: PresenceCache | None) -> Loader:
+    def make(session: Session, mode: RunMode, presence: BasePresence) -> Loader:
         assert session.pace is not None
         begun.append((session.pace, session.pace.rate.found))
         return Loader(session, mode, presence)

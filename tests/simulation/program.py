@@ -23,7 +23,7 @@ from connector.listing.access import ListAccess
 from connector.load.base_load import Loader
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.finishing import RunMode
-from connector.load.presence import PresenceCache
+from connector.load.presence import BasePresence
 from connector.load.retry import retry_entries
 from connector.load.session import Change, LoadPolicy, Problem, Session, Tally
 from connector.outcomes import Outcome
@@ -178,7 +178,7 @@ class Program:
             suppression=session.suppression,
         )
 
-        def make(session: Session, mode: RunMode, presence: PresenceCache | None) -> Loader:
+        def make(session: Session, mode: RunMode, presence: BasePresence) -> Loader:
             session.access.draw = self.random.randbytes
             return Loader(session, mode, presence)
 

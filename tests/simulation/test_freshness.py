@@ -133,4 +133,4 @@ def test_where_no_look_is_quick_enough_nothing_is_created() -> None:
     assert not any(each.by is not None for each in result.world.record.stored)
     report = result.world.played[0].report
     assert report is not None
-    assert "longer than load.fresh (60 s)" in report.describe()
+    assert "load.fresh lets a create rely on it for 60 s" in report.describe()

@@ -2,16 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connector.listing.access import LookupKey, LookupResult
-from connector.listing.base_list import list_base
+from connector.listing.base_list import list_account
 from connector.listing.pages import ListFailed
-from connector.load.presence import Estimate, estimate, look_for, look_in_parts
+from connector.load.lookups import KeyLookup, KeysCost, SweepCost, estimate_keys, estimate_sweep, look_for
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.load.looks import fake_list
@@ -24,7 +23,7 @@ LONG = 20_000  # a sweep of so many takes 22 requests
 
 def look(fake: FakeList, folder: Path, *texts: str, in_any_spelling: bool = False, **options: Any) -> LookupResult:
     wanted = [want(text, in_any_spelling=in_any_spelling) for text in texts]
-    return look_at_fake(fake, folder, lambda session: look_for(session, wanted), **options)
+    return look_at_fake(fake, folder, lambda session: look_for(session.access, wanted), **options)
 
 
 def has_swept(fake: FakeList) -> bool:
@@ -68,9 +67,9 @@ def test_ignored_filters_are_given_up_for_the_run_and_a_sweep_tells(tmp_path: Pa
     fake = FakeList(crowd(LONG), fake_list.ignored)
 
     async def look_twice(session: Session) -> int:
-        assert (await look_for(session, [want("bob@x.org")])).missed
+        assert (await look_for(session.access, [want("bob@x.org")])).missed
         fake.asked.clear()
-        assert (await look_for(session, [want("bob@x.org")])).missed
+        assert (await look_for(session.access, [want("bob@x.org")])).missed
         return len(fake.asked) - fake.pages
 
     assert look_at_fake(fake, tmp_path, look_twice) == 0
@@ -94,11 +93,11 @@ def test_a_list_in_no_stable_order_is_looked_up_by_filters_and_by_those_first_fr
     async def look_twice(session: Session) -> None:
         wanted = [want("ann@x.org"), *(want(f"bob{each}@x.org") for each in range(50))]
         for _ in range(2):
-            result = await look_for(session, wanted)
+            result = await look_for(session.access, wanted)
             assert set(result.found) == {wanted[0].identity}
             assert result.missed == {each.identity for each in wanted[1:]}
         swept = fake.pages
-        assert (await look_for(session, wanted)).missed
+        assert (await look_for(session.access, wanted)).missed
         assert fake.pages == swept
 
     look_at_fake(fake, tmp_path, look_twice)
@@ -116,9 +115,9 @@ def test_a_text_on_which_the_service_chokes_is_swept_for(answer: Ambiguous | Ref
     fake = FakeList(crowd(LONG), instead=lambda query: answer if query.email == "bob@x.org" else None)
 
     async def look_twice(session: Session) -> int:
-        assert (await look_for(session, [want("bob@x.org")])).missed
+        assert (await look_for(session.access, [want("bob@x.org")])).missed
         fake.asked.clear()
-        assert (await look_for(session, [want("bob@x.org")])).missed
+        assert (await look_for(session.access, [want("bob@x.org")])).missed
         return len(fake.asked) - fake.pages
 
     assert look_at_fake(fake, tmp_path, look_twice) == 0  # and not asked for again in this run
@@ -148,7 +147,7 @@ def test_witnesses_of_another_class_that_no_filter_shows_are_left_to_a_sweep(tmp
     fake.add(60_000, "wit ness@x.org")  # was sent with a plus: what the service makes of one is not known
 
     async def look_twice(session: Session) -> list[float]:
-        return [(await look_for(session, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
+        return [(await look_for(session.access, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
 
     sentinels = (sentinel(900.0, 60_000, "wit+ness@x.org"),)
     assert look_at_fake(fake, tmp_path, look_twice, sentinels=sentinels) == [NOBODY, 900.0]
@@ -184,21 +183,22 @@ def asked_for(number: int, *, in_any_spelling: bool = False) -> list[LookupKey]:
 
 def test_an_estimate_takes_one_page_once_and_none_after_a_listing(tmp_path: Path) -> None:
     async def ask(session: Session) -> None:
-        expected = Estimate(23, 10 + 2 * 1 + 1 + 1, frozenset(), is_list_unreadable=False)
-        assert await estimate(session, asked_for(10)) == expected
-        assert len(fake.asked) == 1
-        assert (await estimate(session, asked_for(10))).is_filter_cheaper
-        assert not (await estimate(session, asked_for(19))).is_filter_cheaper
-        assert await estimate(session, asked_for(40)) == Estimate(23, 40, frozenset(), is_list_unreadable=False)
+        sweep = await estimate_sweep(session.access)
+        assert sweep == SweepCost(23)
+        for number, requests in ((10, 10 + 2 * 1 + 1 + 1), (19, 19 + 2 * 1 + 1 + 1), (40, 40)):
+            assert estimate_keys(session.access, [asked_for(number)], sweep) == KeysCost(requests)
+        halves = asked_for(10)[:5], asked_for(10)[5:]
+        assert estimate_keys(session.access, halves, sweep) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
+        assert await estimate_sweep(session.access) == sweep
         assert len(fake.asked) == 1
 
     fake = FakeList(crowd(LONG))
     look_at_fake(fake, tmp_path, ask)
 
     async def list_first(session: Session) -> None:
-        await list_base(session.access)
+        await list_account([session.access])
         asked = len(fake.asked)
-        assert (await estimate(session, asked_for(1))).listing == asked
+        assert await estimate_sweep(session.access) == SweepCost(asked)
         assert len(fake.asked) == asked
 
     fake = FakeList(crowd(LONG))
@@ -210,9 +210,9 @@ def test_an_estimate_is_right_about_a_sweep_in_id_order(tmp_path: Path) -> None:
         fake = FakeList(crowd(number))
 
         async def ask(session: Session) -> tuple[int | None, int]:
-            expected = (await estimate(session, asked_for(1))).listing
+            expected = (await estimate_sweep(session.access)).requests
             fake.asked.clear()  # noqa: B023 - called at once
-            await list_base(session.access)
+            await list_account([session.access])
             return expected, len(fake.asked)  # noqa: B023
 
         expected, taken = look_at_fake(fake, tmp_path / str(number), ask)
@@ -220,23 +220,24 @@ def test_an_estimate_is_right_about_a_sweep_in_id_order(tmp_path: Path) -> None:
         assert taken - 1 <= expected <= taken + 1, number
 
 
-def test_an_estimate_names_whom_no_filter_can_tell(tmp_path: Path) -> None:
+def test_an_estimate_counts_whom_no_filter_can_tell(tmp_path: Path) -> None:
     async def ask(session: Session) -> None:
-        plus = [want("a+b@x.org")]
-        assert (await estimate(session, asked_for(1) + plus)).untellable == {plus[0].identity}
+        sweep = await estimate_sweep(session.access)
+
+        def count(*keys: LookupKey) -> int:
+            return estimate_keys(session.access, [keys], sweep).untellable
+
+        assert count(*asked_for(1), want("a+b@x.org")) == 1
         session.access.state.is_case_blind = False
-        assert (await estimate(session, asked_for(1))).is_filter_cheaper
-        assert not (await estimate(session, asked_for(1, in_any_spelling=True))).is_filter_cheaper
+        assert count(*asked_for(1)) == 0
+        assert count(*asked_for(1, in_any_spelling=True)) == 1
 
     look_at_fake(FakeList(crowd(LONG)), tmp_path, ask)
 
 
-def test_a_list_whose_length_is_not_told_is_swept(tmp_path: Path) -> None:
-    async def ask(session: Session) -> Estimate:
-        return await estimate(session, asked_for(1))
-
-    cost = look_at_fake(FakeList(crowd(LONG), count=lambda number: None), tmp_path, ask)
-    assert (cost.listing, cost.is_filter_cheaper) == (None, False)
+def test_a_list_whose_length_is_not_told_has_no_estimate(tmp_path: Path) -> None:
+    fake = FakeList(crowd(LONG), count=lambda number: None)
+    assert look_at_fake(fake, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
 
 
 def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -
     fake.add(60_000, "q3@x.org")
 
     async def look_at_once(session: Session) -> list[LookupResult]:
-        return await asyncio.gather(*(look_for(session, [each]) for each in asked_for(20)))
+        return await asyncio.gather(*(look_for(session.access, [each]) for each in asked_for(20)))
 
     results = look_at_fake(fake, tmp_path, look_at_once)
     assert [bool(each.found) for each in results] == [number == 3 for number in range(20)]
@@ -261,11 +262,10 @@ def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool
     wanted, parts, said = asked_for(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
     async def look_in_parts_of(session: Session) -> None:
-        async def take(keys: Sequence[LookupKey], result: LookupResult) -> None:
-            parts.append((list(keys), result))
+        lookup = KeyLookup(session.access, wanted)
+        while (part := await lookup.read_next()) is not None:
+            parts.append((list(part.keys), part.result))
             said.append(session.control.activity)
-
-        await look_in_parts(session, wanted, take)
 
     look_at_fake(fake, tmp_path, look_in_parts_of)
     assert sorted(key.value for keys, _ in parts for key in keys) == sorted(key.value for key in wanted)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from connector.listing.lookup import look_by_filter
-from connector.load.presence import look_for
+from connector.load.lookups import look_for
 from connector.sandbox import SandboxProcess
 from tests.load.sessions import BASE, look_at_sandbox, want
 from tests.sandbox.calls import Calls
@@ -53,7 +53,7 @@ def test_whoever_is_there_is_found_and_who_is_not_is_missed_whatever_the_filters
     sandbox.switch(filters=filters, order=order)
     there, nobody = all_wanted(1), all_wanted(2)
 
-    result = look_at_sandbox(sandbox, tmp_path, lambda session: look_for(session, there + nobody))
+    result = look_at_sandbox(sandbox, tmp_path, lambda session: look_for(session.access, there + nobody))
 
     assert result.found == {each.identity: (ids[each.value],) for each in there}
     assert result.missed == {each.identity for each in nobody}

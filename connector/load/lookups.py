@@ -1,0 +1,240 @@
+"""Decides how to look subscribers up, and does it: by the list's filters, or by a sweep of the list.
+
+The cheaper way goes first. Where it is inconclusive for some subscribers, the other way follows for these. Each way
+decides what makes its answer certain (`connector.listing.lookup`, `connector.listing.base_list`).
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+
+from connector.listing.access import ListAccess, LookupKey, LookupResult
+from connector.listing.base_list import sweep_for
+from connector.listing.lookup import ASKED_TOGETHER, can_tell, count_requests, look_by_filter
+from connector.listing.pages import ListFailed
+from connector.listing.requests import take_stats
+from connector.service.wire import UNAUTHORISED
+
+logger = logging.getLogger(__name__)
+
+_NEVER = float("-inf")
+
+LOOKED_UP_AS_SENT = (
+    "the list could not be read whole, so each row was looked up by filters, as it would be sent and as normalised: a "
+    "subscriber that exists in other capitals may be created once more"
+)
+
+
+class Way(StrEnum):
+    """A way to look subscribers up."""
+
+    FILTER = "filter"
+    SWEEP = "sweep"
+    FILTER_AS_SENT = "filter as sent"  # as sent and as normalised, the least that architecture 4.7 asks
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCost:
+    """What a sweep of the list would take: its requests (None: not known). `is_unusable`: the last sweep was not
+    complete, or took longer than a create may rely on its answer."""
+
+    requests: int | None
+    is_unusable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeysCost:
+    """What filters would take for some keys: the requests, controls included, and how many keys no filter is known to
+    tell. `has_other_spellings`: some keys are absent only if they are absent in other capitals, too."""
+
+    requests: int
+    untellable: int = 0
+    has_other_spellings: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookupProgress:
+    """How far a look-up has come: the ways that were inconclusive, and the requests by filter that the run has spent on
+    looking before creating. `needs_sweep`: only a sweep shows whose account it is, and which base bears the name."""
+
+    tried: frozenset[Way] = frozenset()
+    spent: int = 0
+    needs_sweep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The way to look subscribers up next, and the reason in words for a log."""
+
+    way: Way
+    reason: str
+
+
+def decide_lookup(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) -> Lookup:
+    """Return how to look these keys up next; NONE where each way was inconclusive."""
+    is_sweep_left = Way.SWEEP not in progress.tried
+    is_filter_left = not progress.tried & {Way.FILTER, Way.FILTER_AS_SENT}
+    if is_sweep_left and progress.needs_sweep:
+        return Lookup(Way.SWEEP, "the account or the base is not verified yet")
+    if sweep.is_unusable and is_filter_left and not keys.untellable:
+        return Lookup(Way.FILTER, "no sweep can be relied on")
+    if sweep.is_unusable and keys.has_other_spellings and Way.FILTER_AS_SENT not in progress.tried:
+        return Lookup(Way.FILTER_AS_SENT, "no sweep can be relied on, and filters distinguish spellings")
+    if is_sweep_left and is_filter_left and not sweep.is_unusable:
+        return _choose_first(sweep, keys, progress)
+    if is_filter_left:
+        return Lookup(Way.FILTER, "a sweep was inconclusive")
+    if is_sweep_left:
+        return Lookup(Way.SWEEP, "the filters were inconclusive")
+    return Lookup(Way.NONE, "neither filters nor a sweep were conclusive")
+
+
+def log_lookup(lookup: Lookup, number: int) -> None:
+    """Log the way of a look-up of so many keys."""
+    logger.info("look-up: %(keys)d keys, %(way)s: %(reason)s", {"keys": number, **asdict(lookup)})
+
+
+def _choose_first(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) -> Lookup:
+    if keys.untellable:
+        return Lookup(Way.SWEEP, f"no filter is known to tell {keys.untellable:,} of them")
+    if sweep.requests is None:
+        return Lookup(Way.SWEEP, "the list has no TotalCount")
+    costs = f"{progress.spent + keys.requests:,} requests by filter, {sweep.requests:,} by a sweep"
+    return Lookup(Way.FILTER if progress.spent + keys.requests < sweep.requests else Way.SWEEP, costs)
+
+
+async def estimate_sweep(access: ListAccess) -> SweepCost:
+    """Return what a sweep would take. Read one page of the list unless its stats are fresh. Raises ListFailed, and
+    RunAborted when the run is to stop."""
+    stats = await take_stats(access)
+    return SweepCost(stats.pages, access.state.is_list_unreadable)
+
+
+def estimate_keys(access: ListAccess, groups: Sequence[Sequence[LookupKey]], sweep: SweepCost) -> KeysCost:
+    """Return what filters would take for the keys of each group, a base each. More keys than a sweep has requests are
+    not looked at one by one."""
+    number = sum(len(keys) for keys in groups)
+    has_other_spellings = any(key.in_any_spelling for keys in groups for key in keys)
+    if sweep.requests is not None and number >= sweep.requests and not sweep.is_unusable:
+        return KeysCost(number, 0, has_other_spellings)
+    untellable = sum(not can_tell(access, key) for keys in groups for key in keys)
+    return KeysCost(sum(count_requests(keys) for keys in groups), untellable, has_other_spellings)
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """Some of the keys of a look-up, and what it shows of them. `is_as_sent`: some of them were not looked up in other
+    capitals, though their absence asks for that."""
+
+    keys: Sequence[LookupKey]
+    result: LookupResult
+    is_as_sent: bool = False
+
+
+class KeyLookup:
+    """One look-up in progress, the cheaper way first: `read_next` until that returns None."""
+
+    def __init__(self, access: ListAccess, keys: Sequence[LookupKey]) -> None:
+        self._access = access
+        self._inconclusive = list(keys)  # by the ways so far
+        self._unasked: list[LookupKey] = []  # by the present way
+        self._way = Way.NONE
+        self._progress = LookupProgress(needs_sweep=bool(access.known))
+
+    async def read_next(self) -> LookedUp | None:
+        """Return some keys, with what is found of them; each key comes once. A sweep tells all that it tells together,
+        filters tell some at a time, so that a run which is killed in the middle of thousands has settled most of them.
+        Keys that no way can tell come last.
+
+        Raises ListFailed when the service does not give its list, RunAborted when the base is not the one that was
+        meant or the run is to stop.
+        """
+        while self._unasked or self._inconclusive:
+            if not self._unasked:
+                await self._choose_way()
+                if self._way is Way.NONE:
+                    keys, self._unasked = self._unasked, []
+                    return LookedUp(keys, _build_inconclusive(self._access))
+            part = await self._look_up_some()
+            conclusive, inconclusive = split_keys(part.keys, part.result)
+            self._inconclusive += inconclusive
+            if conclusive:
+                return replace(part, keys=conclusive)
+        return None
+
+    async def _choose_way(self) -> None:
+        self._unasked, self._inconclusive = self._inconclusive, []
+        sweep = await estimate_sweep(self._access)
+        lookup = decide_lookup(sweep, estimate_keys(self._access, [self._unasked], sweep), self._progress)
+        log_lookup(lookup, len(self._unasked))
+        self._way = lookup.way
+        self._progress = replace(self._progress, tried=self._progress.tried | {lookup.way})
+
+    async def _look_up_some(self) -> LookedUp:
+        access, number_left = self._access, len(self._unasked)
+        if self._way is Way.SWEEP:
+            keys, self._unasked = self._unasked, []
+            return LookedUp(keys, await sweep_for(access, keys))
+        keys, self._unasked = self._unasked[:ASKED_TOGETHER], self._unasked[ASKED_TOGETHER:]
+        if self._way is Way.FILTER_AS_SENT:
+            as_sent = [replace(key, in_any_spelling=False) for key in keys]
+            result = await look_up_by_filter(access, as_sent, number_left)
+            return LookedUp(keys, result, is_as_sent=any(key.in_any_spelling for key in keys))
+        result = await look_up_by_filter(access, keys, number_left)
+        if self._progress.tried == {Way.FILTER} and not _shows_what_we_send(access, result):
+            result = replace(result, missed=frozenset())
+        return LookedUp(keys, result)
+
+
+async def look_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
+    """Look the keys up, and return all that is found together. Raises as `KeyLookup.read_next` does."""
+    lookup, joined = KeyLookup(access, keys), _build_inconclusive(access)
+    if (part := await lookup.read_next()) is not None:
+        joined = part.result
+    while (part := await lookup.read_next()) is not None:
+        joined = _join(joined, part.result)
+    return joined
+
+
+async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], number_left: int) -> LookupResult:
+    """Look the keys up by filters, where they are the next of `number_left`. A failure proves nothing about the list: a
+    service may choke on one strange text."""
+    started_at = access.clock.monotonic()
+    try:
+        return await look_by_filter(access, keys, number_left=number_left)
+    except ListFailed as failure:
+        if failure.status in UNAUTHORISED:
+            raise
+        access.state.useless.update(key.field for key in keys)
+        return LookupResult({}, frozenset(), _NEVER, 0.0, started_at)
+
+
+def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
+    """Return the keys of which the result tells, and those of which it is inconclusive."""
+    known = result.found.keys() | result.missed
+    return [key for key in keys if key.identity in known], [key for key in keys if key.identity not in known]
+
+
+def _build_inconclusive(access: ListAccess) -> LookupResult:
+    return LookupResult({}, frozenset(), _NEVER, 0.0, access.clock.monotonic())
+
+
+def _shows_what_we_send(access: ListAccess, result: LookupResult) -> bool:
+    """Return whether the filters showed this run's latest sentinel, or proved a lag; otherwise their absences prove
+    nothing."""
+    latest = max((each.at for each in access.sentinels if each.at < result.started_at), default=_NEVER)
+    return result.latest_seen_at >= latest or result.lag_s > 0
+
+
+def _join(first: LookupResult, second: LookupResult) -> LookupResult:
+    """Join both results. A sentinel counts only if each look-up that missed an identity showed it."""
+    seen = [each.latest_seen_at for each in (first, second) if each.missed]
+    return LookupResult(
+        {**first.found, **second.found},
+        first.missed | second.missed,
+        min(seen, default=max(first.latest_seen_at, second.latest_seen_at)),
+        max(first.lag_s, second.lag_s),
+        min(first.started_at, second.started_at),
+    )
