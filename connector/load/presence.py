@@ -47,8 +47,8 @@ class BasePresence:
 
     def __init__(self, session: Session, account: "AccountPresence | None" = None) -> None:
         self.session = session
-        self._account = AccountPresence() if account is None else account
-        self._account.bases.append(self)
+        self.account = AccountPresence() if account is None else account
+        self.account.bases.append(self)
         self.until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
         self._chunk: Planned | None = None  # the one chunk that it covers; None: all, by a listing
         self.listed: SweptRows | None = None  # the listing that the base was recorded from
@@ -92,7 +92,7 @@ class BasePresence:
 
     async def learn(self, planned: Planned, keys: Sequence[LookupKey]) -> None:
         """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.learn` does."""
-        await self._account.learn([Want(self, planned, keys)])
+        await self.account.learn([Want(self, planned, keys)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class AccountPresence:
         service_id = base.session.journal.base.service_id
         listing = await list_account([base.access], want.keys, base_id=service_id)
         await base.record(listing.rows)
-        if not listing.is_complete:
+        if not listing.is_complete or base.recorded.subscribers == 0:
             return False
         base.session.tally.say(
             f"the list shows the subscribers of the base {service_id} only if it is asked for that base: they were "

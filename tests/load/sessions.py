@@ -15,7 +15,7 @@ from connector.ledger.commits import Commits, LedgerWriter
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
-from connector.listing.access import ListAccess, LookupKey, LookupResult, Sentinel
+from connector.listing.access import ListAccess, LookupKey, LookupResult, LookupState, Sentinel
 from connector.load.session import LoadPolicy, Session, Tally
 from connector.sandbox import SandboxProcess
 from connector.service.client import Client, open_client
@@ -67,9 +67,15 @@ def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None
 
 
 def build_session(
-    client: object, journal: LedgerWriter, *, time: VirtualTime | None = None, name: str | None = None, **policy: Any
+    client: object,
+    journal: LedgerWriter,
+    *,
+    time: VirtualTime | None = None,
+    name: str | None = None,
+    state: LookupState | None = None,
+    **policy: Any,
 ) -> Session:
-    """A session on virtual time, or on the machine's own clock where none is given."""
+    """A session on virtual time, or on the machine's own clock where none is given; `state` is that of its run."""
     clock = time.clock if time is not None else system_clock()
     retrier = Retrier(2, clock=replace(clock, sleep=no_sleep), rng=random.Random(1))
     load_policy = LoadPolicy(**policy)
@@ -81,8 +87,17 @@ def build_session(
         load_policy.listing,
         name,
         draw=random.Random(5).randbytes,
+        state=LookupState() if state is None else state,
     )
     return Session(access, load_policy, Tally(lambda problem: None))
+
+
+def open_other_base(session: Session, base_id: int) -> Session:
+    """Return a session of the same run in another base."""
+    access = session.access
+    base = access.journal.do(lambda ledger: find_or_add_base(ledger.connection, "account", base_id, None))
+    writer = LedgerWriter(Commits(access.journal.do(lambda ledger: ledger)), base, access.journal.run_key)
+    return replace(session, access=replace(access, journal=writer))
 
 
 async def no_sleep(_: float) -> None:

@@ -57,20 +57,6 @@ def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: 
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_a_canary_that_shows_and_is_not_counted_ends_the_run(connector: Connector, people: Path) -> None:
-    newcomer, path = Newcomer(connector), connector.folder / "new.csv"
-    connector.sandbox.switch(result_window=1013, order="email")
-    write_csv(path, "email,name", *(f"new{each}@x.org,Ann" for each in range(1100)))
-
-    ended = newcomer.import_file(path)
-    assert (ended.code, ended.rows) == (3, {"read": 1100, "created": 1, "unsent": 1099}), ended.stderr
-    assert "cuts its list off" in ended.stderr
-
-    connector.sandbox.switch(result_window=0)
-    ended = newcomer.import_file(path)
-    assert (ended.code, ended.rows) == (0, {"read": 1100, "created": 1099, "exists": 1}), ended.stderr
-
-
 def test_a_size_that_a_person_knows_to_be_right_is_taken(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.seed(1000, base_name="News")
     connector.sandbox.switch(filters="ignored")

@@ -7,33 +7,26 @@ from connector.load.finishing import RunMode
 from connector.load.presence import BasePresence
 from connector.load.session import Session
 from connector.pace.pace import Pace
-from connector.pace.rate import Found
 from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import count_by_base, load_here, write_lists
 from tests.pipelines.test_pace import measure_seconds
 
 
-def load_and_watch(connector: Connector, job: Path) -> list[tuple[Pace, Found | None]]:
-    """Run a job in this process; returns the pace of each base, and what it had found, as the base's load was made."""
-    begun: list[tuple[Pace, Found | None]] = []
+def test_the_bases_of_a_run_share_the_pace_that_was_found(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(rate=60, burst=10, latency_ms=5)
+    rows = [f"person{number}@x.org,{name}" for name in ("news", "shop") for number in range(150)]
+    paces: list[Pace] = []
 
     def make(session: Session, mode: RunMode, presence: BasePresence) -> Loader:
         assert session.pace is not None
-        begun.append((session.pace, session.pace.rate.found))
+        paces.append(session.pace)
         return Loader(session, mode, presence)
 
-    assert load_here(connector, job, make=make).status == "ok"
-    return begun
-
-
-def test_the_next_base_begins_at_the_pace_that_was_found(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(rate=60, burst=10, latency_ms=5)
-    rows = [f"person{number}@x.org,{name}" for name in ("news", "shop") for number in range(150)]
-    (of_news, at_first), (of_shop, then) = load_and_watch(connector, write_lists(tmp_path, *rows))
+    assert load_here(connector, write_lists(tmp_path, *rows), make=make).status == "ok"
     assert connector.sandbox.stats()["limited"] > 0
+    of_news, of_shop = paces
     assert of_shop is of_news
-    assert at_first is None  # it doubles until it is refused
-    assert then is not None
+    assert of_news.rate.found is not None
 
 
 def test_no_base_is_sent_to_while_the_service_asks_for_a_pause(connector: Connector, tmp_path: Path) -> None:

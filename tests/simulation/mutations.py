@@ -94,7 +94,7 @@ MUTATIONS = (
     ),
     Mutation(
         "nobody is looked for before they are created",
-        (Edit("load/presence.py", 'float("-inf") if session.policy.is_looking else float("inf")', 'float("inf")'),),
+        (Edit("load/presence.py", "_NEVER if session.policy.is_looking else _ALWAYS", "_ALWAYS"),),
     ),
     Mutation(
         "a request that is cancelled counts as never sent",
@@ -254,15 +254,6 @@ _OF_WINDOWS = "paging/test_windows.py::test_no_list_that_is_cut_off_is_complete_
 
 SEEN_BY_TESTS = (
     SeenByTest(
-        "a first create that shows and is not counted is no sign of a list that is cut off",
-        Edit(
-            "load/presence.py",
-            "if shown and page.total_count is not None and page.total_count <= counted:",
-            "if not shown and counted < 0:",
-        ),
-        "pipelines/test_cut_off.py::test_a_canary_that_shows_and_is_not_counted_ends_the_run",
-    ),
-    SeenByTest(
         "whom a long list leaves out is not looked up",
         Edit("load/presence.py", "        if listed < SMALLEST_WINDOW:\n", "        if listed:\n"),
         "pipelines/test_cut_off.py::test_no_subscriber_beyond_a_window_is_created_again_or_forgotten",
@@ -277,7 +268,7 @@ SEEN_BY_TESTS = (
         "what a look has shown is never old",
         Edit(
             "load/session.py",
-            "until = began_at + max(self.fresh_s, _SHORTEST_FRESH_S)",
+            "until = self.expires_at(began_at)",
             "until = ended_at + 1e9 * self.fresh_s",
         ),
         "simulation/test_freshness.py::test_a_pause_that_the_service_asked_for_makes_knowledge_old",
@@ -286,10 +277,10 @@ SEEN_BY_TESTS = (
         "what a look has shown is as old as its end",
         Edit(
             "load/session.py",
-            "until = began_at + max(self.fresh_s, _SHORTEST_FRESH_S)",
-            "until = ended_at + max(self.fresh_s, _SHORTEST_FRESH_S)",
+            "until = self.expires_at(began_at)",
+            "until = self.expires_at(ended_at)",
         ),
-        "simulation/test_freshness.py::test_where_no_look_is_quick_enough_nothing_is_created",
+        "load/looks/test_presence.py::test_a_look_up_may_be_relied_on_from_its_beginning",
     ),
     SeenByTest(
         "a refusal that the body alone states is unknown",
@@ -339,8 +330,13 @@ SEEN_BY_TESTS = (
         "pipelines/test_cut_off.py::test_entries_of_the_ledger_that_a_filter_leaves_out_speak_against_no_list",
     ),
     SeenByTest(
+        "a base that the list hides counts as empty",
+        Edit("load/presence.py", "base.recorded.subscribers == 0 and await self._is_hidden(base)", "False"),
+        "load/looks/test_presence.py::test_a_base_that_the_list_hides_is_read_by_itself",
+    ),
+    SeenByTest(
         "nothing is read on beyond the last known row",
-        Edit("load/presence.py", "self._end = await list_on(self._session.access, self._end)", "pass"),
+        Edit("load/presence.py", "            await self._read_on(session)\n", "            pass\n"),
         "simulation/test_freshness.py::test_a_listing_that_takes_longer_than_it_may_be_relied_on_is_read_on",
     ),
     SeenByTest(

@@ -50,6 +50,7 @@ class FakeList:
     largest_limit: int = 1000
     asked: list[ListQuery] = field(default_factory=list)
     evidence: list[ListQuery] = field(default_factory=list)
+    hidden_bases: frozenset[int] = frozenset()
     under_way: int = 0
     most_under_way: int = 0
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
@@ -78,6 +79,10 @@ class FakeList:
         return ListPage(shown[query.offset : query.offset + limit], self.count(len(shown)), query.offset, limit)
 
     def _matches(self, query: ListQuery, person: dict[str, Any]) -> bool:
+        if query.base_id is not None and person["Base"]["Id"] != query.base_id:
+            return False
+        if query.base_id is None and person["Base"]["Id"] in self.hidden_bases:
+            return False
         if query.id is not None:
             return bool(person["Id"] == query.id)
         if query.email is not None:

@@ -1,0 +1,139 @@
+"""Who is in the bases of a run already: one sweep of the account's list serves all of them."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from connector.errors import RunAborted
+from connector.ledger.entries import Known
+from connector.load.presence import AccountPresence, BasePresence, Want
+from connector.load.session import LoadPolicy, Session
+from connector.rows import Planned
+from tests.load.looks import fake_list
+from tests.load.looks.fake_list import FakeList, crowd
+from tests.load.sessions import VirtualTime, look_at_fake, open_other_base, read_recorded, want
+
+SHOP, CLUB = 8, 9
+
+
+def build_want(presence: BasePresence, *texts: str) -> Want:
+    """What a chunk of its own wants."""
+    return Want(presence, cast("Planned", object()), [want(text, in_any_spelling=True) for text in texts])
+
+
+def build_bases(session: Session, *others: int) -> list[BasePresence]:
+    """The presence in the session's own base and in others of its run, where later chunks may bring more bases."""
+    account = AccountPresence(has_many_bases=True)
+    sessions = [session, *(open_other_base(session, base_id) for base_id in others)]
+    return [BasePresence(each, account) for each in sessions]
+
+
+def fill(fake: FakeList, *base_ids: int) -> None:
+    """One subscriber more in each of these bases, ann1@x.org in the first."""
+    for number, base_id in enumerate(base_ids, start=1):
+        fake.add(50_000 + number, f"ann{number}@x.org", base={"Id": base_id, "Name": f"Base {base_id}"})
+
+
+def test_one_sweep_serves_all_bases_of_a_chunk_and_those_of_later_chunks(tmp_path: Path) -> None:
+    fake = FakeList(crowd(2500))
+    fill(fake, 7, SHOP, CLUB)
+
+    async def look(session: Session) -> None:
+        news, shop = build_bases(session, SHOP)
+        wants = [build_want(news, *many(news_row)), build_want(shop, *many("ann2@x.org"))]
+        await news.account.learn(wants)
+        assert all(each.base.covers(each.planned) for each in wants)
+        asked, pages = len(fake.asked), fake.pages
+        assert pages == 1 + 5  # a page of the list's head, and one sweep
+        club = BasePresence(open_other_base(session, CLUB), news.account)
+        later = [build_want(club, *many("ann3@x.org")), build_want(shop, "ann2@x.org")]
+        await news.account.learn(later)
+        assert all(each.base.covers(each.planned) for each in later)
+        assert len(fake.asked) == asked
+        for presence, own, other in ((news, 50_001, None), (shop, None, 50_002)):
+            assert read_recorded(presence.session.journal, "ann1@x.org", "ann2@x.org") == [own, other]
+        assert read_recorded(club.session.journal, "ann3@x.org") == [50_003]
+
+    news_row = "ann1@x.org"
+    look_at_fake(fake, tmp_path, look)
+
+
+def many(*texts: str) -> Sequence[str]:
+    """So many keys that a sweep is cheaper than filters."""
+    return [*texts, *(f"new{number}@x.org" for number in range(10))]
+
+
+def test_few_keys_in_each_of_many_bases_cost_no_more_than_a_sweep(tmp_path: Path) -> None:
+    fake = FakeList(crowd(9_500))
+
+    async def look(session: Session) -> None:
+        bases = build_bases(session, *range(100, 130))
+        await bases[0].account.learn([build_want(each, "new1@x.org") for each in bases])
+
+    look_at_fake(fake, tmp_path, look)
+    assert fake.pages == 1 + 12  # a page of the list's head, and one sweep
+    assert sum(query.email is not None for query in fake.asked) <= 20  # of those that the sweep says are absent
+
+
+def test_a_base_that_the_list_hides_is_read_by_itself(tmp_path: Path) -> None:
+    fake = FakeList(crowd(50), hidden_bases=frozenset({SHOP}))
+    fill(fake, 7, SHOP)
+
+    async def look(session: Session) -> None:
+        news, shop = build_bases(session, SHOP)
+        wants = [build_want(news, "ann1@x.org"), build_want(shop, "ann2@x.org", "bob@x.org")]
+        await news.account.learn(wants)
+        assert all(each.base.covers(each.planned) for each in wants)
+        assert read_recorded(shop.session.journal, "ann2@x.org", "bob@x.org") == [50_002, None]
+        assert "only if it is asked for that base" in session.tally.messages[0]
+
+    look_at_fake(fake, tmp_path, look)
+
+
+def test_an_expired_listing_is_read_on_for_all_its_bases_together(tmp_path: Path) -> None:
+    fake, time = FakeList(crowd(2500)), VirtualTime()
+    fill(fake, 7, SHOP)
+
+    async def look(session: Session) -> None:
+        news, shop = build_bases(session, SHOP)
+        chunks = [build_want(each, *many()) for each in (news, shop)]
+        await news.account.learn(chunks)
+        time.now += 100
+        assert not any(each.base.covers(each.planned) for each in chunks)
+        fake.add(60_000, "new1@x.org", base={"Id": SHOP, "Name": "Base 8"})
+        asked = len(fake.asked)
+        await news.account.learn(chunks)
+        assert all(each.base.covers(each.planned) for each in chunks)
+        assert len(fake.asked) == asked + 2
+        assert read_recorded(shop.session.journal, "new1@x.org") == [60_000]
+        assert read_recorded(news.session.journal, "new1@x.org") == [None]
+
+    look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_what_an_incomplete_listing_shows_is_recorded_only_where_the_account_is_known(
+    tmp_path: Path, is_readable: bool
+) -> None:
+    fake = FakeList(crowd(2500), fake_list.ignored)
+    fill(fake, 7)
+    fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))
+
+    async def look(session: Session) -> list[int | None]:
+        session.access.known = () if is_readable else (Known(b"n" * 16, 999, None),)
+        (news,) = build_bases(session)
+        with pytest.raises(RunAborted, match="could not be read whole"):
+            await news.account.learn([build_want(news, "ann1@x.org", "bob@x.org")])
+        return read_recorded(session.journal, "ann1@x.org")
+
+    assert look_at_fake(fake, tmp_path, look) == [50_001 if is_readable else None]
+
+
+def test_a_look_up_may_be_relied_on_from_its_beginning() -> None:
+    policy = LoadPolicy(fresh_s=60.0)
+    assert policy.known_until(100.0, 159.0) == 160.0
+    with pytest.raises(RunAborted, match=r"longer than load\.fresh"):
+        policy.known_until(100.0, 160.0)
