@@ -51,7 +51,7 @@ _OneLine = Annotated[str, AfterValidator(_check_one_line)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, alias_generator=to_pascal)
+    model_config = ConfigDict(strict=True, frozen=True, alias_generator=to_pascal, defer_build=True)
 
 
 class Mailbox(_Part):

@@ -33,7 +33,7 @@ from connector.sandbox.subscriber import (
     write_in_capitals,
 )
 from connector.sandbox.switches import SandboxSettings, change_settings
-from connector.sandbox.truth import FileJournal, Journal, MemoryJournal, Stats, TruthLog, replay
+from connector.sandbox.truth import Journal, Stats, TruthLog, replay
 
 OPERATIONS = {
     "/api/subscribers/create-subscriber/": ("create", "POST"),
@@ -68,7 +68,7 @@ class Sandbox:
         """
         if data is not None:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        journal: Journal = MemoryJournal() if data is None else FileJournal(data / "journal.jsonl")
+        journal = Journal(None if data is None else data / "journal.jsonl")
         self.token = token
         self.clock, self.wall = clock, wall
         self.store, self.outbox = SubscriberStore(), Outbox(None if data is None else data / "outbox")

@@ -62,43 +62,23 @@ class Bases:
 # keys
 
 
-class _Index:
-    """From a key to the ids that have it, in the order of adding; a key with one id, the usual case, costs no list."""
+_Index = dict[str, list[int]]
+"""From a key to the ids that have it, in the order of adding."""
 
-    def __init__(self) -> None:
-        self._ids: dict[str, int | list[int]] = {}
 
-    def add(self, key: str, subscriber_id: int) -> None:
-        """Add a key of a subscriber; the empty key is not kept."""
-        if not key:
-            return
-        held = self._ids.setdefault(key, subscriber_id)
-        if isinstance(held, list):
-            held.append(subscriber_id)
-        elif held != subscriber_id:
-            self._ids[key] = [held, subscriber_id]
+def _add_key(index: _Index, key: str, subscriber_id: int) -> None:
+    """Add a key of a subscriber; the empty key is not kept."""
+    if key:
+        index.setdefault(key, []).append(subscriber_id)
 
-    def remove(self, key: str, subscriber_id: int) -> None:
-        """Remove a key of a subscriber; without that key nothing happens."""
-        held = self._ids.get(key)
-        if isinstance(held, list):
-            if subscriber_id in held:
-                held.remove(subscriber_id)
-            if len(held) == 1:
-                self._ids[key] = held[0]
-        elif held == subscriber_id:
-            del self._ids[key]
 
-    def find(self, key: str) -> list[int]:
-        """Return all ids that have the key."""
-        held = self._ids.get(key)
-        if held is None:
-            return []
-        return list(held) if isinstance(held, list) else [held]
-
-    def keys(self) -> Iterator[str]:
-        """Iterate over the keys that have ids."""
-        return iter(self._ids)
+def _remove_key(index: _Index, key: str, subscriber_id: int) -> None:
+    """Remove a key of a subscriber; without that key nothing happens."""
+    ids = index.get(key, [])
+    if subscriber_id in ids:
+        ids.remove(subscriber_id)
+    if not ids:
+        index.pop(key, None)
 
 
 Key = int | tuple[str, int]
@@ -263,20 +243,15 @@ _LOOKED_THROUGH = 100_000  # subscribers, for a text anywhere in them: a tenth o
 _BASE_MARK, _ACTIVE_MARK = b'"Base":{"Id":', b'"IsActive":'
 
 
-def email_key(email: str) -> str:
-    """Return what counts as the same email: trimmed, case-blind."""
-    return email.strip().lower()
-
-
-def client_key(client_user_id: str) -> str:
-    """Return by what a ClientUserId is found: trimmed, case-blind; whether it is the same is decided with its case."""
-    return client_user_id.strip().lower()
+def fold_key(text: str) -> str:
+    """Return by what an email or a ClientUserId is found: trimmed, case-blind."""
+    return text.strip().lower()
 
 
 def identity_of(subscriber: dict[str, Any], by: str) -> tuple[str, str] | None:
     """Return (field, value) of what makes it the same as another of its base (switch `identity`): the email, or without
     one the ClientUserId; or always the ClientUserId. None when it has none, and so is never the same."""
-    email = email_key(subscriber.get("Email") or "") if by == "email" else ""
+    email = fold_key(subscriber.get("Email") or "") if by == "email" else ""
     client = (subscriber.get("ClientUserId") or "").strip()
     if email:
         return "Email", email
@@ -300,8 +275,8 @@ class SubscriberStore:
         self.bases = Bases()
         self.version = 0
         self._rows: dict[int, bytes | SyntheticSubscribers] = {}
-        self._by_email = _Index()
-        self._by_client = _Index()
+        self._by_email: _Index = {}
+        self._by_client: _Index = {}
         self._synthetic: list[SyntheticSubscribers] = []
         self._sorted: dict[tuple[bool, int | None], SortedKeys] = {}
         self._hidden: set[int] = set()
@@ -364,9 +339,9 @@ class SubscriberStore:
         """Keep a new subscriber; one with `show_at` is in no list before `show` is called with that time or later."""
         self._rows[subscriber_id] = wire
         self._next_id = max(self._next_id, subscriber_id + 1)
-        key = email_key(email)
-        self._by_email.add(key, subscriber_id)
-        self._by_client.add(client_key(client_user_id), subscriber_id)
+        key = fold_key(email)
+        _add_key(self._by_email, key, subscriber_id)
+        _add_key(self._by_client, fold_key(client_user_id), subscriber_id)
         if show_at is None:
             self._add_to_sorted(subscriber_id, base_id, key)
         else:
@@ -387,9 +362,9 @@ class SubscriberStore:
         base_id, key = self._forget(subscriber_id)
         subscriber = orjson.loads(wire)
         self._rows[subscriber_id] = wire
-        key = email_key(subscriber.get("Email") or "")
-        self._by_email.add(key, subscriber_id)
-        self._by_client.add(client_key(subscriber.get("ClientUserId") or ""), subscriber_id)
+        key = fold_key(subscriber.get("Email") or "")
+        _add_key(self._by_email, key, subscriber_id)
+        _add_key(self._by_client, fold_key(subscriber.get("ClientUserId") or ""), subscriber_id)
         if is_hidden:
             self._hidden.add(subscriber_id)
         else:
@@ -406,7 +381,7 @@ class SubscriberStore:
             if subscriber_id in self._hidden:
                 self._hidden.discard(subscriber_id)
                 email = self.read_subscriber(subscriber_id).get("Email") or ""
-                self._add_to_sorted(subscriber_id, self.base_of(subscriber_id), email_key(email))
+                self._add_to_sorted(subscriber_id, self.base_of(subscriber_id), fold_key(email))
 
     def note_fresh(self, subscriber_id: int, shown_at: float) -> None:
         """Take note that the list shows the subscriber from then on; a replica that lags shows it later."""
@@ -422,23 +397,22 @@ class SubscriberStore:
 
     def find_email(self, email: str) -> list[int]:
         """Return the ids of all with this email, case-blind, hidden ones too."""
-        key = email_key(email)
-        found = self._by_email.find(key)
+        key = fold_key(email)
+        found = self._by_email.get(key, [])
         return found + self._keep_synthetic(each.find_email(key) for each in self._synthetic)
 
     def find_email_part(self, text: str) -> list[int] | None:
         """Return the ids of all in whose email the text is, case-blind, hidden ones too; None if it takes a look at
         each subscriber."""
-        key = email_key(text)
+        key = fold_key(text)
         if self._synthetic or key != text.lower():
             return None
-        emails = (email for email in self._by_email.keys() if key in email)  # noqa: SIM118 - no dict
-        return sorted(each for email in emails for each in self._by_email.find(email))
+        return sorted(each for email, ids in self._by_email.items() if key in email for each in ids)
 
     def find_client_user_id(self, client_user_id: str) -> list[int]:
         """Return the ids of all with this ClientUserId, case-blind, hidden ones too."""
-        key = client_key(client_user_id)
-        found = self._by_client.find(key)
+        key = fold_key(client_user_id)
+        found = self._by_client.get(key, [])
         return found + self._keep_synthetic(each.find_client_user_id(key) for each in self._synthetic)
 
     def search(self, text: str, most: int) -> list[int]:
@@ -479,7 +453,7 @@ class SubscriberStore:
         row = self._rows[subscriber_id]
         if isinstance(row, SyntheticSubscribers):
             return row.email(subscriber_id), subscriber_id
-        return email_key(self.read_subscriber(subscriber_id).get("Email") or ""), subscriber_id
+        return fold_key(self.read_subscriber(subscriber_id).get("Email") or ""), subscriber_id
 
     def find_same(self, subscriber: dict[str, Any], base_id: int, by: str) -> list[int]:
         """Return the ids in the base that have the subscriber's identity, the lowest first, hidden ones too."""
@@ -498,7 +472,7 @@ class SubscriberStore:
         """Return each identity that more than one subscriber of a base has: `base_id field value ids`."""
         shared: dict[tuple[int, str, str], list[int]] = {}
         for index, find in ((self._by_email, self.find_email), (self._by_client, self.find_client_user_id)):
-            for ids in map(find, index.keys()):
+            for ids in map(find, index):
                 for each in ids if len(ids) > 1 else ():
                     identity = identity_of(self.read_subscriber(each), by)
                     if identity is not None:
@@ -523,8 +497,8 @@ class SubscriberStore:
         base_id, key = self.base_of(subscriber_id), self.sort_key(subscriber_id)[0]
         client = self.read_subscriber(subscriber_id).get("ClientUserId") or ""
         del self._rows[subscriber_id]
-        self._by_email.remove(key, subscriber_id)
-        self._by_client.remove(client_key(client), subscriber_id)
+        _remove_key(self._by_email, key, subscriber_id)
+        _remove_key(self._by_client, fold_key(client), subscriber_id)
         if subscriber_id in self._hidden:
             self._hidden.discard(subscriber_id)
         else:

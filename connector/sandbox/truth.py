@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -25,30 +25,38 @@ from connector.sandbox.faults import Fate
 from connector.sandbox.store import SubscriberStore, SyntheticSubscribers
 
 
-class Journal(Protocol):
-    """An append-only list of lines without line ends, in the order in which they came."""
+class Journal:
+    """Lines in the order in which they came, kept in a file that one process at a time may hold, or in memory alone
+    (`path` None). A last line of the file without an end, torn by a kill, is dropped."""
 
-    def append(self, line: bytes) -> None:
-        """Keep one more line."""
-
-    def read_lines(self) -> list[bytes]:
-        """Return all lines, the oldest first."""
-
-    def clear(self) -> None:
-        """Forget all lines."""
-
-    def close(self) -> None:
-        """Let go of what it holds; it is not used afterwards."""
-
-
-class MemoryJournal:
-    """Lines that end with the process."""
-
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._lines: list[bytes] = []
+        self._size = 0
+        self._handle: int | None = None
+        if path is None:
+            return
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            _lock(handle, path)
+            content = path.read_bytes()
+            self._size = content.rfind(b"\n") + 1
+            os.ftruncate(handle, self._size)
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle = handle
+        self._lines = content[: self._size].split(b"\n")[:-1]
 
     def append(self, line: bytes) -> None:
-        """Keep one more line."""
+        """Keep one more line; raises OSError and leaves the file as it was when it cannot be written whole."""
+        if self._handle is not None:
+            data = line + b"\n"
+            written = os.write(self._handle, data)
+            if written != len(data):
+                os.ftruncate(self._handle, self._size)
+                raise OSError(f"{self._path}: only {written} of {len(data)} bytes could be written; is the disk full?")
+            self._size += written
         self._lines.append(line)
 
     def read_lines(self) -> list[bytes]:
@@ -57,46 +65,14 @@ class MemoryJournal:
 
     def clear(self) -> None:
         """Forget all lines."""
-        self._lines = []
+        self._lines, self._size = [], 0
+        if self._handle is not None:
+            os.ftruncate(self._handle, 0)
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
-
-
-class FileJournal:
-    """Lines in a file that one process at a time may hold; a last line without an end, torn by a kill, is dropped."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            _lock(self._handle, path)
-            self._size = _drop_torn_line(self._handle, path)
-        except BaseException:
+        """Close the file, and so give up the lock; the journal is not used afterwards."""
+        if self._handle is not None:
             os.close(self._handle)
-            raise
-
-    def append(self, line: bytes) -> None:
-        """Write one more line; raises OSError and leaves the file as it was when it cannot be written whole."""
-        data = line + b"\n"
-        written = os.write(self._handle, data)
-        if written != len(data):
-            os.ftruncate(self._handle, self._size)
-            raise OSError(f"{self._path}: only {written} of {len(data)} bytes could be written; is the disk full?")
-        self._size += written
-
-    def read_lines(self) -> list[bytes]:
-        """Return all lines, the oldest first."""
-        return self._path.read_bytes().split(b"\n")[:-1]
-
-    def clear(self) -> None:
-        """Empty the file."""
-        os.ftruncate(self._handle, 0)
-        self._size = 0
-
-    def close(self) -> None:
-        """Close the file, and so give up the lock."""
-        os.close(self._handle)
 
 
 def _lock(handle: int, path: Path) -> None:
@@ -108,13 +84,6 @@ def _lock(handle: int, path: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ValueError(f"{path} is in use by another sandbox: end it, or give another directory") from None
-
-
-def _drop_torn_line(handle: int, path: Path) -> int:
-    """Cut the file after its last line end; returns the size that is left."""
-    size = path.read_bytes().rfind(b"\n") + 1
-    os.ftruncate(handle, size)
-    return size
 
 
 class TruthLog:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from connector.sandbox.store import SubscriberStore, SyntheticSubscribers
-from connector.sandbox.truth import FileJournal
+from connector.sandbox.truth import Journal
 
 SEEDED_EMAIL = SyntheticSubscribers(100_009, 1, 1, 1, "x").email(100_009)
 EMAILS = st.sampled_from(["a@x.org", "A@x.org ", "b@x.org", "", SEEDED_EMAIL])
@@ -96,7 +96,7 @@ TestStore = StoreMachine.TestCase
 def test_a_torn_last_line_is_dropped_and_the_next_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b"one\nto")
-    journal = FileJournal(path)
+    journal = Journal(path)
     journal.append(b"two")
     assert journal.read_lines() == [b"one", b"two"]
     journal.clear()
