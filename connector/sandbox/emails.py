@@ -7,7 +7,6 @@ Nothing leaves the machine.
 import base64
 import os
 import uuid
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -20,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidato
 from pydantic.alias_generators import to_pascal
 
 from connector.sandbox.subscriber import RejectedError, is_address, reject
+from connector.sandbox.switches import SandboxSettings
 
 _LAST_SECOND = 253_402_300_799  # the end of the year 9999
 _MIME_TYPE = r"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$"
@@ -138,26 +138,18 @@ class _SendBody(_Part):
     send_email: SendEmail
 
 
-@dataclass(frozen=True, slots=True)
-class EmailRules:
-    """The parts of the rules that are switches."""
-
-    verified_domains: frozenset[str]
-    protected_headers: frozenset[str]
-    is_strict: bool
-
-
-def parse_email(body: bytes, rules: EmailRules) -> SendEmail:
+def parse_email(body: bytes, settings: SandboxSettings) -> SendEmail:
     """Return the email of a request's body; raises RejectedError naming the first field that breaks a rule."""
     try:
-        sending = _SendBody.model_validate_json(body, extra="forbid" if rules.is_strict else "ignore").send_email
+        sending = _SendBody.model_validate_json(body, extra=settings.extra_fields).send_email
     except ValidationError as error:
         raise reject(error) from None
     domain = sending.email.sender.email.rpartition("@")[2].lower()
-    if not rules.verified_domains & {domain, "*"}:
+    if not {domain, "*"} & {each.lower() for each in settings.verified_domains}:
         raise RejectedError(f"SendEmail.Email.From.Email: the domain {domain!r} is not registered and verified")
+    protected = {each.lower() for each in settings.protected_headers}
     for header in sending.email.headers:
-        if header.name.lower() in rules.protected_headers:
+        if header.name.lower() in protected:
             raise RejectedError(f"SendEmail.Email.Headers: the header {header.name!r} is protected")
     return sending
 

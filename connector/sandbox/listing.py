@@ -75,9 +75,7 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
     if len(given) < len(pairs):
         raise RejectedError("A parameter is given twice")
     try:
-        parameters = _Parameters.model_validate(
-            given, extra="forbid" if settings.unknown_fields == "reject" else "ignore"
-        )
+        parameters = _Parameters.model_validate(given, extra=settings.extra_fields)
     except ValidationError as error:
         raise reject(error) from None
     offset = max(0, parameters.offset)

@@ -7,7 +7,6 @@ import secrets
 import selectors
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,16 +21,10 @@ class SandboxProcess:
     """Starts `python -m connector.sandbox`; the token goes by the environment and is random when not given."""
 
     def __init__(
-        self,
-        settings: Sequence[str] = (),
-        *,
-        data: Path | None = None,
-        token: str | None = None,
-        port: int = 0,
-        **switches: object,
+        self, *, data: Path | None = None, token: str | None = None, port: int = 0, **switches: object
     ) -> None:
         self.token = token or secrets.token_urlsafe(24)
-        self._settings = [*settings, *(f"{name}={_write(value)}" for name, value in switches.items())]
+        self._settings = [f"{name}={_write(value)}" for name, value in switches.items()]
         self._data = data
         self._port = port
         self._child: subprocess.Popen[bytes] | None = None

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import orjson
 
 from connector.sandbox.connection import NO_RESPONSE, Ending, Request, Response, build_error
-from connector.sandbox.emails import EmailRules, Outbox, compose_eml, describe_email, parse_email
+from connector.sandbox.emails import Outbox, compose_eml, describe_email, parse_email
 from connector.sandbox.faults import FATES, Fate, Fault, FaultDraw, RateLimiter, build_limiter, pick_garbage
 from connector.sandbox.listing import Churn, SubscriberList, parse_query
 from connector.sandbox.store import SubscriberStore, SyntheticSubscribers, fold_name
@@ -113,11 +113,6 @@ class Sandbox:
         self.settings = settings
         self.draw = FaultDraw(settings.fault_operations, {each: getattr(settings, each) for each in Fault})
         self.authorization = settings.authorization.replace("{token}", self.token).encode()
-        self._email_rules = EmailRules(
-            frozenset(each.lower() for each in settings.verified_domains),
-            frozenset(each.lower() for each in settings.protected_headers),
-            settings.unknown_fields == "reject",
-        )
 
     # the operations
 
@@ -136,7 +131,7 @@ class Sandbox:
     def create_subscriber(self, body: bytes, fate: Fate) -> Response:
         """Create a subscriber (service-api.md 4.2); raises as `execute` does."""
         settings, store = self.settings, self.store
-        wanted_id, wanted_name, values = parse_create(body, is_strict=settings.unknown_fields == "reject")
+        wanted_id, wanted_name, values = parse_create(body, settings.extra_fields)
         check_required(values, settings.required)
         base_id, base_name = self._find_base(wanted_id, wanted_name)
         email = values.get("Email")
@@ -191,7 +186,7 @@ class Sandbox:
 
     def _send_email(self, body: bytes, fate: Fate) -> Response:
         """Accept an email (service-api.md 4.1): check, compose, keep in the outbox, record."""
-        email = parse_email(body, self._email_rules)
+        email = parse_email(body, self.settings)
         request_id, message_id = self.outbox.take_ids()
         entry = describe_email(email)
         self.outbox.keep(request_id, message_id, entry, compose_eml(email, message_id, self.wall()))

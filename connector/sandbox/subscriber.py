@@ -24,6 +24,7 @@ VN VU WF WS YE YT ZA ZM ZW
 
 COUNTRY_CODES = frozenset(_COUNTRIES.split())  # ISO 3166-1 alpha-2; shares no table with what is tested here
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_NOT_IN_DOMAINS = frozenset(' <>,;:"()')
 _LARGEST_ID = 2**53 - 1  # beyond it a JSON number is not the same number everywhere
 
 
@@ -49,7 +50,7 @@ def reject(error: ValidationError) -> RejectedError:
 def is_address(text: str) -> bool:
     """Whether `text` has the outward form of an email address: something, an @, and a domain."""
     local, _, domain = text.rpartition("@")
-    return bool(local and domain) and text.isprintable() and not any(each in domain for each in ' <>,;:"()')
+    return bool(local and domain) and text.isprintable() and _NOT_IN_DOMAINS.isdisjoint(domain)
 
 
 # the fields of a subscriber
@@ -121,11 +122,11 @@ _ADDRESS_FIELDS = tuple(_Address.__annotations__)
 _FIELDS = tuple(name for name in _Subscriber.__annotations__ if name != "Base")
 
 
-def parse_create(body: bytes, *, is_strict: bool) -> tuple[int | None, str | None, dict[str, Any]]:
+def parse_create(body: bytes, extra: Literal["forbid", "ignore"]) -> tuple[int | None, str | None, dict[str, Any]]:
     """Return the base that a create names, (Id, Name) of which one is None, and the fields that it gives, normalised
-    (null State and Line3 to "", Zip to a string); raises RejectedError. `is_strict` rejects other fields."""
+    (null State and Line3 to "", Zip to a string); raises RejectedError. `extra` says what to do with other fields."""
     try:
-        root = _CREATE_BODY.validate_json(body, extra="forbid" if is_strict else "ignore")
+        root = _CREATE_BODY.validate_json(body, extra=extra)
     except ValidationError as error:
         raise reject(error) from None
     values = cast("dict[str, Any]", root["Subscriber"])

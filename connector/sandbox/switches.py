@@ -67,6 +67,11 @@ class SandboxSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
+    @property
+    def extra_fields(self) -> Literal["forbid", "ignore"]:
+        """What pydantic does with a field or parameter that service-api.md does not name."""
+        return "forbid" if self.unknown_fields == "reject" else "ignore"
+
     # what a create does
     duplicates: Literal["accept", "reject_409", "reject_400", "reject_200", "upsert"] = "accept"
     """What a create does when its base already has a subscriber that is the same."""

@@ -22,10 +22,10 @@ from pipelines.cli.output import Output, run_flow
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a switch or a fault. Repeatable.")
 def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[str, ...]) -> None:
     """Serve an imitation of the service on this machine, to try jobs without a token of your own."""
-    from connector import sandbox
+    from connector.sandbox.server import serve
 
     try:
-        sandbox.serve(port, token, data, settings)
+        serve(port, token, data, settings)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
     except OSError as error:

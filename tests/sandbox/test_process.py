@@ -175,12 +175,12 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
     wait_until(lambda: not ask_ps(child, "stat").strip("Z+<Nsl \n"))  # gone, or a zombie until its new parent looks
 
 
-def test_settings_are_texts_or_keywords_and_a_wrong_one_is_told() -> None:
-    with SandboxProcess(["rate=5"], verified_domains=["a.org", "b.org"], align_offset=True) as sandbox:
+def test_switches_are_keywords_and_a_wrong_value_is_told() -> None:
+    with SandboxProcess(rate=5, verified_domains=["a.org", "b.org"], align_offset=True) as sandbox:
         switches = sandbox.switch()
     assert (switches["rate"], switches["verified_domains"], switches["align_offset"]) == (5, ["a.org", "b.org"], True)
     with pytest.raises(RuntimeError, match="ended before it was ready"):
-        SandboxProcess(["rate=often"]).start()
+        SandboxProcess(rate="often").start()
 
 
 def test_the_sandbox_imports_nothing_of_the_rest() -> None:
