@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, TypeVar
 
-from connector.clock import Clock
+from connector.clock import Clock, system_clock
 from connector.errors import STOPPED, RunAborted
 from connector.units import show_duration
 
@@ -24,41 +24,70 @@ _LAST_WAIT_S = 5.0  # for what is being recorded when a second signal comes: a l
 
 
 @dataclass(slots=True)
-class RunControl:
-    """`stopping` set: no new request leaves. `reason`: why the run ends itself; `activity`: what it is doing."""
+class Stop:
+    """Whether a run is to stop, and why; and what the run does or waits for until then.
 
-    clock: Clock
-    stopping: asyncio.Event
+    `event` is set once no new request may leave. `signal` is the signal that stopped the run, `reason` the run's own
+    reason. While `is_recording`, a second signal does not cancel the work: nothing is left that could be ended.
+    """
+
+    clock: Clock = field(default_factory=system_clock)
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    signal: int | None = None
     reason: str | None = None
+    is_recording: bool = False
     activity: str = "reading"
-    resumes_at: float | None = None  # (monotonic) until when it waits
+    resumes_at: float | None = None  # end of the current wait (monotonic)
 
     @property
     def is_stopping(self) -> bool:
         """Whether a signal or a reason has ended the run."""
-        return self.stopping.is_set()
+        return self.event.is_set()
 
     def end(self, reason: str) -> None:
-        """End the run for this reason (the first given counts), once what is in flight has come back."""
+        """End the run for this reason (the first reason counts), once all requests in flight have come back."""
         self.reason = self.reason or reason
-        self.stopping.set()
+        self.event.set()
+
+    def end_after(self, time_limit_s: float) -> None:
+        """End the run after this many seconds, unless the run is ending already."""
+        reason = (
+            f"the time limit of {show_duration(time_limit_s)} has passed: nothing more was begun, and what was under "
+            "way is recorded; run it again for the rest"
+        )
+
+        def end() -> None:
+            if not self.is_stopping:
+                self.end(reason)
+
+        asyncio.get_running_loop().call_later(time_limit_s, end)
 
     def check(self) -> None:
         """Raise RunAborted if the run has ended itself."""
         if self.reason is not None:
             raise RunAborted(self.reason)
 
+    async def wait_for(self, future: asyncio.Future[Any]) -> bool:
+        """Wait until the future is done or the run is to stop; return whether the future is done. Cancels nothing."""
+        stopped = asyncio.ensure_future(self.event.wait())
+        try:
+            await asyncio.wait((future, stopped), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        return future.done()
+
     async def rest(self, seconds: float) -> bool:
-        """Wait so long, or until the run is to stop; True when the time has passed."""
+        """Wait this many seconds, or until the run is to stop; return whether the run goes on."""
         if seconds > 0:
             sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
-            stopped = asyncio.ensure_future(self.stopping.wait())
-            await asyncio.wait((sleeping, stopped), return_when=asyncio.FIRST_COMPLETED)
-            await _end(sleeping, stopped)
+            try:
+                await self.wait_for(sleeping)
+            finally:
+                await _cancel(sleeping)
         return not self.is_stopping
 
     async def wait(self, seconds: float, why: str) -> bool:
-        """Rest so long, and say why meanwhile, with a countdown."""
+        """Rest this many seconds; meanwhile `describe` returns the reason with a countdown."""
         before = self.activity
         self.activity, self.resumes_at = why, self.clock.monotonic() + seconds
         try:
@@ -72,65 +101,50 @@ class RunControl:
             return self.activity
         return f"waiting {max(self.resumes_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
-    async def until_stopped(self, reading: Coroutine[Any, Any, T]) -> T:
-        """Return what `reading` gives, unless the run is to stop before: then cancel it, and raise RunAborted."""
-        task = asyncio.ensure_future(reading)
-        stopped = asyncio.ensure_future(self.stopping.wait())
+    async def until_stopped(self, work: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
+        """Return the result of the work. Once the run is to stop, cancel the work, wait for its end, and raise
+        RunAborted unless the work ended with a result or an error of its own.
+
+        `is_cancelled_once`: the work takes back what it has begun, so its cancellation is not repeated meanwhile.
+        """
+        task, again_after_s = asyncio.ensure_future(work), None if is_cancelled_once else _CANCELLED_AGAIN_S
         try:
-            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
+            await self.wait_for(task)
+        except asyncio.CancelledError:
+            if self.signal is None:
+                await _cancel(task, again_after_s)
+                raise
+            stay_alive()  # two signals at once
+        if not task.done():
+            was_recording, self.is_recording = self.is_recording, True
+            await _cancel(task, again_after_s)
+            self.is_recording = was_recording
+        if task.cancelled():
             raise RunAborted(self.reason or STOPPED)
-        finally:
-            await _end(task, stopped)
+        return task.result()
 
     async def within_grace(self, sending: Coroutine[Any, Any, None], grace_s: float) -> None:
         """See `sending` to its end; once the run is to stop, cancel it after `grace_s`."""
         task = asyncio.ensure_future(sending)
-        over = asyncio.ensure_future(self._wait_for_grace(grace_s))
+        grace: asyncio.Future[None] | None = None
         try:
-            await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)
+            if not await self.wait_for(task):
+                grace = asyncio.ensure_future(self.clock.sleep(grace_s))
+                await asyncio.wait((task, grace), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
         finally:
-            await _end(task, over)
-
-    async def _wait_for_grace(self, grace_s: float) -> None:
-        await self.stopping.wait()
-        await self.clock.sleep(grace_s)
+            await _cancel(task)
+            if grace is not None:
+                await _cancel(grace)
 
 
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel them, and again while they go on: aiohttp may take a cancellation for its own time-out, and drop it."""
-    while rest := [task for task in tasks if not task.done()]:
-        for task in rest:
-            task.cancel()
-        await asyncio.wait(rest, timeout=_CANCELLED_AGAIN_S)
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass(slots=True)
-class Stop:
-    """Whether a run is to stop, and what said so: a signal, or a `reason` of its own."""
-
-    event: asyncio.Event = field(default_factory=asyncio.Event)
-    signal: int | None = None
-    reason: str | None = None
-    is_recording: bool = False  # what was done is being recorded, or waited for: nothing is left that could be ended
-
-    def end(self, reason: str) -> None:
-        """End the run as a first signal does, for this reason, unless it is ending already."""
-        if not self.event.is_set():
-            self.reason = reason
-            self.event.set()
-
-    def end_after(self, time_limit_s: float) -> None:
-        """End the run in order, as `end` does, once so many seconds have passed."""
-        reason = (
-            f"the time limit of {show_duration(time_limit_s)} has passed: nothing more was begun, and what was under "
-            "way is recorded; run it again for the rest"
-        )
-        asyncio.get_running_loop().call_later(time_limit_s, self.end, reason)
+async def _cancel(task: asyncio.Future[Any], again_after_s: float | None = _CANCELLED_AGAIN_S) -> None:
+    """Cancel the task, and again while the task goes on: aiohttp may take a cancellation for its own time-out, and drop
+    it."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=again_after_s)
 
 
 @contextmanager
@@ -175,7 +189,7 @@ async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await _end(task)
+        await _cancel(task)
         if not task.cancelled():
             task.result()
 
@@ -196,25 +210,6 @@ async def call_in_thread(work: Callable[[], T], stop: Stop) -> T:
         return await asyncio.to_thread(work)
     finally:
         stop.is_recording = was_recording
-
-
-async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | BaseException:
-    """Return how the work ended: what it gave, its error, or its cancellation when a signal came first.
-
-    A second signal, whenever it comes, changes nothing of that. Raises only a cancellation that no signal asked for.
-    """
-    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.event.wait())
-    try:
-        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        if stop.signal is None:
-            raise
-        stay_alive()  # two signals at once
-    stop.is_recording = True  # the work has ended, or is cancelled next
-    working.cancel()
-    stopped.cancel()
-    ending, _ = await asyncio.gather(working, stopped, return_exceptions=True)
-    return ending
 
 
 def stay_alive() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from math import inf
 
-from connector.control import RunControl
+from connector.control import Stop
 from connector.pace.pace import Pace
 from connector.service.client import LONGEST_PAUSE_S, Client
 from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, says_limit
@@ -25,7 +25,7 @@ class RequestLimiter:
     What was found of the pace is the run's, and may be shared by limiters of which one at a time is in use.
     """
 
-    def __init__(self, control: RunControl, client: Client, pace: Pace, operation: Operation) -> None:
+    def __init__(self, control: Stop, client: Client, pace: Pace, operation: Operation) -> None:
         self.counts = client.counts[operation]
         self._control, self._client = control, client
         self._rate, self._concurrency = pace.rate, pace.concurrency

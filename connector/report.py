@@ -226,7 +226,7 @@ def end_run(report: OpenReport, stop: "Stop", status: Status, at: datetime, reas
         return end_report(report, "stopped", at, reason)
     if stop.reason is None:
         return end_report(report, status, at, reason)
-    if reason is not None and reason != STOPPED:
+    if reason not in (None, STOPPED, stop.reason):
         report.messages.insert(0, reason)
     return end_report(report, "aborted", at, stop.reason)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from connector.clock import Clock
-from connector.control import RunControl, Stop, enter_in_thread, stay_alive
+from connector.control import Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
 from connector.ledger.admin import open_private_copy
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
@@ -101,7 +101,6 @@ class Run:
     frame: Frame
     report: OpenReport
     stop: Stop
-    clock: Clock
     rows: RowListener
     tally: Tally
     ledger: Ledger
@@ -131,7 +130,7 @@ class Run:
         """Return what the load of one base shares, within itself and with those of the run's other bases; `asked_name`
         is the base's name, where that alone was given."""
         access = ListAccess(
-            RunControl(self.clock, self.stop.event),
+            self.stop,
             self.client,
             self.retrier,
             LedgerWriter(self.commits, base, self.key),
@@ -154,6 +153,11 @@ class Run:
         )
         return self.session
 
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run."""
+        return self.stop.clock
+
     def __post_init__(self) -> None:
         self.progression = Progression(self.clock.monotonic)
 
@@ -167,7 +171,7 @@ class Run:
     @property
     def is_going_on(self) -> bool:
         """Whether neither a signal nor a reason has ended it."""
-        return self.reason is None and not self.stop.event.is_set()
+        return self.reason is None and not self.stop.is_stopping
 
     async def see_through(self, load: Closable, work: Coroutine[Any, Any, None]) -> None:
         """Await what is to be done with this load, close it however that ends, and keep the reason if it ended early.
@@ -232,7 +236,7 @@ class Run:
 
     def describe(self) -> str:
         """Return what a person should see of it now."""
-        activity = self.session.control.describe() if self.session else "starting"
+        activity = self.stop.describe() if self.session else "starting"
         if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _WORTH_TELLING_S:
             activity = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
         done = self.tally.outcomes.total()
@@ -243,23 +247,24 @@ class Run:
         return f"{self.tally.read:,} {what}{': ' if counts else ''}{counts}{advance} ({activity})"
 
 
-async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin, clock: Clock) -> Report:
+async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin) -> Report:
     """Do the work in the frame and return what became of it; `on_begin` gets what describes the run at any time, in
     words and in numbers.
 
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
     """
-    report = start_report(frame.command, frame.job, clock.now(), frame.scope)
+    report = start_report(frame.command, frame.job, stop.clock.now(), frame.scope)
     report.is_planned = frame.is_planned
     with nullcontext() if report.is_planned else record_report(report, frame.state_dir, frame.retention_s):
-        await _carry_out(frame, work, report, stop, on_begin, clock)
+        await _carry_out(frame, work, report, stop, on_begin)
     return report.close()
 
 
-async def _carry_out(frame: Frame, work: Work, report: OpenReport, stop: Stop, on_begin: OnBegin, clock: Clock) -> None:
+async def _carry_out(frame: Frame, work: Work, report: OpenReport, stop: Stop, on_begin: OnBegin) -> None:
+    clock = stop.clock
     try:
         async with _open_ledger(frame, stop) as ledger:
-            await _work_in(ledger, frame, work, report, stop, on_begin, clock)
+            await _work_in(ledger, frame, work, report, stop, on_begin)
     except LockedError as error:
         report.signal = stop.signal
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
@@ -284,15 +289,14 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-async def _work_in(
-    ledger: Ledger, frame: Frame, work: Work, report: OpenReport, stop: Stop, on_begin: OnBegin, clock: Clock
-) -> None:
+async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: OpenReport, stop: Stop, on_begin: OnBegin) -> None:
+    clock = stop.clock
     rows = _build_listener(frame, report, clock)
     with rows, open_commits(ledger) as commits:
         key, bases = _begin(ledger, frame, report)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
-            run = Run(frame, report, stop, clock, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
+            run = Run(frame, report, stop, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
             on_begin(run.describe, run.count)
             await work(run)
             report.note_requests(client, clock.monotonic())

@@ -16,7 +16,7 @@ from enum import Enum
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from connector.control import RunControl
+from connector.control import Stop
 from connector.limiter import Answer, RequestLimiter
 from connector.service.retry import Retrier
 from connector.service.wire import NotSent, Refused
@@ -82,7 +82,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
 
     def __init__(
         self,
-        control: RunControl,
+        control: Stop,
         limiter: RequestLimiter,
         retrier: Retrier,
         delivery: Delivery[Item, AnswerT, Verdict],

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from connector.control import RunControl
+from connector.control import Stop
 from connector.limiter import Answer, RequestLimiter
 from connector.pace.pace import Pace
 from connector.service.client import RequestCounts
@@ -24,7 +24,7 @@ class Limited:
 
     def __init__(self, pace: Pace, time: VirtualTime) -> None:
         self.counts = {"create": RequestCounts(), "list": RequestCounts()}
-        self.control = RunControl(time.clock, asyncio.Event())
+        self.control = Stop(time.clock)
         client = SimpleNamespace(counts=self.counts, quiet_until=float("-inf"))
         self.limiter = RequestLimiter(self.control, cast("Any", client), pace, "create")
 

@@ -116,7 +116,7 @@ class BaseLoads:
         chunks = list[tuple[_BaseLoad, SortedChunk]]()
         try:
             for asked, part in self._split(planned, bases):
-                if asked not in self._loads and self._run.stop.event.is_set():
+                if asked not in self._loads and self._run.stop.is_stopping:
                     continue
                 each = self._loads.get(asked) or await self._open(asked)
                 with self._turn(each):
@@ -137,7 +137,7 @@ class BaseLoads:
 
         The quiet periods are waited for together.
         """
-        if isinstance(self._base, BaseColumn) and not self._run.stop.event.is_set():
+        if isinstance(self._base, BaseColumn) and not self._run.stop.is_stopping:
             await self._open_left()
         if len(self._begun) > 1 and self.mode is RunMode.LOAD:
             await self._look_together()

@@ -10,9 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
@@ -103,7 +101,7 @@ def _withdraw(tally: Tally) -> None:
 class ReadingAhead:
     """Reads `chunks` until they end or `stop` is set: a source may think for an hour. To be closed (aclosing)."""
 
-    def __init__(self, chunks: Iterator[PreparedChunk], stop: asyncio.Event) -> None:
+    def __init__(self, chunks: Iterator[PreparedChunk], stop: Stop) -> None:
         self._chunks, self._stop = chunks, stop
         self.is_left_behind = False  # a thread that still reads the source, which must not be closed then
 
@@ -115,7 +113,7 @@ class ReadingAhead:
             while (prepared := await self._wait_for(ahead)) is not None:
                 ahead = loop.run_in_executor(reads, _take_next, self._chunks)
                 yield prepared
-                if self._stop.is_set():
+                if self._stop.is_stopping:
                     return
         finally:
             reads.shutdown(wait=False, cancel_futures=True)
@@ -124,13 +122,7 @@ class ReadingAhead:
 
     async def _wait_for(self, ahead: asyncio.Future[PreparedChunk | None]) -> PreparedChunk | None:
         """The next chunk; None at the end, or when the run is to stop."""
-        stopped = asyncio.ensure_future(self._stop.wait())
-        either: list[asyncio.Future[Any]] = [ahead, stopped]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        return ahead.result() if ahead.done() else None
+        return ahead.result() if await self._stop.wait_for(ahead) else None
 
 
 def _take_next(chunks: Iterator[PreparedChunk]) -> PreparedChunk | None:
@@ -205,7 +197,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
     return RunScope(plan.source.name, service, describe_asked_base(plan.base), account, drop_empty(settings))
 
 
-async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+async def run_load(plan: LoadPlan, stop: Stop, progress: Progress) -> Report:
     """Load everything that the plan's source gives and tell what became of it.
 
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
@@ -247,7 +239,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, clock: Clock 
     try:
         if not plan.is_planned and not plan.says_activity:
             raise ConfigurationError(SILENT_ACTIVITY)
-        return await carry_out(frame, work, stop, progress.follow, clock or system_clock())
+        return await carry_out(frame, work, stop, progress.follow)
     finally:
         if not any(load.is_left_behind for load in loads):  # a thread that still reads it would be disturbed
             plan.source.close()
@@ -353,7 +345,7 @@ class _Load:
             base=plan.base_column,
             suppression=run.suppression,
         )
-        ahead = ReadingAhead(chunks, run.stop.event)
+        ahead = ReadingAhead(chunks, run.stop)
         try:
             async with aclosing(ahead.read()) as reading:
                 async for prepared in reading:
@@ -363,7 +355,7 @@ class _Load:
                         raise RunAborted(failure)
         finally:
             self.is_left_behind = ahead.is_left_behind
-        if run.stop.event.is_set():
+        if run.stop.is_stopping:
             return
         if run.tally.read == 0 and plan.is_empty_refused:
             raise RunAborted(f"{plan.source.name} has a header and no rows: there is nothing to import")

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from connector.control import Stop, until_stopped
+from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.library.threads import run_in_thread
 from connector.listing.columns import open_columns
@@ -315,10 +315,7 @@ def _read_all(service: Service, reading: Reading) -> tuple[KeptSweep, Certificat
     kept = KeptSweep(select_columns(reading.columns))
 
     async def collect(stop: Stop) -> Certificate:
-        ending = await until_stopped(_collect(service, reading, kept), stop)
-        if isinstance(ending, BaseException):
-            raise ending
-        return ending
+        return await stop.until_stopped(_collect(service, reading, kept))
 
     try:
         certificate = run_in_thread(collect)

@@ -10,7 +10,7 @@ from typing import Any
 
 from connector.choices import IDENTITIES
 from connector.clock import Clock
-from connector.control import RunControl
+from connector.control import Stop
 from connector.fields import BY_NAME
 from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
@@ -203,7 +203,7 @@ class ListAccess:
     one of them, nothing that a sweep shows is recorded, and no filter is asked before a sweep.
     """
 
-    control: RunControl
+    control: Stop
     client: Client
     retrier: Retrier
     journal: LedgerWriter

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.clock import Clock
-from connector.control import RunControl
+from connector.control import Stop
 from connector.errors import RunAborted
 from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
@@ -346,7 +346,7 @@ class Session:
     waiting: WaitingRows = field(default_factory=WaitingRows)  # to be compared with the service, of the run
 
     @property
-    def control(self) -> RunControl:
+    def control(self) -> Stop:
         """The run's."""
         return self.access.control
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TypeVar
 
-from connector.control import RunControl
+from connector.control import Stop
 from connector.ledger.emails import Campaign, EmailLog
 from connector.limiter import RequestLimiter
 from connector.mail.message import Message, encode_email
@@ -99,7 +99,7 @@ class CampaignSender:
 
     def __init__(
         self,
-        control: RunControl,
+        control: Stop,
         log: EmailLog,
         campaign: Campaign,
         run_id: str,

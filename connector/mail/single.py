@@ -44,7 +44,7 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
             record_report(report, settings.state_dir, settings.retention_s),
             open_emails(settings.ledger_url) as log,
         ):
-            await _send(message, settings, log, report, stop, clock)
+            await _send(message, settings, log, report, stop)
     except LedgerError as error:
         if report.finished_at is None:
             end_report(report, "aborted", clock.now(), str(error))
@@ -54,11 +54,10 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
     return report.close()
 
 
-async def _send(
-    message: Message, settings: Settings, log: EmailLog, report: OpenReport, stop: Stop, clock: Clock
-) -> None:
+async def _send(message: Message, settings: Settings, log: EmailLog, report: OpenReport, stop: Stop) -> None:
+    clock = stop.clock
     addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
-    if stop.event.is_set():
+    if stop.is_stopping:
         _end(report, MailOutcome.UNSENT, "stopped", clock)
         report.signal = stop.signal
         return

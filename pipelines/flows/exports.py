@@ -8,8 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from connector.clock import Clock, system_clock
-from connector.control import Stop, until_stopped
+from connector.clock import Clock
+from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.pace.pace import Pace
@@ -40,22 +40,33 @@ _KNOWN_COMPARED = 20_000  # confirmed entries of a base that are laid beside a l
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`: an export has none of its own
 
 
-async def run_export(plan: ExportPlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report:
     """Copy the list to the plan's destination, and tell how complete it is."""
     from connector.listing.reader import LIST_CONNECTIONS
     from connector.service.client import open_client
 
-    clock = clock or system_clock()
+    clock = stop.clock
     report = start_report("export", plan.job, clock.now(), _describe_scope(plan))
     report.rows = {"read": 0, "written": 0}
     service = build_service(plan.settings, LIST_CONNECTIONS)
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
         pace = await _start_pace(plan, clock, stop)
         async with open_client(service, rate=pace.rate) as client:
-            # Nothing is half written: a writer swaps at its very end or not at all.
-            ending = await until_stopped(_copy(plan, report, client, progress, clock), stop)
-            report.note_requests(client, clock.monotonic())
-        return _end(report, ending, stop, clock).close()
+            try:
+                # Nothing is half written: a writer swaps at its very end or not at all.
+                copying = _copy(plan, report, client, progress, clock)
+                exported = await stop.until_stopped(copying, is_cancelled_once=True)
+                _end(report, exported, clock)
+            except LockedError as error:
+                end_report(report, "locked", clock.now(), str(error))
+            except ConfigurationError:
+                raise
+            except ConnectorError as error:
+                end_run(report, stop, "aborted", clock.now(), str(error))
+            finally:
+                stop.is_recording = True
+                report.note_requests(client, clock.monotonic())
+        return report.close()
 
 
 async def _start_pace(plan: ExportPlan, clock: Clock, stop: Stop) -> Pace:
@@ -144,17 +155,10 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
     return lacking
 
 
-def _end(report: OpenReport, ending: BaseException | Exported, stop: Stop, clock: Clock) -> OpenReport:
-    """The report's status, by how the copying ended: what was exported, an error, or a signal."""
-    if isinstance(ending, asyncio.CancelledError):
-        return end_run(report, stop, "stopped", clock.now())
-    if isinstance(ending, LockedError):
-        return end_report(report, "locked", clock.now(), str(ending))
-    if isinstance(ending, ConnectorError) and not isinstance(ending, ConfigurationError):
-        return end_report(report, "aborted", clock.now(), str(ending))
-    if isinstance(ending, BaseException):
-        raise ending
-    if ending.is_refused:
-        return end_report(report, "aborted", clock.now())
-    is_kept = bool(ending.note)  # the target was left as it was, and the note says why
-    return end_report(report, "ok" if ending.certificate.is_complete and not is_kept else "partial", clock.now())
+def _end(report: OpenReport, exported: Exported, clock: Clock) -> None:
+    """Record the end of an export that copied the list to its end."""
+    if exported.is_refused:
+        end_report(report, "aborted", clock.now())
+        return
+    is_kept = bool(exported.note)  # the target was left as it was, and the note says why
+    end_report(report, "ok" if exported.certificate.is_complete and not is_kept else "partial", clock.now())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from connector.atomic_file import create_private
 from connector.clock import Clock, system_clock
-from connector.control import RunControl, Stop, enter_in_thread, stay_alive
+from connector.control import Stop, enter_in_thread, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.ledger.beside import start_pace
 from connector.ledger.emails import Campaign, EmailLog
@@ -187,8 +187,8 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
     rate, at_once = plan.policy.max_rate, plan.policy.max_concurrency
     pace = await start_pace(plan.settings, rate, run.clock, run.stop, max_concurrency=at_once)
     async with open_client(build_service(plan.settings, at_once)) as client:
-        control, run_id = RunControl(run.clock, run.stop.event), run.report.run_id
-        mailer = CampaignSender(control, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, plan.policy)
+        run_id = run.report.run_id
+        mailer = CampaignSender(run.stop, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, plan.policy)
         progression = Progression(run.clock.monotonic)
 
         def describe() -> str:
@@ -207,7 +207,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
                     f"{mailer.sent_again:,} times an email was refused for its rate (429) and sent again, as "
                     "mail.retry_limited says: if the service sends what it refuses, a recipient has two"
                 )
-    return control.reason
+    return run.stop.reason
 
 
 class _Letters:

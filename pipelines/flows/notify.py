@@ -1,13 +1,12 @@
 """The notification of a run: a POST of the report to the job's webhook. A failed POST changes nothing of the run."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from connector.clock import Clock, system_clock
-from connector.control import Stop, until_stopped
-from connector.errors import ConnectorError
+from connector.control import Stop
+from connector.errors import ConnectorError, RunAborted
 from connector.report import Report, describe_fault, end_report, start_report
 from connector.service.transport import post_webhook
 from pipelines.jobs.mail_models import Notify, Webhook
@@ -20,14 +19,12 @@ _WAIT_S = 2.0
 async def notify_unless_stopped(job: Job, report: Report, stop: Stop) -> list[str]:
     """Send the notification that the job asks for, unless the process is about to stop; return messages about a
     failure."""
-    ending = await until_stopped(_notify(job.notify, report, system_clock()), stop)
-    if isinstance(ending, asyncio.CancelledError):
+    try:
+        return await stop.until_stopped(_notify(job.notify, report, stop.clock))
+    except RunAborted:
         return ["A signal interrupted the job's notification. The webhook may not have received the report."]
-    if isinstance(ending, Exception):
-        return [f"The job's notification could not be sent: {describe_fault(ending)}"]
-    if isinstance(ending, BaseException):
-        raise ending
-    return ending
+    except Exception as error:  # noqa: BLE001 - a failed notification changes nothing of the run
+        return [f"The job's notification could not be sent: {describe_fault(error)}"]
 
 
 async def _notify(notify: Notify | None, report: Report, clock: Clock) -> list[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from connector.choices import ZIP_FIELDS
-from connector.clock import Clock, system_clock
-from connector.control import Stop, enter_in_thread, until_stopped
+from connector.clock import Clock
+from connector.control import Stop, enter_in_thread
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES
 from connector.imports.base_loads import describe_base
@@ -29,7 +29,7 @@ from connector.paging.certificate import Certificate, TotalCount
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.reconcile import ListedRows
-from connector.report import OpenReport, Report, Status, end_report, end_run, record_report, start_report
+from connector.report import OpenReport, Report, end_report, end_run, record_report, start_report
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
@@ -131,36 +131,45 @@ def plan_reconcile(job: Job, settings: Settings, *, wait_s: float) -> ReconcileP
     return ReconcilePlan(plan_sync(job, settings, limit=None, wait_s=wait_s, is_full=True))
 
 
-async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress, clock: Clock | None = None) -> Report:
+async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> Report:
     """Compare, and tell what differs; the ledger is read as it stands, and written only to forget, and to keep a
     limit of requests that showed.
 
     Raises ConfigurationError before anything is read; a run that has begun always ends in a report.
     """
-    clock = clock or system_clock()
+    clock = stop.clock
     report = start_report("reconcile", plan.load.job, clock.now(), describe_load(plan.load))
     report.rows = dict.fromkeys(ROWS, 0)
     with record_report(report, plan.load.settings.state_dir, plan.load.settings.retention_s):
-        return await _reconcile(plan, report, stop, progress, clock)
+        await _reconcile(plan, report, stop, progress)
+        return report.close()
 
 
-async def _reconcile(plan: ReconcilePlan, report: OpenReport, stop: Stop, progress: Progress, clock: Clock) -> Report:
+async def _reconcile(plan: ReconcilePlan, report: OpenReport, stop: Stop, progress: Progress) -> None:
+    clock = stop.clock
     reconciling = _Reconciling(plan, report, stop, progress, clock)
-    ending: BaseException | None = None
     try:
         pace = await start_pace(plan.load.settings, plan.load.policy.max_rate, clock, stop)
         async with (
             enter_in_thread(_open_ledger(plan, stop), stop) as ledger,
             open_client(build_service(plan.load.settings, _CONNECTIONS), rate=pace.rate) as client,
         ):
-            ending = await until_stopped(reconciling.carry_out(ledger, client), stop)
-            report.note_requests(client, clock.monotonic())
-    except ConnectorError as error:  # of the ledger's opening
-        ending = error
+            try:
+                await stop.until_stopped(reconciling.carry_out(ledger, client), is_cancelled_once=True)
+            finally:
+                stop.is_recording = True
+                report.note_requests(client, clock.monotonic())
+        end_report(report, "ok" if reconciling.found.are_none else "partial", clock.now())
+    except LockedError as error:
+        report.signal = stop.signal
+        end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
+    except ConfigurationError:
+        raise
+    except ConnectorError as error:
+        end_run(report, stop, "aborted", clock.now(), str(error))
     finally:
         if not reconciling.is_left_behind:  # a thread that still reads it would be disturbed
             plan.load.source.close()
-    return _end(report, reconciling.found, ending, stop, clock).close()
 
 
 def _open_ledger(plan: ReconcilePlan, stop: Stop) -> AbstractContextManager[Ledger]:
@@ -254,7 +263,7 @@ class _Reconciling:
         chunks = prepare_chunks(
             load.source, load.mapping, load.rules, today=self._clock.now().date(), limit=None, base=load.base_column
         )
-        ahead = ReadingAhead(chunks, self._stop.event)
+        ahead = ReadingAhead(chunks, self._stop)
         self._progress.follow(lambda: f"{source.rows['read']:,} compared")
         try:
             async with aclosing(ahead.read()) as reading:
@@ -262,7 +271,7 @@ class _Reconciling:
                     source.take(prepared)
         finally:
             self.is_left_behind = ahead.is_left_behind
-        if self._stop.event.is_set():  # the rest of the source is not known
+        if self._stop.is_stopping:  # the rest of the source is not known
             raise RunAborted("the run was stopped while its source was being read")
         if not source.rows["read"] and load.is_empty_refused:
             raise RunAborted(f"{load.source.name} has a header and no rows: there is nothing to compare")
@@ -328,21 +337,6 @@ class _Reconciling:
 def _is_proof(certificate: Certificate) -> bool:
     """Return whether nothing stands against it, TotalCount neither."""
     return certificate.is_complete and certificate.total_count is TotalCount.CHECKED
-
-
-def _end(report: OpenReport, found: Differences, ending: BaseException | None, stop: Stop, clock: Clock) -> OpenReport:
-    """The report's status, by how the work ended."""
-    if isinstance(ending, asyncio.CancelledError):
-        return end_run(report, stop, "stopped", clock.now())
-    if isinstance(ending, LockedError):
-        report.signal = stop.signal
-        return end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(ending))
-    if isinstance(ending, ConnectorError) and not isinstance(ending, ConfigurationError):
-        return end_run(report, stop, "aborted", clock.now(), str(ending))
-    if ending is not None:
-        raise ending
-    status: Status = "ok" if found.are_none else "partial"
-    return end_report(report, status, clock.now())
 
 
 def _list_compared(mapping: FieldMapping, rules: ValidationRules) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from connector.clock import system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.fields import NAMES, BaseRef
@@ -70,7 +69,7 @@ async def run_retry(order: RetryOrder, stop: Stop, progress: Progress) -> Report
         may_make_ledger=False,
         scope=_describe_scope(order),
     )
-    return await carry_out(frame, retry.carry_out, stop, progress.follow, system_clock())
+    return await carry_out(frame, retry.carry_out, stop, progress.follow)
 
 
 def _describe_scope(order: RetryOrder) -> RunScope:

@@ -7,7 +7,6 @@ changes more from one minute to the next than the ledger costs.
 """
 
 import argparse
-import asyncio
 import json
 import statistics
 import tempfile
@@ -20,8 +19,7 @@ from typing import Any, cast
 
 import uvloop
 
-from connector.clock import system_clock
-from connector.control import RunControl
+from connector.control import Stop
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.opening import open_ledger
@@ -96,7 +94,7 @@ async def load(sandbox: SandboxProcess, path: Path, opened: Opened) -> int:
     tally = Tally(lambda _problem: None)
     async with open_client(service) as client:
         journal = LedgerWriter(commits, base, run_key)
-        control, policy = RunControl(system_clock(), asyncio.Event()), LoadPolicy()
+        control, policy = Stop(), LoadPolicy()
         session = Session(ListAccess(control, client, Retrier(), journal, policy.listing), policy, tally)
         loader = Loader(session)
         with open_file(path) as source:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from connector.clock import Clock, system_clock
-from connector.control import RunControl
+from connector.control import Stop
 from connector.ledger.commits import Commits, LedgerWriter
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
@@ -80,7 +80,7 @@ def build_session(
     retrier = Retrier(2, clock=replace(clock, sleep=no_sleep), rng=random.Random(1))
     load_policy = LoadPolicy(**policy)
     access = ListAccess(
-        RunControl(clock, asyncio.Event()),
+        Stop(clock),
         cast("Client", client),
         retrier,
         journal,

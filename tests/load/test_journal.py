@@ -79,7 +79,7 @@ def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told
             nonlocal made
             made += 1
             if made == 4:
-                loop.call_soon_threadsafe(session.control.stopping.set)
+                loop.call_soon_threadsafe(session.control.event.set)
                 threading.Event().wait(0.2)
                 raise sqlite3.OperationalError("database or disk is full")
             commit(connection)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from connector.clock import Clock
-from connector.control import RunControl
+from connector.control import Stop
 from connector.ledger.commits import Commits, LedgerWriter
 from connector.ledger.entries import Intent, Ledger, Move
 from connector.ledger.opening import open_ledger
@@ -82,7 +82,7 @@ class Bench:
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
         nothing = cast("Any", None)  # no request is sent: look-ups and creates are passed in
         writer = LedgerWriter(Commits(self.ledger), self.base, 1)
-        access = ListAccess(RunControl(clock, asyncio.Event()), nothing, nothing, writer, policy.listing)
+        access = ListAccess(Stop(clock), nothing, nothing, writer, policy.listing)
         session = Session(access, policy, Tally(lambda problem: None))
         if confirmed_at is not None:
             session.access.sentinels.append(Sentinel(confirmed_at, WITNESS, "email", "sentinel@x.org"))

@@ -94,4 +94,4 @@ def load_here(
 
 
 async def _start(frame: Frame, work: Callable[[Run], Coroutine[object, object, None]], clock: Clock) -> Report:
-    return await carry_out(frame, work, Stop(), Progress().follow, clock)
+    return await carry_out(frame, work, Stop(clock), Progress().follow)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from connector.clock import system_clock
-from connector.control import RunControl
+from connector.control import Stop
 from connector.progress import Progression
 from tests.pipelines.conftest import ROOT, Connector, write_addresses
 
@@ -40,7 +40,7 @@ def test_a_wait_counts_down_and_says_why() -> None:
         async def sleep(_seconds: float) -> None:
             await asyncio.sleep(0)
 
-        control = RunControl(system_clock().__class__(lambda: at[0], system_clock().now, sleep), asyncio.Event())
+        control = Stop(system_clock().__class__(lambda: at[0], system_clock().now, sleep))
         waiting = asyncio.create_task(control.wait(30, "the service has asked for a pause"))
         await asyncio.sleep(0)
         at[0] = 18.0

@@ -99,7 +99,7 @@ def test_who_shows_on_the_second_listing_is_not_forgotten(connector: Connector, 
         await real.sleep(seconds)
 
     plan = plan_reconcile(load_job(job, {}), read_settings(connector.environ, None, SettingOptions()), wait_s=0.0)
-    running = run_reconcile(replace(plan, is_forgetting=True), Stop(), Progress(), replace(real, sleep=sleep))
+    running = run_reconcile(replace(plan, is_forgetting=True), Stop(replace(real, sleep=sleep)), Progress())
     report = asyncio.run(running)
 
     assert (report.exit_code, report.as_json()["differences"]["vanished"]) == (1, 2)

@@ -12,7 +12,7 @@ from random import Random
 import numpy as np
 
 from connector.clock import Clock
-from connector.control import RunControl, Stop
+from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
 from connector.imports.base_loads import BaseLoads
@@ -80,8 +80,11 @@ class Program:
     night: Night
     random: Random
     report: Report = field(default_factory=Report)
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    control: Stop = field(init=False)
     working: "asyncio.Task[None] | None" = None
+
+    def __post_init__(self) -> None:
+        self.control = Stop(self._clock)
 
     async def run(self) -> Report:
         """Begin, load and settle, close, and record the end."""
@@ -93,7 +96,7 @@ class Program:
         self.working = asyncio.current_task()
         try:
             await (self._load(session, loader) if loads is None else self._load_by_row(loads))
-            if not self.stopping.is_set():
+            if not self.control.is_stopping:
                 await compare_waiting([session] if loads is None else loads.sessions, session.waiting)
         except (ConfigurationError, RunAborted) as error:
             self.report.reason = str(error)
@@ -104,7 +107,7 @@ class Program:
         self.working = None  # what is being recorded, a second signal does not end
         await (loader if loads is None else loads).close()
         close_waiting(session.waiting, self.report.tally, "the run ended before it was compared")
-        if self.report.reason is not None or self.stopping.is_set():
+        if self.report.reason is not None or self.control.is_stopping:
             self.report.tally.count_unsent()
         counts = client.counts["create"]
         self.report.attempts, self.report.limited = counts.sent, counts.limited
@@ -119,7 +122,7 @@ class Program:
     def stop(self) -> None:
         """The first signal."""
         self.report.is_stopped = True
-        self.stopping.set()
+        self.control.event.set()
 
     def cut_off(self) -> None:
         """The second."""
@@ -135,7 +138,7 @@ class Program:
         for portion in self.night.portions:
             self._count(portion)
             await loader.take(portion.planned)
-            if self.stopping.is_set():
+            if self.control.is_stopping:
                 break
         await loader.settle()
 
@@ -144,7 +147,7 @@ class Program:
         for portion in self.night.portions:
             self._count(portion)
             await loads.take(portion.planned, self._choose_bases(portion))
-            if self.stopping.is_set():
+            if self.control.is_stopping:
                 return
         await loads.settle()
 
@@ -163,8 +166,7 @@ class Program:
         run = Run(
             frame,
             start_report("sync", JOB, self._clock.now()),
-            Stop(self.stopping),
-            self._clock,
+            self.control,
             PlannedRows(None, policy.identity),
             session.tally,
             self.ledger,
@@ -195,7 +197,7 @@ class Program:
             is_holding = policy.on_unknown == "hold"
             run_key = start_run(connection, f"run-{self.number}", JOB, "sync", at, suppressed_by, is_holding=is_holding)
         access = ListAccess(
-            RunControl(self._clock, self.stopping),
+            self.control,
             client,
             Retrier(clock=self._clock, rng=self.random),
             LedgerWriter(self.commits, base, run_key),

@@ -19,7 +19,7 @@ def test_nothing_hangs_and_nothing_is_asked_any_more_when_the_run_is_stopped(tmp
     fake = FakeList(crowd(5))
 
     async def look_and_stop(session: Session) -> None:
-        fake.before = lambda query: session.control.stopping.set() if query.email == "p7@x.org" else None
+        fake.before = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
         with pytest.raises(RunAborted, match="stopped"):
             await look_by_filter(session.access, [want(f"p{each}@x.org") for each in range(200)])
         asked = len(fake.asked)

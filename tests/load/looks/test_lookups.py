@@ -156,7 +156,7 @@ def test_nothing_hangs_when_the_run_is_stopped(tmp_path: Path) -> None:
     async def look(session: Session) -> None:
         hanging = asyncio.Event()
         looks = look_up_together(session.access, [hanging.wait] * 5)
-        asyncio.get_running_loop().call_soon(session.control.stopping.set)
+        asyncio.get_running_loop().call_soon(session.control.event.set)
         with pytest.raises(RunAborted, match="stopped"):
             await session.control.until_stopped(looks)
         assert len(asyncio.all_tasks()) == 2

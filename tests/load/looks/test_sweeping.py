@@ -220,7 +220,7 @@ def test_a_stopped_run_sweeps_no_further(tmp_path: Path) -> None:
     fake = FakeList(crowd(500), largest_limit=10)
 
     async def look(session: Session) -> None:
-        fake.before = lambda query: session.control.stopping.set() if len(fake.asked) == 5 else None
+        fake.before = lambda query: session.control.event.set() if len(fake.asked) == 5 else None
         with pytest.raises(RunAborted, match="stopped"):
             await sweep_for(session.access, [want("ann@x.org")])
 
