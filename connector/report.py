@@ -6,7 +6,6 @@ import os
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import copy
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +31,7 @@ _MAIL_ORDER = (
     MailOutcome.ALREADY_SENT,
     *(each for each in MailOutcome if each not in (MailOutcome.SENT, MailOutcome.ALREADY_SENT)),
 )  # as architecture 8 has it
+_ONLY_WITH_A_VALUE = ("planned_rows", "email")
 _WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
 
 
@@ -46,9 +46,10 @@ class RunScope:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Report:
-    """What one run did. Its JSON is the report of the commands, key by key (architecture 8).
+    """What one run has done so far, and in the end. The fields, in their order, are the keys of its JSON
+    (architecture 8).
 
     `rows` holds `read` and the number of each outcome, which sum up to it; of an export `read` and `written`.
     `requests` are counted by operation (create, list, send): sent, retried, limited, failed. Times are aware, in UTC.
@@ -60,53 +61,44 @@ class Report:
     command: str
     status: Status
     started_at: datetime
-    finished_at: datetime | None
-    scope: RunScope
-    rows: Mapping[str, int]
-    causes: Sequence[Mapping[str, Any]]
-    changed_fields: Mapping[str, int]
-    settled: Mapping[str, int]
-    requests: Mapping[str, Mapping[str, int]]
-    timeline: Mapping[str, Any] | None
-    rejects_file: str | None
-    drift_file: str | None
-    echo: Mapping[str, int]
-    messages: Sequence[str]
-    certificate: Mapping[str, Any] | None
-    unmapped_columns: Sequence[str]
-    is_planned: bool
-    planned_rows: Sequence[Mapping[str, object]] | None
-    reconciled: Mapping[str, Any] | None
-    email: Mapping[str, Any] | None
-    signal: int | None
+    finished_at: datetime | None = None
+    scope: RunScope = field(default_factory=RunScope)
+    rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
+    causes: list[dict[str, Any]] = field(default_factory=list)
+    changed_fields: dict[str, int] = field(default_factory=dict)
+    settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
+    requests: dict[str, dict[str, int]] = field(default_factory=dict)
+    timeline: dict[str, Any] | None = None
+    rejects_file: str | None = None
+    drift_file: str | None = None
+    echo: dict[str, int] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    certificate: dict[str, Any] | None = None
+    unmapped_columns: list[str] = field(default_factory=list)
+    is_planned: bool = False  # nothing was done of what the report says
+    planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
+    reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
+    email: dict[str, Any] | None = None  # of a single send: what the service answered
+    signal: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values: `json.dumps` writes it."""
-        return {
-            "run_id": self.run_id,
-            "job": self.job,
-            "command": self.command,
-            "status": self.status,
-            "started_at": self.started_at.isoformat(),
-            "finished_at": self.finished_at.isoformat() if self.finished_at else None,
-            **asdict(self.scope),
-            "rows": self.rows,
-            "causes": self.causes,
-            "changed_fields": self.changed_fields,
-            "settled": self.settled,
-            "requests": self.requests,
-            "timeline": self.timeline,
-            "rejects_file": self.rejects_file,
-            "drift_file": self.drift_file,
-            "echo": self.echo,
-            "messages": self.messages,
-            "certificate": self.certificate,
-            "unmapped_columns": self.unmapped_columns,
-            **({"planned": True} if self.is_planned else {}),
-            **({"planned_rows": self.planned_rows} if self.planned_rows is not None else {}),
-            **(self.reconciled or {}),
-            **({"email": self.email} if self.email is not None else {}),
-        }
+        values: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "signal":  # the status and the exit code tell it
+                continue
+            if each.name == "scope":
+                values |= asdict(value)
+            elif each.name == "reconciled":
+                values |= value or {}
+            elif each.name == "is_planned":
+                values |= {"planned": True} if value else {}
+            elif isinstance(value, datetime):
+                values[each.name] = value.isoformat()
+            elif each.name not in _ONLY_WITH_A_VALUE or value is not None:
+                values[each.name] = value
+        return values
 
     @property
     def exit_code(self) -> int:
@@ -122,49 +114,10 @@ class Report:
         reason = self.messages[0] if self.messages else f"the run {self.run_id} was {self.status}"
         raise (LockedError if self.status == "locked" else RunAborted)(reason)
 
-
-@dataclass(slots=True)
-class OpenReport:
-    """The report of a run that goes on; `close` gives what it has come to."""
-
-    run_id: str
-    job: str
-    command: str
-    started_at: datetime
-    finished_at: datetime | None = None
-    status: Status = "ok"
-    scope: RunScope = field(default_factory=RunScope)
-    rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
-    settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
-    requests: dict[str, dict[str, int]] = field(default_factory=dict)
-    timeline: dict[str, Any] | None = None
-    causes: list[dict[str, Any]] = field(default_factory=list)
-    changed_fields: dict[str, int] = field(default_factory=dict)
-    rejects_file: str | None = None
-    drift_file: str | None = None
-    echo: dict[str, int] = field(default_factory=dict)
-    messages: list[str] = field(default_factory=list)
-    certificate: dict[str, Any] | None = None
-    unmapped_columns: list[str] = field(default_factory=list)
-    signal: int | None = None
-    is_planned: bool = False  # nothing was done of all that it says
-    planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
-    reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
-    email: dict[str, Any] | None = None  # of a single send: what the service answered
-
-    def close(self) -> Report:
-        """Return the report as it stands."""
-        return Report(**{each.name: copy(getattr(self, each.name)) for each in fields(Report)})
-
     def note_requests(self, client: "Client", now: float) -> None:
         """Take over what the client has counted until now (monotonic)."""
         self.requests = count_requests(client.counts, is_planned=self.is_planned)
         self.timeline = client.timeline.as_json(now)
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code that the command would end with now."""
-        return self.close().exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,28 +138,27 @@ class CommandAnswer:
         return {"status": self.status, **self.keys, "messages": list(self.messages)}
 
 
-def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> OpenReport:
+def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> Report:
     """Return the report of a run that begins; its id sorts by time and is like no other, the job's name can be
     written."""
     name = job.encode("utf-8", "backslashreplace").decode()  # a file's name may hold what is no character
-    report = OpenReport(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, at, scope=scope or RunScope())
+    report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, "ok", at, scope=scope or RunScope())
     values = {"command": command, "job": name, "run_id": report.run_id, "what": f"{command} {name}".rstrip()}
     logger.info("run begins: %(what)s (%(run_id)s)", values)
     return report
 
 
-def record_report(report: OpenReport, state_dir: Path, retention_s: float) -> AbstractContextManager[None]:
+def record_report(report: Report, state_dir: Path, retention_s: float) -> AbstractContextManager[None]:
     """Keep the report in the state folder, from the run's beginning to its end, for `status`."""
 
     def describe() -> dict[str, Any]:
-        closed = report.close()
-        return {**closed.as_json(), "exit_code": closed.exit_code}
+        return {**report.as_json(), "exit_code": report.exit_code}
 
-    begun = {key: report.close().as_json()[key] for key in ("run_id", "job", "command", "started_at")}
+    begun = {key: report.as_json()[key] for key in ("run_id", "job", "command", "started_at")}
     return record_run(state_dir, begun, describe, retention_s)
 
 
-def end_report(report: OpenReport, status: Status, at: datetime, reason: str | None = None) -> OpenReport:
+def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
     """Record how the run ended, and why if it did not end well."""
     report.status, report.finished_at = status, max(at, report.started_at)  # the machine's clock may be put back
     if reason is not None:
@@ -218,7 +170,7 @@ def end_report(report: OpenReport, status: Status, at: datetime, reason: str | N
     return report
 
 
-def end_run(report: OpenReport, stop: "Stop", status: Status, at: datetime, reason: str | None = None) -> OpenReport:
+def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: str | None = None) -> Report:
     """Record the end of a run that may have been stopped: by a signal (`stopped`), by a reason of its own (`aborted`),
     or not at all (`status`)."""
     report.signal = stop.signal

@@ -24,7 +24,6 @@ from connector.pace.pace import Pace
 from connector.planned_rows import PlannedRows
 from connector.progress import Progression
 from connector.report import (
-    OpenReport,
     Report,
     RunScope,
     Status,
@@ -99,7 +98,7 @@ class Run:
     """One run in progress: what it works with, and what it has read, counted and written."""
 
     frame: Frame
-    report: OpenReport
+    report: Report
     stop: Stop
     rows: RowListener
     tally: Tally
@@ -257,10 +256,10 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin) -> 
     report.is_planned = frame.is_planned
     with nullcontext() if report.is_planned else record_report(report, frame.state_dir, frame.retention_s):
         await _carry_out(frame, work, report, stop, on_begin)
-    return report.close()
+    return report
 
 
-async def _carry_out(frame: Frame, work: Work, report: OpenReport, stop: Stop, on_begin: OnBegin) -> None:
+async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin) -> None:
     clock = stop.clock
     try:
         async with _open_ledger(frame, stop) as ledger:
@@ -289,7 +288,7 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: OpenReport, stop: Stop, on_begin: OnBegin) -> None:
+async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin) -> None:
     clock = stop.clock
     rows = _build_listener(frame, report, clock)
     with rows, open_commits(ledger) as commits:
@@ -314,7 +313,7 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: OpenReport,
         raise run.refusal  # settings are at fault, and nothing was sent: as if it had been found before the run began
 
 
-def _build_listener(frame: Frame, report: OpenReport, clock: Clock) -> RowListener:
+def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
     findings = RowFindings(frame.columns_by_field)
     if frame.is_planned:
         return PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
@@ -329,7 +328,7 @@ def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s)
 
 
-def _begin(ledger: Ledger, frame: Frame, report: OpenReport) -> tuple[int, Sequence[Base]]:
+def _begin(ledger: Ledger, frame: Frame, report: Report) -> tuple[int, Sequence[Base]]:
     """Record the run; whatever a run that died left as being sent is unknown from now on (architecture 4.3)."""
     suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:

@@ -11,7 +11,6 @@ from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.progress import Progress
 from connector.report import (
-    OpenReport,
     Report,
     RunScope,
     Status,
@@ -51,10 +50,10 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
         else:
             report.messages.insert(0, f"{error}. What became of the email is shown below, and is not on record")
             report.status = "aborted"
-    return report.close()
+    return report
 
 
-async def _send(message: Message, settings: Settings, log: EmailLog, report: OpenReport, stop: Stop) -> None:
+async def _send(message: Message, settings: Settings, log: EmailLog, report: Report, stop: Stop) -> None:
     clock = stop.clock
     addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
     if stop.is_stopping:
@@ -94,7 +93,7 @@ async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepte
         return _GIVEN_UP
 
 
-def _note_answer(report: OpenReport, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
+def _note_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
     match answer:
         case Accepted(request_id, message_id):
             report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
@@ -111,6 +110,6 @@ def _note_answer(report: OpenReport, answer: Accepted | Refused | Ambiguous | No
             _end(report, MailOutcome.UNSENT, "aborted", clock, f"it was not sent: {words}. Run it again")
 
 
-def _end(report: OpenReport, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
+def _end(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:
     report.rows = count_mail_rows(1, {outcome: 1})
     end_report(report, status, clock.now(), reason)

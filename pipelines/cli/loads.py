@@ -297,7 +297,7 @@ def _check_rejects(path: Path | None) -> None:
 
 def _show(verdict: Validation, output: Output) -> bool:
     """As `show`, with a table of what is wrong."""
-    is_shown = show(verdict.report.close(), output)
+    is_shown = show(verdict.report, output)
     if not verdict.findings or output.is_json:
         return is_shown
     return output.show(lambda console: console.print(_build_table(verdict.list_findings()))) and is_shown

@@ -15,7 +15,6 @@ from connector.fields import BaseRef
 from connector.pace.pace import Pace
 from connector.progress import Progression
 from connector.report import (
-    OpenReport,
     Report,
     RunScope,
     end_report,
@@ -66,7 +65,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
             finally:
                 stop.is_recording = True
                 report.note_requests(client, clock.monotonic())
-        return report.close()
+        return report
 
 
 async def _start_pace(plan: ExportPlan, clock: Clock, stop: Stop) -> Pace:
@@ -91,7 +90,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
     return RunScope(plan.settings.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
-async def _copy(plan: ExportPlan, report: OpenReport, client: Client, progress: Progress, clock: Clock) -> Exported:
+async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Exported:
     """Copy the list, and put its certificate and its rows into the report."""
     from connector.export import export_subscribers
     from connector.service.retry import Retrier
@@ -155,7 +154,7 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
     return lacking
 
 
-def _end(report: OpenReport, exported: Exported, clock: Clock) -> None:
+def _end(report: Report, exported: Exported, clock: Clock) -> None:
     """Record the end of an export that copied the list to its end."""
     if exported.is_refused:
         end_report(report, "aborted", clock.now())

@@ -26,7 +26,6 @@ from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.report import (
-    OpenReport,
     Report,
     RunScope,
     Status,
@@ -57,7 +56,7 @@ class _Run:
     """One mail run in progress."""
 
     plan: MailPlan
-    report: OpenReport
+    report: Report
     stop: Stop
     progress: Progress
     clock: Clock
@@ -91,7 +90,7 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
     report.rows = count_mail_rows(0, {})
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
         await _run_campaign(plan, report, stop, progress, clock)
-    return report.close()
+    return report
 
 
 def _describe_scope(plan: MailPlan) -> RunScope:
@@ -105,7 +104,7 @@ def _describe_scope(plan: MailPlan) -> RunScope:
     return RunScope(plan.source.name, service, "", account, drop_empty(settings))
 
 
-async def _run_campaign(plan: MailPlan, report: OpenReport, stop: Stop, progress: Progress, clock: Clock) -> None:
+async def _run_campaign(plan: MailPlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> None:
     try:
         with ExitStack() as opened:
             opened.enter_context(plan.source)
@@ -300,7 +299,7 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
         except (SourceError, RunAborted) as error:
             report.rows = count_mail_rows(0, {})
             report.messages += dict.fromkeys(checked.messages)
-            return end_run(report, stop, "aborted", clock.now(), str(error)).close()
+            return end_run(report, stop, "aborted", clock.now(), str(error))
         outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
         for place, (row,) in enumerate(islice(spool.read(1), number), start=1):
             _write(folder / f"{place:04d}", plan.texts.compose(row, now))
@@ -311,7 +310,7 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
         f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
     )
     status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
-    return end_report(report, status, clock.now()).close()
+    return end_report(report, status, clock.now())
 
 
 def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:

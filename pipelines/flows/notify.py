@@ -38,7 +38,7 @@ def report_refused(command: str, job: Job, error: ConnectorError, *, is_planned:
     now = system_clock().now()
     report = start_report(command, job.name, now)
     report.is_planned = is_planned
-    return end_report(report, "aborted", now, str(error)).close()
+    return end_report(report, "aborted", now, str(error))
 
 
 def with_messages(report: Report, messages: Sequence[str]) -> Report:

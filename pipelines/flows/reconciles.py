@@ -29,7 +29,7 @@ from connector.paging.certificate import Certificate, TotalCount
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.reconcile import ListedRows
-from connector.report import OpenReport, Report, end_report, end_run, record_report, start_report
+from connector.report import Report, end_report, end_run, record_report, start_report
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
@@ -142,10 +142,10 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     report.rows = dict.fromkeys(ROWS, 0)
     with record_report(report, plan.load.settings.state_dir, plan.load.settings.retention_s):
         await _reconcile(plan, report, stop, progress)
-        return report.close()
+        return report
 
 
-async def _reconcile(plan: ReconcilePlan, report: OpenReport, stop: Stop, progress: Progress) -> None:
+async def _reconcile(plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress) -> None:
     clock = stop.clock
     reconciling = _Reconciling(plan, report, stop, progress, clock)
     try:
@@ -183,7 +183,7 @@ def _open_ledger(plan: ReconcilePlan, stop: Stop) -> AbstractContextManager[Ledg
 class _Reconciling:
     """One reconciliation in progress."""
 
-    def __init__(self, plan: ReconcilePlan, report: OpenReport, stop: Stop, progress: Progress, clock: Clock) -> None:
+    def __init__(self, plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> None:
         self._plan, self._load, self._report = plan, plan.load, report
         self._stop, self._progress, self._clock = stop, progress, clock
         self._identity = plan.load.rules.identity

@@ -15,7 +15,7 @@ from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmappe
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.load.finishing import build_different
 from connector.outcomes import Fault
-from connector.report import OpenReport, Status, end_report, start_report
+from connector.report import Report, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
 from connector.rows import Chunk, Source
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
@@ -81,7 +81,7 @@ class ValidationFinding:
 class Validation:
     """What a validation found; of the report's keys those that apply."""
 
-    report: OpenReport
+    report: Report
     remarks: Remarks = dataclasses.field(default_factory=Remarks)
     findings: dict[tuple[str, str], ValidationFinding] = dataclasses.field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class Validation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as plain JSON values."""
-        of_report = self.report.close().as_json()
+        of_report = self.report.as_json()
         keys = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "rejects_file", "messages")
         faults = [dataclasses.asdict(each) for each in self.list_findings()]
         return {**{key: of_report[key] for key in (*keys, "unmapped_columns")}, "faults": faults}
@@ -145,7 +145,7 @@ def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | Non
     return None
 
 
-def _read_list(plan: ValidationPlan, report: OpenReport) -> Suppression | None:
+def _read_list(plan: ValidationPlan, report: Report) -> Suppression | None:
     """The job's suppression list, as a load reads it, and what is to be said of it."""
     if plan.suppression is None:
         return None

@@ -114,7 +114,7 @@ def test_every_variable_and_every_key_of_a_report_is_on_its_page() -> None:
     page = (ROOT / "docs" / "reference" / "environment.md").read_text("utf-8")
     assert names == set(re.findall(r"^\| `(CONNECTOR_\w+)`", page, re.MULTILINE))
     page = (ROOT / "docs" / "reference" / "report.md").read_text("utf-8")
-    keys = start_report("sync", "crm", datetime.now(UTC)).close().as_json()
+    keys = start_report("sync", "crm", datetime.now(UTC)).as_json()
     assert [key for key in keys if f"`{key}`" not in page] == []
 
 

@@ -32,7 +32,6 @@ from connector import (
     read_subscribers,
     send_email,
 )
-from connector.report import OpenReport
 from connector.sandbox import SandboxProcess
 from pipelines.job_runs import run_job
 from tests.export.exports import create
@@ -285,7 +284,7 @@ def test_an_argument_that_a_job_cannot_use_is_refused(
     [("ok", None), ("partial", None), ("aborted", RunAborted), ("stopped", RunAborted), ("locked", LockedError)],
 )
 def test_a_report_raises_for_a_run_that_ended_early(status: Any, kind: type[ConnectorError] | None) -> None:
-    report = OpenReport("run", "job", "import", pd.Timestamp.now("UTC"), status=status, messages=["why"]).close()
+    report = Report("run", "job", "import", status, pd.Timestamp.now("UTC"), messages=["why"])
     if kind is None:
         report.raise_for_status()
         return
