@@ -3,7 +3,6 @@
 Undocumented choices: an offset below 0 becomes 0, a limit below `min_limit` becomes that.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
@@ -18,9 +17,6 @@ from connector.sandbox.switches import SandboxSettings
 _KEPT_RESULTS = 8  # filtered lists remembered while nothing changes: paging one costs one scan, not one a page
 _SEARCHED = 1000  # how many neighbours of the middle churn searches for a free id before the end has to do
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
-
-_ReadIds = Callable[[int, int], list[int]]
-"""Returns the ids from one index of a result to before another."""
 
 
 # queries
@@ -166,7 +162,7 @@ class SubscriberList:
 
     def __init__(self, store: SubscriberStore) -> None:
         self._store = store
-        self._results: dict[tuple[object, ...], list[int]] = {}
+        self._results: dict[tuple[object, ...], SortedKeys] = {}
 
     def read_page(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> bytes:
         """Return the body of the page that the query names, as the switches would have it at the moment `now`.
@@ -174,9 +170,11 @@ class SubscriberList:
         Raises RejectedError past the end, if the switches say so.
         """
         self._store.show(now)
-        total, read_ids = self._arrange(query, settings, now, random)
-        if settings.result_window:
-            total = min(total, settings.result_window)
+        keys = self._select(query, settings)
+        late = self._draw_late(settings, now, random)
+        if late:
+            keys = keys.leave_out(late)
+        total = min(len(keys), settings.result_window) if settings.result_window else len(keys)
         start = query.offset
         if settings.align_offset and query.limit:
             start -= start % query.limit
@@ -184,27 +182,24 @@ class SubscriberList:
             start = (total - 1) // query.limit * query.limit
         if settings.past_end in ("400", "404") and start >= total and start:
             raise RejectedError("There is no such page", int(settings.past_end))
-        wires = self._store.read_wires(read_ids(start, min(start + query.limit, total)))
+        wires = self._store.read_wires(_cut_page(keys, start, min(start + query.limit, total), settings.order, random))
         shown_total = max(0, total + settings.total_off)
         if settings.max_total:
             shown_total = min(shown_total, settings.max_total)
         return _write_page(query, shown_total, wires, settings)
 
-    def _arrange(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> tuple[int, _ReadIds]:
-        """Return how many there are, and how to read their ids, in the order of the switches."""
-        late = self._draw_late(settings, now, random)
-        if late:
-            ids = [each for each in self._read_all(query, settings) if each not in late]
-            if settings.order == "shuffled":
-                random.shuffle(ids)
-            return len(ids), lambda start, stop: ids[start:stop]
+    def _select(self, query: Query, settings: SandboxSettings) -> SortedKeys:
+        """Return all that match; the result of filters is remembered until the store's next change."""
+        store, by_email = self._store, settings.order == "email"
         if not query.filters or query.base_id is not None:
-            keys = self._sort(query, settings)
-            return len(keys), _read_keys(keys, settings.order, random)
-        found = self._find(query.filters, settings)
-        if settings.order == "shuffled":
-            return len(found), lambda start, stop: random.sample(found, len(found[start:stop]))
-        return len(found), lambda start, stop: found[start:stop]
+            return store.sort(by_email=by_email, base_id=query.base_id)
+        key = (query.filters, settings.filters, settings.blind_filters, settings.combine, by_email, store.version)
+        if key not in self._results:
+            found = _filter(store, settings, query.filters)
+            while len(self._results) >= _KEPT_RESULTS:
+                del self._results[next(iter(self._results))]
+            self._results[key] = SortedKeys([store.sort_key(each) for each in found] if by_email else list(found))
+        return self._results[key]
 
     def _draw_late(self, settings: SandboxSettings, now: float, random: Random) -> set[int]:
         """Return those that are on the list, but not yet on the replica that this request is read from."""
@@ -213,40 +208,15 @@ class SubscriberList:
             return set()
         return self._store.find_late(now, random.choice(lags_ms) / 1000, max(lags_ms) / 1000)
 
-    def _read_all(self, query: Query, settings: SandboxSettings) -> list[int]:
-        """Return the ids of the whole result, in order (shuffled ones in id order)."""
-        if query.filters and query.base_id is None:
-            return self._find(query.filters, settings)
-        keys = self._sort(query, settings)
-        ids = keys.read_ids(0, len(keys))
-        return ids[::-1] if settings.order == "id_desc" else ids
 
-    def _sort(self, query: Query, settings: SandboxSettings) -> SortedKeys:
-        return self._store.sort(by_email=settings.order == "email", base_id=query.base_id)
-
-    def _find(self, filters: tuple[Filter, ...], settings: SandboxSettings) -> list[int]:
-        """Return all that match, in order (shuffled ones in id order); remembered until the store's next change."""
-        switched = (settings.filters, settings.blind_filters, settings.combine, settings.order)
-        key = (filters, *switched, self._store.version)
-        if key not in self._results:
-            found = _filter(self._store, settings, filters)
-            by = self._store.sort_key if settings.order == "email" else None
-            found.sort(key=by, reverse=settings.order == "id_desc")
-            while len(self._results) >= _KEPT_RESULTS:
-                del self._results[next(iter(self._results))]
-            self._results[key] = found
-        return self._results[key]
-
-
-def _read_keys(keys: SortedKeys, order: str, random: Random) -> _ReadIds:
+def _cut_page(keys: SortedKeys, start: int, stop: int, order: str, random: Random) -> list[int]:
+    """Return the ids from index `start` to before `stop` of the list in this order."""
     total = len(keys)
-    if order == "id_desc":
-        return lambda start, stop: keys.read_ids(max(0, total - stop), max(0, total - start))[::-1]
     if order == "shuffled":  # a page of a random order is a random sample
-        return lambda start, stop: [
-            keys.read_id(index) for index in random.sample(range(total), max(0, min(stop, total) - start))
-        ]
-    return keys.read_ids
+        return [keys.read_id(index) for index in random.sample(range(total), max(0, stop - start))]
+    if order == "id_desc":
+        return keys.read_ids(max(0, total - stop), max(0, total - start))[::-1]
+    return keys.read_ids(start, stop)
 
 
 def _write_page(query: Query, total: int, wires: list[bytes], settings: SandboxSettings) -> bytes:

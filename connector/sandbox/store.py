@@ -113,6 +113,10 @@ class SortedKeys:
         """Return the ids from index `start` to before `stop`."""
         return [key if isinstance(key, int) else key[1] for key in self._keys[start:stop]]
 
+    def leave_out(self, ids: set[int]) -> "SortedKeys":
+        """Return the others."""
+        return SortedKeys([key for key in self._keys if (key if isinstance(key, int) else key[1]) not in ids])
+
     def read_id(self, index: int) -> int:
         """Return the id at one index."""
         key = self._keys[index]
