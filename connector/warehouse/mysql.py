@@ -4,24 +4,20 @@ A TIMESTAMP is compared with `now()` rightly in a session of any time zone. Rows
 written column by column by Arrow; there is no LOAD DATA LOCAL, which lets a server name the file that it wants to read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
 from connector.databases import DatabaseUrl
 from connector.warehouse.columns import EMPTY, build_text, write_lists_as_json
-from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import ColumnKind
+from connector.warehouse.servers import ServerDatabase, open_driver, open_server
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.tables import Types, commit, open_driver, open_server
+from connector.warehouse.statements import Dialect, TableName
 
 _LOCK_S = 30
 """For a lock of another session, by the server's own clock."""
@@ -47,76 +43,63 @@ _REFERRERS = sa.text(
     "AND NOT (table_schema = referenced_table_schema AND table_name = referenced_table_name)"
 )
 
-_NAMES = mysql.dialect(paramstyle="named").identifier_preparer  # no % doubled
 _APOSTROPHE, _COMMA = build_text("'"), build_text(",")
 
 
-class _Bytes(FunctionElement[Any]):
-    """A text as its bytes in UTF-8, whatever its column's character set and collation."""
+_UTF8 = "CHARACTER SET utf8mb4"
 
-    inherit_cache = True
+_DIALECT = Dialect(
+    types={
+        ColumnKind.TEXT: f"LONGTEXT {_UTF8}",
+        ColumnKind.NAME: f"VARCHAR(64) {_UTF8} COLLATE utf8mb4_bin",
+        ColumnKind.WHOLE: "BIGINT",
+        ColumnKind.FLAG: "BOOL",
+        ColumnKind.DATE: "DATE",
+        ColumnKind.TIME: "TIMESTAMP(6) NULL",
+        ColumnKind.TAGS: "JSON",
+    },
+    # Without a default of its own, MySQL may set the first time of a table at every update.
+    key_types={ColumnKind.TIME: "TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6)"},
+    quotes=("`", "`"),
+    table_options="ENGINE=InnoDB DEFAULT CHARSET=utf8mb4",
+    differs="NOT ({} <=> {})",
+    as_bytes="CAST(CONVERT({} USING utf8mb4) AS BINARY)",  # most collations ignore case, accents and blanks at the end
+    undoes_tables=False,
+    casts_null=False,
+    joins_by_comma=True,
+)
 
 
-@compiles(_Bytes)
-def _write_bytes(element: _Bytes, compiler: Any, **options: Any) -> str:
-    return f"CAST(CONVERT({compiler.process(element.clauses, **options)} USING utf8mb4) AS BINARY)"
-
-
-_TYPES: Types = {
-    ColumnKind.TEXT: mysql.LONGTEXT(charset="utf8mb4"),
-    ColumnKind.NAME: mysql.VARCHAR(64, charset="utf8mb4", collation="utf8mb4_bin"),
-    ColumnKind.WHOLE: sa.BigInteger(),
-    ColumnKind.FLAG: mysql.BOOLEAN(),
-    ColumnKind.DATE: sa.Date(),
-    ColumnKind.TIME: mysql.TIMESTAMP(fsp=6),
-    ColumnKind.TAGS: mysql.JSON(),
-}
-
-
-class MysqlDatabase:
+class MysqlDatabase(ServerDatabase):
     """A server's database; `url` names PyMySQL as its driver."""
 
-    types = _TYPES
-    table_options: Mapping[str, str] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
-    undoes_tables = casts_null = False
-    holds_nul = True
-    commit = staticmethod(commit)
-    path = longest_name = None  # a name that is too long is refused
+    dialect = _DIALECT
 
     def __init__(self, url: DatabaseUrl) -> None:
-        self.engine = open_server(url, _TIMEOUTS, {"charset": "utf8mb4", "init_command": _INIT})
+        super().__init__(open_server(url, _TIMEOUTS, {"charset": "utf8mb4", "init_command": _INIT}))
 
-    @contextmanager
-    def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
-        """Yield a connection in a transaction; an interruption cancels its statement by a second connection."""
-        with self.engine.connect() as connection:
-            number = connection.connection.driver_connection.thread_id()  # type: ignore[union-attr] # PyMySQL's
-            with interruption.cancel_by(lambda: self._kill(number)):
-                yield connection
+    def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
+        """Return what cancels the statement by a second connection."""
+        driver: Any = connection.connection.driver_connection
+        number = driver.thread_id()
+        return lambda: self._kill(number)
 
-    def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
+    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
         """Load by INSERT statements of many rows."""
-        columns = ", ".join(map(_NAMES.quote_identifier, (*rows.schema.names, *shared)))
-        head = f"INSERT INTO {_NAMES.format_table(table)} ({columns}) VALUES"
-        largest = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar()
+        head = f"INSERT INTO {table} ({_DIALECT.write_list([*rows.schema.names, *shared])}) VALUES"
+        largest = self.connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar()
         most = min(_STATEMENT, int(largest or _STATEMENT) // 2)
         count = 0
-        with open_driver(connection) as driver, driver.cursor() as cursor:
+        with open_driver(self.connection) as driver, driver.cursor() as cursor:
             for batch in rows.read():
                 count += batch.num_rows
                 for statement in write_inserts(head, batch, most, [str(value) for value in shared.values()]):
                     cursor.execute(statement)
         return count
 
-    def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], kind: ColumnKind) -> Any:
-        """Compare texts by their bytes: most collations ignore case, accents and blanks at the end."""
-        if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
-            return _Bytes(ours).is_distinct_from(_Bytes(theirs))
-        return ours.is_distinct_from(theirs)
-
-    def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
+    def find_referrers(self, name: TableName) -> Sequence[str]:
         """Read the information schema, which shows what the user may see."""
-        return connection.scalars(_REFERRERS, {"schema": table.schema, "table": table.name}).all()
+        return self.connection.scalars(_REFERRERS, {"schema": name.schema, "table": name.table}).all()
 
     def write_time(self, at: datetime) -> datetime:
         """Return the time in UTC, which is the session's time zone."""

@@ -9,7 +9,7 @@ from connector.warehouse.destination import Destination, Format
 from connector.warehouse.runs import Writer
 
 if TYPE_CHECKING:
-    from connector.warehouse.tables import Database
+    from connector.warehouse.export_table import Database
 
 
 def open_writer(destination: Destination) -> Writer:
@@ -45,23 +45,22 @@ def _open_file(destination: Destination, schema: pa.Schema) -> Writer:
 
 
 def _open_table(destination: Destination, schema: pa.Schema) -> Writer:
-    from connector.warehouse.table_writer import TableName, TableWriter
+    from connector.warehouse.export_table import ExportTable
+    from connector.warehouse.statements import TableName
+    from connector.warehouse.table_writer import TableWriter
 
-    name = TableName(destination.table, destination.schema)
-    mode, overwrite = destination.mode, destination.is_adopting
+    name, mode = TableName(destination.table, destination.schema), destination.mode
     folder = None if destination.url is not None else destination.path.resolve().parent
-    if destination.format is Format.DUCKDB:
-        from connector.warehouse.duckdb import DuckdbTables
-
-        duck = DuckdbTables(destination.path.resolve(), name, schema, mode, overwrite=overwrite)
-        return TableWriter(duck, schema, mode, folder)
-    from connector.warehouse.sql_tables import SqlTables
-
-    tables = SqlTables(name, schema, mode, _open_database(destination), overwrite=overwrite)
-    return TableWriter(tables, schema, mode, folder)
+    table = ExportTable(name, schema, mode, _open_database(destination), overwrite=destination.is_adopting)
+    return TableWriter(table, schema, mode, folder)
 
 
 def _open_database(destination: Destination) -> "Database":
+    if destination.format is Format.DUCKDB:
+        from connector.warehouse.duckdb import MEMORY, MEMORY_TO_MERGE, DuckdbDatabase
+
+        memory = MEMORY_TO_MERGE if destination.mode.is_by_id else MEMORY
+        return DuckdbDatabase(destination.path.resolve(), memory=memory)
     if destination.url is None:
         from connector.warehouse.sqlite import SqliteDatabase
 

@@ -1,7 +1,6 @@
 """Any other database that SQLAlchemy reaches: `replace` and `append`, by plain inserts in one transaction."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,15 +9,15 @@ import sqlalchemy as sa
 
 from connector.databases import DatabaseUrl
 from connector.warehouse.columns import write_lists_as_json
-from connector.warehouse.interruption import Interruption
-from connector.warehouse.runs import ColumnKind
+from connector.warehouse.runs import ColumnKind, read_kinds
+from connector.warehouse.servers import ServerDatabase, escape_names, open_server
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.tables import Types, commit, open_server
+from connector.warehouse.statements import Dialect, TableName
 
 _BATCH = 1000
 """Rows of one call to the driver."""
 
-_TYPES: Types = {
+_TYPES: Mapping[ColumnKind, sa.types.TypeEngine[Any]] = {
     ColumnKind.TEXT: sa.Text(),
     ColumnKind.NAME: sa.String(255),
     ColumnKind.WHOLE: sa.BigInteger(),
@@ -29,51 +28,39 @@ _TYPES: Types = {
 }
 
 
-class OtherDatabase:
+class OtherDatabase(ServerDatabase):
     """A database by a dialect of SQLAlchemy's; lists are JSON texts there."""
 
-    types = _TYPES
-    table_options: Mapping[str, str] = {}
-    undoes_tables = casts_null = holds_nul = False
-    path = None  # a file, if it has one, is its driver's to make
-    commit = staticmethod(commit)
-
     def __init__(self, url: DatabaseUrl) -> None:
-        self.engine = open_server(url)
-        is_postgresql = self.engine.dialect.name == "postgresql"
-        self.longest_name = self.engine.dialect.max_identifier_length if is_postgresql else None
+        super().__init__(open_server(url))
+        self.dialect = _build_dialect(self.engine.dialect)
 
-    @contextmanager
-    def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
-        """Yield a connection in a transaction; an interruption is heard between batches of rows."""
-        interruption.check()
-        with self.engine.connect() as connection:
-            yield connection
-
-    def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
+    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
         """Load by the driver's `executemany`."""
+        kinds = read_kinds(rows.schema) | {name: _find_kind(value) for name, value in shared.items()}
+        marks = ", ".join(f":{name}" for name in kinds)
+        text = f"INSERT INTO {table} ({self.dialect.write_list(list(kinds))}) VALUES ({marks})"  # noqa: S608 - names, quoted
+        insert = sa.text(escape_names(text)).bindparams(
+            *(sa.bindparam(name, type_=_TYPES[kind]) for name, kind in kinds.items())
+        )
         count = 0
         for batch in rows.read():
             for begin in range(0, batch.num_rows, _BATCH):
                 part = batch.slice(begin, _BATCH)
-                connection.execute(sa.insert(table), [{**row, **shared} for row in _read_rows(part)])
+                self.connection.execute(insert, [{**row, **shared} for row in _read_rows(part)])
             count += batch.num_rows
         return count
 
-    def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> Any:
-        """Compare as the database does; none of its modes needs more."""
-        return ours.is_distinct_from(theirs)
-
-    def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
+    def find_referrers(self, name: TableName) -> Sequence[str]:
         """Inspect all schemas by SQLAlchemy."""
-        inspector = sa.inspect(connection)
-        home = (table.schema or inspector.default_schema_name or "").lower(), table.name.lower()
+        inspector = sa.inspect(self.connection)
+        home = (name.schema or inspector.default_schema_name or "").lower(), name.table.lower()
         found = []
         for schema in inspector.get_schema_names():
-            for (_, name), keys in inspector.get_multi_foreign_keys(schema=schema).items():
+            for (_, table), keys in inspector.get_multi_foreign_keys(schema=schema).items():
                 referred = [((key["referred_schema"] or schema).lower(), key["referred_table"].lower()) for key in keys]
-                if home in referred and (schema.lower(), name.lower()) != home:
-                    found.append(f"{schema}.{name}")
+                if home in referred and (schema.lower(), table.lower()) != home:
+                    found.append(f"{schema}.{table}")
         return found
 
     def write_time(self, at: datetime) -> datetime:
@@ -83,6 +70,24 @@ class OtherDatabase:
     def is_passing(self, error: Exception) -> bool:
         """Return whether it is a failure of the connection rather than of a statement."""
         return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+
+
+def _build_dialect(dialect: sa.Dialect) -> Dialect:
+    preparer = dialect.identifier_preparer
+    first_row: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(sa.text("{}")).limit(1)
+    return Dialect(
+        types={kind: str(form.compile(dialect)) for kind, form in _TYPES.items()},
+        quotes=(preparer.initial_quote, preparer.final_quote),
+        first_row=str(first_row.compile(dialect=dialect, compile_kwargs={"literal_binds": True})),
+        undoes_tables=False,
+        casts_null=False,
+        holds_nul=False,
+        longest_name=dialect.max_identifier_length if dialect.name == "postgresql" else None,
+    )
+
+
+def _find_kind(value: object) -> ColumnKind:
+    return ColumnKind.TIME if isinstance(value, datetime) else ColumnKind.NAME
 
 
 def _read_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:

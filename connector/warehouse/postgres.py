@@ -1,8 +1,7 @@
 """A PostgreSQL database, by psycopg 3: rows by COPY of Arrow's CSV, tags as text[], times as timestamptz."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 
 from connector.databases import DatabaseUrl
 from connector.warehouse.columns import build_text, quote_lists
-from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import ColumnKind
+from connector.warehouse.servers import ServerDatabase, open_driver, open_server
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.tables import Types, commit, open_driver, open_server
+from connector.warehouse.statements import Dialect, TableName
 
 _CONNECT: dict[str, object] = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
@@ -47,61 +45,55 @@ _REFERRERS = sa.text(
 )
 """Those of partitions too: what is deleted from the table is deleted from them."""
 
-_NAMES = postgresql.dialect(paramstyle="named").identifier_preparer  # type: ignore[no-untyped-call] # no % doubled
 _CSV = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")  # a text is quoted, null is nothing at all
 
-_TYPES: Types = {
-    ColumnKind.TEXT: sa.Text(),
-    ColumnKind.NAME: sa.Text(),
-    ColumnKind.WHOLE: sa.BigInteger(),
-    ColumnKind.FLAG: sa.Boolean(),
-    ColumnKind.DATE: sa.Date(),
-    ColumnKind.TIME: sa.TIMESTAMP(timezone=True),
-    ColumnKind.TAGS: sa.ARRAY(sa.Text()),
-}
+_DIALECT = Dialect(
+    types={
+        ColumnKind.TEXT: "TEXT",
+        ColumnKind.NAME: "TEXT",
+        ColumnKind.WHOLE: "BIGINT",
+        ColumnKind.FLAG: "BOOLEAN",
+        ColumnKind.DATE: "DATE",
+        ColumnKind.TIME: "TIMESTAMP WITH TIME ZONE",
+        ColumnKind.TAGS: "TEXT[]",
+    },
+    temporary="pg_temp.",  # a table of the stage's name may come first in the search path
+    stage_options="ON COMMIT DROP",  # behind a pooler the connection goes on
+    holds_nul=False,
+    longest_name=63,
+)
 
 
-class PostgresDatabase:
+class PostgresDatabase(ServerDatabase):
     """A server's database; `url` names psycopg as its driver."""
 
-    types = _TYPES
-    table_options: Mapping[str, str] = {}
-    undoes_tables = casts_null = True
-    holds_nul = False
-    longest_name = 63
-    path = None
-    commit = staticmethod(commit)
+    dialect = _DIALECT
 
     def __init__(self, url: DatabaseUrl) -> None:
-        self.engine = open_server(url, _CONNECT, isolation_level=_ISOLATION)
+        super().__init__(open_server(url, _CONNECT, isolation_level=_ISOLATION))
 
-    @contextmanager
-    def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
-        """Yield a connection in a transaction; an interruption cancels its statement."""
-        with self.engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            with interruption.cancel_by(lambda: driver.cancel_safe(timeout=_CANCEL_S)):  # type: ignore[union-attr] # psycopg's
-                connection.exec_driver_sql(_STARTS)
-                yield connection
+    def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
+        """Return what cancels the statement by a message to the server."""
+        driver: Any = connection.connection.driver_connection
+        return lambda: driver.cancel_safe(timeout=_CANCEL_S)
 
-    def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """Load by COPY. The stage is named with its schema: a table of its name may come first in the search path."""
-        name = f"pg_temp.{_NAMES.quote(table.name)}" if table.dialect_kwargs else _NAMES.format_table(table)
+    def begin(self, connection: sa.Connection) -> None:
+        """Set up the transaction."""
+        connection.exec_driver_sql(_STARTS)
+
+    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
+        """Load by COPY."""
         texts = {key: str(value) for key, value in shared.items()}
-        columns = ", ".join(map(_NAMES.quote_identifier, (*rows.schema.names, *texts)))
-        with open_driver(connection) as driver, driver.cursor() as cursor:
-            with cursor.copy(f"COPY {name} ({columns}) FROM STDIN (FORMAT csv)") as copy:
+        columns = _DIALECT.write_list([*rows.schema.names, *texts])
+        with open_driver(self.connection) as driver, driver.cursor() as cursor:
+            with cursor.copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)") as copy:
                 for text in _write_ahead(rows, texts):
                     copy.write(text)
             return int(cursor.rowcount)
 
-    def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> Any:
-        """Collations of PostgreSQL tell texts apart by their bytes, unless declared otherwise."""
-        return ours.is_distinct_from(theirs)
-
-    def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
+    def find_referrers(self, name: TableName) -> Sequence[str]:
         """Read the catalogue, which every role may read."""
-        return connection.scalars(_REFERRERS, {"name": _NAMES.format_table(table)}).all()
+        return self.connection.scalars(_REFERRERS, {"name": _DIALECT.write_name(name)}).all()
 
     def write_time(self, at: datetime) -> datetime:
         """Return the time in UTC."""

@@ -1,8 +1,8 @@
 """A SQLite file: flags are 0 and 1, tags a JSON array, times texts as SQLite's own functions write them, in UTC."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import sqlalchemy as sa
 
+from connector.driver_words import say_safely
 from connector.warehouse.columns import write_lists_as_json
-from connector.warehouse.database_file import LOCK_S, wait_for_lock
+from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import ColumnKind
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.tables import Types
+from connector.warehouse.statements import Dialect, Statement, TableName
 
 _TRY_S = 0.5
 """How long SQLite itself waits, deaf to interruptions, before it is asked again."""
@@ -27,82 +27,129 @@ _PAGE = 16_384
 
 _PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM})
 
-_REFERRERS = sa.text(
+_REFERRERS = (
     "SELECT m.name FROM sqlite_master m JOIN pragma_foreign_key_list(m.name) f WHERE m.type = 'table' "
     'AND lower(f."table") = lower(:table) AND lower(m.name) <> lower(:table)'
 )
 
-_TYPES: Types = {
-    ColumnKind.TEXT: sa.Text(),
-    ColumnKind.NAME: sa.Text(),
-    ColumnKind.WHOLE: sa.Integer(),
-    ColumnKind.FLAG: sa.Boolean(),
-    ColumnKind.DATE: sa.Date(),
-    ColumnKind.TIME: sa.Text(),
-    ColumnKind.TAGS: sa.Text(),
-}
+_COLUMNS = (
+    "SELECT m.name, c.name FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) c "
+    "WHERE m.type IN ('table', 'view') AND lower(m.name) = lower(:table) ORDER BY c.cid"
+)
+
+_DIALECT = Dialect(
+    types={
+        ColumnKind.TEXT: "TEXT",
+        ColumnKind.NAME: "TEXT",
+        ColumnKind.WHOLE: "INTEGER",
+        ColumnKind.FLAG: "BOOLEAN",
+        ColumnKind.DATE: "DATE",
+        ColumnKind.TIME: "TEXT",
+        ColumnKind.TAGS: "TEXT",
+    },
+    temporary="temp.",
+    differs="{} IS NOT {}",
+    casts_null=False,
+)
 
 
 class SqliteDatabase:
     """A file, which need not be there yet; `lock_s` is how long a lock of others is waited for."""
 
-    types = _TYPES
-    table_options: Mapping[str, str] = {}
-    undoes_tables = holds_nul = True
-    casts_null = False
-    longest_name = None
+    dialect = _DIALECT
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(self, path: Path, lock_s: float = LOCK_S) -> None:
-        self.path, self._lock_s = path, lock_s
-        make = partial(sqlite3.connect, path, timeout=_TRY_S, isolation_level=None)
-        self.engine = sa.create_engine("sqlite://", creator=make, poolclass=sa.pool.NullPool, hide_parameters=True)
+        self._path, self._lock_s = path, lock_s
+        self._connection: sqlite3.Connection | None = None
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection of the open transaction."""
+        if self._connection is None:
+            raise ValueError("connect() comes first")
+        return self._connection
+
+    def make_file(self) -> bool:
+        """Make an empty file if there is none."""
+        return make_file(self._path, create_empty)
+
+    def remove_file(self) -> None:
+        """Remove the file."""
+        self._path.unlink(missing_ok=True)
 
     @contextmanager
-    def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
-        """Yield a connection that begins by taking the only right to write."""
-        with self.engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            connection.exec_driver_sql(f"PRAGMA page_size = {_PAGE}")
-            with interruption.cancel_by(lambda: driver.interrupt()):  # type: ignore[union-attr] # the standard library's
-                wait_for_lock(
-                    partial(connection.exec_driver_sql, "BEGIN IMMEDIATE"), _is_busy, self._lock_s, interruption
-                )
-                yield connection
+    def connect(self, interruption: Interruption) -> Iterator[None]:
+        """Open a transaction that begins by taking the only right to write."""
+        with closing(sqlite3.connect(self._path, timeout=_TRY_S, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA page_size = {_PAGE}")
+            with interruption.cancel_by(connection.interrupt):
+                wait_for_lock(partial(connection.execute, "BEGIN IMMEDIATE"), _is_busy, self._lock_s, interruption)
+                self._connection = connection
+                try:
+                    yield
+                finally:
+                    self._connection = None
 
-    def commit(self, connection: sa.Connection, interruption: Interruption) -> None:
+    def commit(self, interruption: Interruption) -> None:
         """Commit, once no reader is in the way; until then an interruption is heard."""
-        wait_for_lock(partial(connection.exec_driver_sql, "COMMIT"), _is_busy, self._lock_s, interruption)
-        connection.commit()
+        wait_for_lock(partial(self.connection.execute, "COMMIT"), _is_busy, self._lock_s, interruption)
 
-    def load(self, connection: sa.Connection, table: sa.Table, rows: StagedRows, shared: Mapping[str, object]) -> int:
+    def run(self, statement: Statement) -> int:
+        """Carry out a statement; return how many rows it touched."""
+        return max(0, self.connection.execute(statement.text, statement.values).rowcount)
+
+    def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
+        """Return the first rows of a query."""
+        with closing(self.connection.execute(statement.text, statement.values)) as cursor:
+            return cursor.fetchmany(most)
+
+    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
         """Load by prepared statements."""
-        quote = connection.dialect.identifier_preparer
-        columns = ", ".join(map(quote.quote_identifier, (*rows.schema.names, *shared)))
-        marks = ", ".join("?" * (len(rows.schema.names) + len(shared)))
-        insert = f"INSERT INTO {quote.format_table(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - names, quoted
+        names = [*rows.schema.names, *shared]
+        insert = f"INSERT INTO {table} ({_DIALECT.write_list(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 - names, quoted
         tail = tuple(shared.values())
         count = 0
-        driver: Any = connection.connection.driver_connection
         for batch in rows.read():
-            driver.executemany(insert, _read_rows(batch, tail))
+            self.connection.executemany(insert, _read_rows(batch, tail))
             count += batch.num_rows
         return count
 
-    def differ(self, ours: sa.ColumnElement[Any], theirs: sa.ColumnElement[Any], _: ColumnKind) -> Any:
-        """SQLite compares texts by their bytes, unless declared otherwise."""
-        return ours.is_distinct_from(theirs)
+    def has_schema(self, schema: str) -> bool:
+        """Return True: an export to SQLite has no schema."""
+        return True
 
-    def find_referrers(self, connection: sa.Connection, table: sa.Table) -> Sequence[str]:
+    def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
+        """Return SQLite's own name of a table or a view, None if it is missing, and its columns."""
+        found = self.connection.execute(_COLUMNS, {"table": name.table}).fetchall()
+        return (str(found[0][0]) if found else None), [str(column) for _, column in found]
+
+    def list_tables(self) -> Collection[str]:
+        """Return the names of all tables."""
+        return [str(name) for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+
+    def find_referrers(self, name: TableName) -> Sequence[str]:
         """Read the declarations, enforced or not: our connection does not enforce them, another may."""
-        return connection.scalars(_REFERRERS, {"table": table.name}).all()
+        return [str(table) for (table,) in self.connection.execute(_REFERRERS, {"table": name.table})]
 
     def write_time(self, at: datetime) -> str:
         """As `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, with which it can be compared as text."""
         return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
+    def explain(self, error: Exception) -> str:
+        """Return what SQLite said, without values of rows."""
+        return say_safely(error)
+
     def is_passing(self, error: Exception) -> bool:
         """Return whether it is a lock, or a lack of room."""
         return _read_code(error) in _PASSING
+
+    def is_race(self, error: Exception) -> bool:
+        """Return False: one export has the file at a time."""
+        return False
 
 
 def _is_busy(error: Exception) -> bool:
@@ -110,7 +157,7 @@ def _is_busy(error: Exception) -> bool:
 
 
 def _read_code(error: Exception) -> int:
-    return int(getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)) & 0xFF
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _read_rows(batch: pa.RecordBatch, tail: tuple[object, ...]) -> Iterator[tuple[object, ...]]:

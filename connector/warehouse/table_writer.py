@@ -7,14 +7,14 @@ blocks, and runs in one thread at a time, which owns the connection while it has
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 
 from connector.atomic_file import describe_unwritable
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from connector.warehouse.export_table import ExportTable, Uncertain
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.runs import (
     OF_RUN,
@@ -27,63 +27,14 @@ from connector.warehouse.runs import (
     check_filters,
     find_last_rows,
 )
-from connector.warehouse.stage import Stage, StagedRows
-
-
-@dataclass(frozen=True, slots=True)
-class TableName:
-    """A table, and the schema that it is in where the database has any and one was given."""
-
-    table: str
-    schema: str | None = None
-
-    def __str__(self) -> str:
-        return ".".join(filter(None, (self.schema, self.table)))
-
-
-class Uncertain(Exception):  # noqa: N818 - a state of knowledge, not a fault
-    """A commit failed in such a way that it may have been done; `error` says how, `changes` what it would have done."""
-
-    def __init__(self, error: Exception, changes: RowChanges) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.changes = changes
-
-
-class TableBackend(Protocol):
-    """A table of one kind of database; its methods raise what is in `errors`, and Interrupted."""
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """What its driver raises."""
-
-    def __str__(self) -> str:
-        """Return the table and the database, for messages; nothing secret."""
-
-    def explain(self, error: Exception) -> str:
-        """Return what the database said, in one line, with nothing secret or personal in it."""
-
-    def is_passing(self, error: Exception) -> bool:
-        """Return whether the failure may be over by the next run: a connection, a lock."""
-
-    def prepare(self, beginning: ExportStart, interruption: Interruption) -> TargetState:
-        """Go the whole way with no row, then take a number; what the target is like. Raises ConfigurationError."""
-
-    def publish(self, rows: StagedRows, run: ExportRun, interruption: Interruption) -> RowChanges:
-        """Write the rows in one transaction. Raises Uncertain, and RunAborted for rows that would be older."""
-
-    def is_published(self, interruption: Interruption) -> bool:
-        """Return whether this run's transaction was committed."""
-
-    def clear(self, interruption: Interruption) -> None:
-        """Undo what `prepare` made and did not roll back, after an export that wrote nothing."""
+from connector.warehouse.stage import Stage
 
 
 class TableWriter:
-    """A Writer of the table of `backend`; rows on their way are in `folder`, or in the system's for such."""
+    """A Writer of `export_table`; rows on their way are in `folder`, or in the system's for such."""
 
-    def __init__(self, backend: TableBackend, schema: pa.Schema, mode: Mode, folder: Path | None = None) -> None:
-        self._backend, self._mode, self._folder = backend, mode, folder
+    def __init__(self, export_table: ExportTable, schema: pa.Schema, mode: Mode, folder: Path | None = None) -> None:
+        self._table, self._mode, self._folder = export_table, mode, folder
         self._schema = pa.schema([field for field in schema if field.name not in OF_RUN])
         self._interruption = Interruption()
         self._found: TargetState | None = None
@@ -91,7 +42,7 @@ class TableWriter:
         self._is_open = False
 
     def __str__(self) -> str:
-        return str(self._backend)
+        return str(self._table)
 
     @property
     def has_target(self) -> bool:
@@ -107,15 +58,15 @@ class TableWriter:
         """Go the whole way with no row, and take a number. Raises ConfigurationError, RunAborted."""
         check_filters(beginning.filters, self._mode, self._schema.names)
         self._is_open = True
-        backend = self._backend
-        failures: tuple[type[Exception], ...] = (OSError, *backend.errors)
+        export_table = self._table
+        failures: tuple[type[Exception], ...] = (OSError, *export_table.errors)
         try:
-            self._found = backend.prepare(beginning, self._interruption)
+            self._found = export_table.prepare(beginning, self._interruption)
         except ConnectorError:
             raise
         except failures as error:
-            said = backend.explain(error)
-            if backend.is_passing(error):
+            said = export_table.explain(error)
+            if export_table.is_passing(error):
                 raise RunAborted(f"{self} cannot be written now: {said}. It is as it was; run it again.") from None
             raise ConfigurationError(f"Cannot open or write {self}: {said}. It is as it was.") from None
 
@@ -148,7 +99,7 @@ class TableWriter:
             rows = self._stage.close_rows()
             pa.default_memory_pool().release_unused()  # the list is read; what its pages took, the database may take
             try:
-                changes = self._backend.publish(rows, run, self._interruption)
+                changes = self._table.publish(rows, run, self._interruption)
             except Uncertain as lost:
                 changes = self._settle(run, lost)
         self._is_open = False
@@ -157,7 +108,7 @@ class TableWriter:
 
     def interrupt(self) -> None:
         """End `prepare` or `publish` soon, and without a change; a commit that has begun ends by itself."""
-        with suppress(*self._backend.errors, OSError):  # what was to be cancelled has ended
+        with suppress(*self._table.errors, OSError):  # what was to be cancelled has ended
             self._interruption.interrupt()
 
     def discard(self) -> None:
@@ -165,8 +116,8 @@ class TableWriter:
         self._drop_stage()
         if self._is_open:
             self._is_open = False
-            with suppress(OSError, ConnectorError, *self._backend.errors):  # empty, and the next export uses it
-                self._backend.clear(Interruption())
+            with suppress(OSError, ConnectorError, *self._table.errors):  # empty, and the next export uses it
+                self._table.clear(Interruption())
 
     def _drop_stage(self) -> None:
         stage, self._stage = self._stage, None
@@ -176,13 +127,13 @@ class TableWriter:
 
     def _settle(self, run: ExportRun, lost: Uncertain) -> RowChanges:
         """The connection was lost while the transaction was being committed: ask again whether it was."""
-        backend = self._backend
+        export_table = self._table
         try:
-            is_published = backend.is_published(Interruption())
-        except backend.errors as error:
+            is_published = export_table.is_published(Interruption())
+        except export_table.errors as error:
             raise CommitUnknown(
-                f"The connection was lost while {self} was being committed ({backend.explain(error)}): it is as after "
-                f"if the line of the run {run.run_id} in _connector_runs has a finished_at, else as before."
+                f"The connection was lost while {self} was being committed ({export_table.explain(error)}): it is as "
+                f"after if the line of the run {run.run_id} in _connector_runs has a finished_at, else as before."
             ) from None
         if not is_published:
             raise lost.error
@@ -195,6 +146,6 @@ class TableWriter:
             yield
         except ConfigurationError as error:  # found only now: it was changed while the list was read
             raise RunAborted(f"{error} What was there is as it was.") from None
-        except (OSError, pa.ArrowException, *self._backend.errors) as error:
-            said = self._backend.explain(error)
+        except (OSError, pa.ArrowException, *self._table.errors) as error:
+            said = self._table.explain(error)
             raise RunAborted(f"Could not write {self}: {said}. What was there is as it was; run it again.") from None

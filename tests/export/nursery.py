@@ -15,21 +15,21 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import s3fs
-import sqlalchemy as sa
 
 from connector.warehouse.destination import parse_destination
+from connector.warehouse.duckdb import DuckdbDatabase
+from connector.warehouse.interruption import Interruption
 from connector.warehouse.mysql import MysqlDatabase
 from connector.warehouse.other import OtherDatabase
 from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
+from connector.warehouse.statements import Statement
 from tests.export.test_modes import Person, person, publish
 
 ROOT = Path(__file__).parents[2]
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
 """As Python's audit hooks call them."""
-READS = ("SELECT", "PRAGMA", "SHOW", "DESC", "SET")
 
 Export = Callable[..., bool]
 
@@ -102,16 +102,29 @@ def _die_at(statement: int) -> None:
         if next(numbers) == statement:
             _die()
 
-    def look(_: Any, __: Any, text: str, *___: Any) -> None:
-        if not text.lstrip().upper().startswith(READS):
-            strike()
+    for database in (PostgresDatabase, MysqlDatabase, OtherDatabase, SqliteDatabase, DuckdbDatabase):
+        _strike_around(database, strike)
 
-    sa.event.listen(sa.Engine, "before_cursor_execute", look)
-    sa.event.listen(sa.Engine, "commit", lambda _: strike())
-    for database in (PostgresDatabase, MysqlDatabase, SqliteDatabase, OtherDatabase):
-        setattr(database, "load", _strike_around(getattr(database, "load"), strike))  # noqa: B009, B010 - any of them
-    connect = duckdb.connect
-    setattr(duckdb, "connect", lambda *given, **more: _Deadly(connect(*given, **more), strike))  # noqa: B010 - likewise
+
+def _strike_around(database: type[Any], strike: Callable[[], None]) -> None:
+    run, load, commit = database.run, database.load, database.commit
+
+    def run_deadly(self: Any, statement: Statement) -> int:
+        strike()
+        count: int = run(self, statement)
+        return count
+
+    def load_deadly(self: Any, *given: Any) -> int:
+        strike()
+        count: int = load(self, *given)
+        strike()
+        return count
+
+    def commit_deadly(self: Any, interruption: Interruption) -> None:
+        strike()
+        commit(self, interruption)
+
+    database.run, database.load, database.commit = run_deadly, load_deadly, commit_deadly
 
 
 def _die_at_step(step: int) -> None:
@@ -137,41 +150,6 @@ def _die_at_step(step: int) -> None:
 
     setattr(s3fs.S3FileSystem, "_call_s3", ask_deadly)  # noqa: B010 - before any instance is made
     sys.addaudithook(look)
-
-
-def _strike_around(load: Callable[..., int], strike: Callable[[], None]) -> Callable[..., int]:
-    def load_deadly(*given: Any) -> int:
-        strike()
-        count = load(*given)
-        strike()
-        return count
-
-    return load_deadly
-
-
-class _Deadly:
-    """A connection of DuckDB, which has no events to listen to."""
-
-    def __init__(self, connection: Any, strike: Callable[[], None]) -> None:
-        self._connection, self._strike = connection, strike
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def __enter__(self) -> "_Deadly":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-
-    def execute(self, text: str, *values: Any) -> Any:
-        if not text.startswith(READS):
-            self._strike()
-        return self._connection.execute(text, *values)
-
-    def commit(self) -> None:
-        self._strike()
-        self._connection.commit()
 
 
 if __name__ == "__main__":

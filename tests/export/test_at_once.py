@@ -19,18 +19,18 @@ from connector.listing.columns import build_columns
 from connector.paging.certificate import Verdict
 from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
 from connector.warehouse.destination import Destination, Format, parse_destination
-from connector.warehouse.duckdb import DuckdbTables
+from connector.warehouse.duckdb import DuckdbDatabase
+from connector.warehouse.export_table import Database, ExportTable
 from connector.warehouse.interruption import Interrupted, Interruption
 from connector.warehouse.mysql import MysqlDatabase
 from connector.warehouse.opening import open_writer
 from connector.warehouse.other import OtherDatabase
 from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.runs import ExportStart, Mode, Writer
-from connector.warehouse.sql_tables import SqlTables
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.table_writer import TableBackend, TableName, TableWriter
-from connector.warehouse.tables import Database
+from connector.warehouse.statements import TableName
+from connector.warehouse.table_writer import TableWriter
 from tests.export.people import beginning_of, build_table, run_of
 from tests.export.readers import read_back
 from tests.export.test_modes import day, of_base, person, publish, read
@@ -158,12 +158,9 @@ def locked_duckdb(path: Path) -> Iterator[None]:
 
 def open_impatient(table: Destination) -> TableWriter:
     """A writer that waits for no lock."""
-    name = TableName("subscribers")
-    if table.format is Format.DUCKDB:
-        duck = DuckdbTables(table.path, name, SCHEMA, Mode.REPLACE, overwrite=False, lock_s=0)
-        return TableWriter(duck, SCHEMA, Mode.REPLACE)
-    lite = SqlTables(name, SCHEMA, Mode.REPLACE, SqliteDatabase(table.path, lock_s=0), overwrite=False)
-    return TableWriter(lite, SCHEMA, Mode.REPLACE)
+    database: Database = (DuckdbDatabase if table.format is Format.DUCKDB else SqliteDatabase)(table.path, lock_s=0)
+    into = ExportTable(TableName("subscribers"), SCHEMA, Mode.REPLACE, database, overwrite=False)
+    return TableWriter(into, SCHEMA, Mode.REPLACE)
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "duckdb"])
@@ -229,21 +226,19 @@ def test_an_interruption_before_the_commit_leaves_the_table_as_it_was(table: Des
     assert read(table) == [(1, "Ann", 1)]
 
 
-def open_backend(table: Destination) -> TableBackend:
-    name = TableName(table.table, table.schema)
-    if table.format is Format.DUCKDB:
-        return DuckdbTables(table.path, name, SCHEMA, table.mode, overwrite=False)
-    servers: dict[Format, Callable[[Any], Database]] = {
+def open_table(table: Destination) -> ExportTable:
+    kinds: dict[Format, Callable[[Any], Database]] = {
         Format.POSTGRESQL: PostgresDatabase, Format.MYSQL: MysqlDatabase, Format.SQL: OtherDatabase,
+        Format.SQLITE: SqliteDatabase, Format.DUCKDB: DuckdbDatabase,
     }  # fmt: skip
-    database = SqliteDatabase(table.path) if table.url is None else servers[table.format](table.url)
-    return SqlTables(name, SCHEMA, table.mode, database, overwrite=False)
+    database = kinds[table.format](table.url or table.path)
+    return ExportTable(TableName(table.table, table.schema), SCHEMA, table.mode, database, overwrite=False)
 
 
 @into(DATABASES, "replace", "history")
 def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(table: Destination) -> None:
     publish(table, [person(1)], 1)
-    backend, interruption, run = open_backend(table), Interruption(), run_of(500, run_id="run-2", at=day(2))
+    into_table, interruption, run = open_table(table), Interruption(), run_of(500, run_id="run-2", at=day(2))
     read_batches: list[int] = []
 
     def read_on() -> Iterator[pa.RecordBatch]:
@@ -255,9 +250,9 @@ def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(table: Destin
                 other.start()
                 other.join()
 
-    backend.prepare(beginning_of(run), interruption)
-    with pytest.raises((Interrupted, RunAborted, *backend.errors)):
-        backend.publish(StagedRows(PAGE_SCHEMA, read_on), run, interruption)
+    into_table.prepare(beginning_of(run), interruption)
+    with pytest.raises((Interrupted, RunAborted, *into_table.errors)):
+        into_table.publish(StagedRows(PAGE_SCHEMA, read_on), run, interruption)
     assert 1 < len(read_batches) < 50, "it was not the commit alone that was given up"
     assert read(table) == [(1, "Ann", 1)]
     if table.url is None:

@@ -9,23 +9,22 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-import sqlalchemy as sa
 
-from connector.databases import explain, list_errors, parse_url
+from connector.databases import parse_url
 from connector.errors import RunAborted
 from connector.listing.columns import build_columns
 from connector.paging.certificate import TotalCount
 from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
 from connector.warehouse.destination import parse_destination
-from connector.warehouse.duckdb import DuckdbTables
+from connector.warehouse.duckdb import DuckdbDatabase
+from connector.warehouse.export_table import ExportTable
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.postgres import PostgresDatabase
-from connector.warehouse.runs import CommitUnknown, Mode
-from connector.warehouse.sql_tables import SqlTables
+from connector.warehouse.runs import CommitUnknown, Mode, read_kinds
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.table_writer import TableName, TableWriter
-from connector.warehouse.tables import build_tables
+from connector.warehouse.statements import Statement, TableName, TableStatements
+from connector.warehouse.table_writer import TableWriter
 from tests.databases import Database
 from tests.export.people import beginning_of, build_table, run_of
 from tests.export.test_modes import day, person, publish, read
@@ -34,20 +33,23 @@ from tests.export.test_modes import day, person, publish, read
 class _LosesCommits(SqliteDatabase):
     """The answer to a commit is lost, after or before it was done; afterwards the file may be out of reach."""
 
+    is_losing = False
     is_done = True
     is_reachable = True
     _lost = False
 
     @contextmanager
-    def connect(self, interruption: Interruption) -> Iterator[sa.Connection]:
+    def connect(self, interruption: Interruption) -> Iterator[None]:
         if self._lost and not self.is_reachable:
             raise sqlite3.OperationalError("unable to open database file")
-        with super().connect(interruption) as connection:
-            yield connection
+        with super().connect(interruption):
+            yield
 
-    def commit(self, connection: sa.Connection, interruption: Interruption) -> None:
-        if self.is_done:
-            super().commit(connection, interruption)
+    def commit(self, interruption: Interruption) -> None:
+        if self.is_done or not self.is_losing:
+            super().commit(interruption)
+        if not self.is_losing:
+            return
         self._lost = True
         raise sqlite3.OperationalError("disk I/O error")
 
@@ -55,10 +57,11 @@ class _LosesCommits(SqliteDatabase):
 def publish_and_lose(path: Path, *, is_done: bool, is_reachable: bool = True) -> None:
     database = _LosesCommits(path)
     database.is_done, database.is_reachable = is_done, is_reachable
-    tables = SqlTables(TableName("subscribers"), SCHEMA, Mode.REPLACE, database, overwrite=False)
-    writer, run = TableWriter(tables, SCHEMA, Mode.REPLACE), run_of(1, run_id="run-2", at=day(2))
+    table = ExportTable(TableName("subscribers"), SCHEMA, Mode.REPLACE, database, overwrite=False)
+    writer, run = TableWriter(table, SCHEMA, Mode.REPLACE), run_of(1, run_id="run-2", at=day(2))
     try:
         writer.prepare(beginning_of(run))
+        database.is_losing = True
         writer.start()
         writer.add(build_table([person(2)], run_id="run-2", exported_at=day(2)))
         writer.publish(run)
@@ -88,28 +91,29 @@ def test_no_subscriber_is_taken_for_gone_by_a_list_whose_total_was_ignored() -> 
 def test_an_export_that_waited_for_another_sees_what_that_wrote(postgres: Database) -> None:
     """Also where the role's default is a snapshot of its beginning."""
     url = parse_url(postgres.url).update_query_dict({"options": "-c default_transaction_isolation=serializable"})
-    with PostgresDatabase(url).connect(Interruption()) as connection:
-        assert connection.scalar(sa.text("show transaction_isolation")) == "read committed"
+    database = PostgresDatabase(url)
+    with database.connect(Interruption()):
+        assert database.fetch(Statement("show transaction_isolation"), 1) == [("read committed",)]
 
 
 def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_shown(postgres: Database) -> None:
     """And not that it cannot be rolled back."""
     database = PostgresDatabase(parse_url(postgres.url))
-    stage = build_tables(SCHEMA, "subscribers", None, Mode.UPSERT, database).stage
+    statements = TableStatements(database.dialect, TableName("subscribers"), read_kinds(SCHEMA), Mode.UPSERT)
 
-    def load(connection: sa.Connection) -> None:
-        pid = connection.scalar(sa.text("select pg_backend_pid()"))
+    def load() -> None:
+        ((pid,),) = database.fetch(Statement("select pg_backend_pid()"), 1)
 
         def read() -> Iterator[pa.RecordBatch]:
             postgres.run(f"select pg_terminate_backend({pid}, 10000)")
             yield build_columns([person(2)])
 
-        connection.execute(sa.schema.CreateTable(stage))
-        database.load(connection, stage, StagedRows(PAGE_SCHEMA, read), {})
+        database.run(statements.create_stage())
+        database.load(statements.stage, StagedRows(PAGE_SCHEMA, read), {})
 
-    with pytest.raises(list_errors(database.engine)) as ended, database.connect(Interruption()) as connection:
-        load(connection)
-    assert "terminating connection due to administrator command" in explain(ended.value, database.engine.url)
+    with pytest.raises(database.errors) as ended, database.connect(Interruption()):
+        load()
+    assert "terminating connection due to administrator command" in database.explain(ended.value)
     assert database.is_passing(ended.value)
 
 
@@ -117,8 +121,9 @@ def test_changes_beyond_duckdbs_memory_end_a_run_that_says_what_to_do(tmp_path: 
     path, people = tmp_path / "w.duckdb", [person(number) for number in range(20_000)]
     table = parse_destination(f"duckdb:///{path}", mode="history")
     publish(table, people, 1)
-    tables = DuckdbTables(path, TableName("subscribers"), SCHEMA, Mode.HISTORY, overwrite=False, memory="12MB")
-    writer, run = TableWriter(tables, SCHEMA, Mode.HISTORY), run_of(len(people), run_id="run-2", at=day(2))
+    database = DuckdbDatabase(path, memory="12MB")
+    into = ExportTable(TableName("subscribers"), SCHEMA, Mode.HISTORY, database, overwrite=False)
+    writer, run = TableWriter(into, SCHEMA, Mode.HISTORY), run_of(len(people), run_id="run-2", at=day(2))
     writer.prepare(beginning_of(run))
     writer.start()
     changed = [wire | {"FirstName": "Bo"} for wire in people]

@@ -76,7 +76,7 @@ def test_the_schema_of_a_job_needs_what_describes_a_job(connector: Connector) ->
         ("out.parquet", ["pyarrow.parquet"]),
         ("out.csv", []),
         ("out.jsonl", []),
-        ("sqlite:///w.db", ["sqlalchemy"]),
+        ("sqlite:///w.db", []),
         ("duckdb:///w.duckdb", ["duckdb"]),
     ],
 )

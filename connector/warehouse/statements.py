@@ -1,0 +1,363 @@
+# ruff: noqa: S608 - names are quoted, and values are parameters
+"""The SQL of an export to a table: one text for all databases, with the differences in their Dialect. Pure.
+
+Each statement names the stage once, since MySQL reads a temporary table only once in a statement. Texts are compared to
+the byte. The run's own columns, which no stage has, are values here. A row that did not change is not touched; of a
+row that did, `_run_id` and `_exported_at` say when.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from connector.warehouse.runs import (
+    COLUMNS_OF_MODE,
+    DELETED_AT,
+    EXPORTED_AT,
+    FINISHED_COLUMNS,
+    ID,
+    IS_CURRENT,
+    KEYS,
+    OF_RUN,
+    RUN_COLUMNS,
+    RUN_ID,
+    RUN_KEY,
+    RUNS,
+    VALID_FROM,
+    VALID_TO,
+    ColumnKind,
+    ExportRun,
+    Mode,
+)
+
+STAGE = "_connector_stage"
+
+_CHANGED = "_connector_changed"
+
+_NO_ROW = "1 = 0"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table, and its schema if one was given."""
+
+    table: str
+    schema: str | None = None
+
+    def __str__(self) -> str:
+        return ".".join(filter(None, (self.schema, self.table)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one kind of database writes SQL, and what it can do.
+
+    `types` has the type of each kind of column, `key_types` those that differ in a primary key. `quotes` open and close
+    a name, `mark` begins the name of a value. `catalog` and `default_schema` come before the name of a table,
+    `temporary` before the name of a temporary table. `differs` (whether two values differ, null included), `as_bytes`
+    (a text as its bytes) and `first_row` (a query of one row of a table) are templates.
+
+    `undoes_tables`: a rolled back transaction takes back tables too. `casts_null`: a null can be given a column's type,
+    so that a clash shows without rows. `holds_nul`: texts may hold U+0000. `longest_name`: bytes of a table's name
+    beyond which the database cuts the name off without an error. `joins_by_comma`: an UPDATE lists both tables, as in
+    MySQL. `updates_lists`: an UPDATE of lists takes no longer than other updates (see connector.warehouse.duckdb).
+    """
+
+    types: Mapping[ColumnKind, str]
+    key_types: Mapping[ColumnKind, str] = field(default_factory=dict)
+    quotes: tuple[str, str] = ('"', '"')
+    mark: str = ":"
+    catalog: str | None = None
+    default_schema: str | None = None
+    temporary: str = ""
+    table_options: str = ""
+    stage_options: str = ""
+    differs: str = "{} IS DISTINCT FROM {}"
+    as_bytes: str = "{}"
+    first_row: str = "SELECT 1 FROM {} LIMIT 1"
+    undoes_tables: bool = True
+    casts_null: bool = True
+    holds_nul: bool = True
+    longest_name: int | None = None
+    joins_by_comma: bool = False
+    updates_lists: bool = True
+
+    def quote(self, name: str) -> str:
+        """Return a name in quotes."""
+        opening, closing = self.quotes
+        return f"{opening}{name.replace(closing, closing * 2)}{closing}"
+
+    def write_name(self, name: TableName) -> str:
+        """Return a table's name, with all that comes before it."""
+        parts = (self.catalog, name.schema or self.default_schema, name.table)
+        return ".".join(self.quote(part) for part in parts if part is not None)
+
+    def write_list(self, names: Sequence[str]) -> str:
+        """Return names in quotes, with commas."""
+        return ", ".join(map(self.quote, names))
+
+    def write_differs(self, ours: str, theirs: str, kind: ColumnKind) -> str:
+        """Return the condition that two values differ, to the byte; null equals null."""
+        if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
+            ours, theirs = self.as_bytes.format(ours), self.as_bytes.format(theirs)
+        return self.differs.format(ours, theirs)
+
+
+Values = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement, and its values by the names that the text has behind the dialect's mark."""
+
+    text: str
+    values: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeStep:
+    """One statement of a merge; `counted` says what its number of rows counts (None: nothing)."""
+
+    counted: Literal["inserted", "updated", "closed"] | None
+    statement: Statement
+
+
+class TableStatements:
+    """The statements of exports of columns `kinds` to the table `name` in a mode."""
+
+    def __init__(self, dialect: Dialect, name: TableName, kinds: Mapping[str, ColumnKind], mode: Mode) -> None:
+        self._dialect, self._name, self._kinds, self._mode = dialect, name, kinds, mode
+        self._staged = {column: kind for column, kind in kinds.items() if column not in OF_RUN}
+        self.target = dialect.write_name(name)
+        self.runs = dialect.write_name(TableName(RUNS, name.schema))
+        self.stage = dialect.temporary + dialect.quote(STAGE)
+        self._changed = dialect.temporary + dialect.quote(_CHANGED)
+
+    @property
+    def deletes_rows(self) -> bool:
+        """Whether a publishing deletes rows of the table, to replace them or to change them."""
+        return self._mode is Mode.REPLACE or (self._mode is Mode.UPSERT and not self._dialect.updates_lists)
+
+    def create_schema(self, schema: str) -> Statement:
+        """Return what makes the schema."""
+        catalog = "" if self._dialect.catalog is None else f"{self._dialect.quote(self._dialect.catalog)}."
+        return Statement(f"CREATE SCHEMA {catalog}{self._dialect.quote(schema)}")
+
+    def create_target(self) -> Statement:
+        """Return what makes the table."""
+        columns = {**self._kinds, **COLUMNS_OF_MODE[self._mode]}
+        return self._create("TABLE", self.target, columns, KEYS[self._mode], self._dialect.table_options)
+
+    def create_runs(self) -> Statement:
+        """Return what makes `_connector_runs`."""
+        return self._create("TABLE", self.runs, RUN_COLUMNS, RUN_KEY, self._dialect.table_options)
+
+    def create_stage(self) -> Statement:
+        """Return what makes the stage, which ends with the transaction or with the connection."""
+        key = (ID,) if self._dialect.updates_lists else ()  # DuckDB joins without an index, which takes time to fill
+        options = self._dialect.stage_options or self._dialect.table_options
+        return self._create("TEMPORARY TABLE", self.stage, self._staged, key, options)
+
+    def _create(
+        self, what: str, name: str, kinds: Mapping[str, ColumnKind], key: Sequence[str], options: str
+    ) -> Statement:
+        quote, types, key_types = self._dialect.quote, self._dialect.types, self._dialect.key_types
+        parts = [
+            f"{quote(column)} {key_types.get(kind, types[kind])} NOT NULL"
+            if column in key
+            else f"{quote(column)} {types[kind]}"
+            for column, kind in kinds.items()
+        ]
+        if key:
+            parts.append(f"PRIMARY KEY ({self._dialect.write_list(key)})")
+        return Statement(f"CREATE {what} {name} ({', '.join(parts)}) {options}".rstrip())
+
+    def select_first_row(self) -> Statement:
+        """Return what gives a row if the table has any."""
+        return Statement(self._dialect.first_row.format(self.target))
+
+    def select_last_number(self) -> Statement:
+        """Return what gives the highest number of a run of this table, or 0."""
+        return self._select_of_table(f"coalesce(max({self._dialect.quote('number')}), 0)")
+
+    def select_lowest_number(self) -> Statement:
+        """Return what gives the lowest number of a run of this table, or null."""
+        return self._select_of_table(f"min({self._dialect.quote('number')})")
+
+    def select_finished(self) -> Statement:
+        """Return what gives the finished runs of this table, the last first."""
+        quote = self._dialect.quote
+        found = self._select_of_table(self._dialect.write_list(FINISHED_COLUMNS))
+        more = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
+        return Statement(f"{found.text} {more}", found.values)
+
+    def select_finish(self, number: int) -> Statement:
+        """Return what gives a row if the run of this number has finished."""
+        condition = f"{self._is_line()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
+        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._values_of_line(number))
+
+    def select_other_tables(self, number: int) -> Statement:
+        """Return what gives the tables of the lines of other runs than this one."""
+        table = self._dialect.quote("table_name")
+        return Statement(f"SELECT {table} FROM {self.runs} WHERE NOT ({self._is_line()})", self._values_of_line(number))
+
+    def _select_of_table(self, selected: str) -> Statement:
+        condition = f"{self._dialect.quote('table_name')} = {self._dialect.mark}table_name"
+        return Statement(f"SELECT {selected} FROM {self.runs} WHERE {condition}", {"table_name": self._name.table})
+
+    def insert_line(self, values: Values) -> Statement:
+        """Return what adds a line to `_connector_runs`."""
+        marks = ", ".join(f"{self._dialect.mark}{name}" for name in values)
+        return Statement(f"INSERT INTO {self.runs} ({self._dialect.write_list(list(values))}) VALUES ({marks})", values)
+
+    def update_line(self, number: int, values: Values) -> Statement:
+        """Return what gives a run's line these values."""
+        assigned = ", ".join(f"{self._dialect.quote(name)} = {self._dialect.mark}{name}" for name in values)
+        values = {**values, **self._values_of_line(number)}
+        return Statement(f"UPDATE {self.runs} SET {assigned} WHERE {self._is_line()}", values)
+
+    def lock_line(self, number: int) -> Statement:
+        """Return what locks a run's line, and changes nothing."""
+        return Statement(self._update_nothing(self.runs, "job", self._is_line()), self._values_of_line(number))
+
+    def _is_line(self) -> str:
+        quote, mark = self._dialect.quote, self._dialect.mark
+        return f"{quote('table_name')} = {mark}table_name AND {quote('number')} = {mark}number"
+
+    def _values_of_line(self, number: int) -> Values:
+        return {"table_name": self._name.table, "number": number}
+
+    def _update_nothing(self, table: str, column: str, condition: str) -> str:
+        quoted = self._dialect.quote(column)
+        return f"UPDATE {table} SET {quoted} = {quoted} WHERE {condition}"
+
+    def delete_all(self) -> Statement:
+        """Return what deletes every row of the table."""
+        return Statement(f"DELETE FROM {self.target}")
+
+    def rehearse(self) -> list[Statement]:
+        """Return the kinds of statements of a publishing upon no row: what is missing, clashes or is not allowed shows
+        here as well."""
+        target, changed = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
+        names = self._dialect.write_list(list(self._kinds))
+        insert = f"INSERT INTO {target} ({names}) SELECT {self._write_sample()} WHERE {_NO_ROW}"
+        of_runs = self._update_nothing(self.runs, "job", _NO_ROW)
+        if changed is not None:
+            texts = [insert, self._update_nothing(target, changed, _NO_ROW), of_runs]
+        elif self._mode is Mode.APPEND:
+            texts = [insert, of_runs]
+        else:
+            texts = [f"DELETE FROM {target} WHERE {_NO_ROW}", insert, of_runs]
+        return [Statement(text) for text in texts]
+
+    def _write_sample(self) -> str:
+        """What has the types of the export's columns."""
+        quote = self._dialect.quote
+        if self._mode.is_by_id:
+            values = [quote(column) if column in self._staged else "NULL" for column in self._kinds]
+            return f"{', '.join(values)} FROM {self.stage}"
+        if self._dialect.casts_null:
+            values = [f"CAST(NULL AS {self._dialect.types[kind]})" for kind in self._kinds.values()]
+            return f"{', '.join(values)} FROM {self.target}"
+        return f"{self._dialect.write_list(list(self._kinds))} FROM {self.target}"
+
+    def merge(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
+        """Return what brings the staged rows into the table, in this order; `exported_at` is a value of the database.
+
+        A row that the stage lacks has gone, if the run is whole and the row is one that its filters would list.
+        """
+        merge = _Merge(self._dialect, self.target, self.stage, self._changed, self._kinds, run, exported_at)
+        return merge.upsert() if self._mode is Mode.UPSERT else merge.keep_history()
+
+
+class _Merge:
+    """The statements of `upsert` and `history`; the target is `t` in them, and the stage is `s`."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        target: str,
+        stage: str,
+        changed: str,
+        kinds: Mapping[str, ColumnKind],
+        run: ExportRun,
+        exported_at: object,
+    ) -> None:
+        self._dialect, self._target, self._stage, self._changed = dialect, target, stage, changed
+        self._kinds, self._run = kinds, run
+        self._at = f"{dialect.mark}exported_at"
+        self._stamps = {RUN_ID: f"{dialect.mark}run_id", EXPORTED_AT: self._at}
+        self._stamp_values: Values = {"run_id": run.run_id, "exported_at": exported_at}
+        self._values = {name: f"s.{dialect.quote(name)}" for name in kinds if name not in OF_RUN} | self._stamps
+        self._is_same = f"t.{dialect.quote(ID)} = s.{dialect.quote(ID)}"
+
+    def upsert(self) -> list[MergeStep]:
+        deleted_at = f"t.{self._dialect.quote(DELETED_AT)}"
+        new = {name: value for name, value in self._values.items() if name != ID} | {DELETED_AT: "NULL"}
+        is_changed = f"{self._write_is_changed()} OR {deleted_at} IS NOT NULL"
+        gone = {DELETED_AT: self._at, **self._stamps}
+        return [
+            *(self._update(new, is_changed) if self._dialect.updates_lists else self._put_again(new, is_changed)),
+            MergeStep("inserted", self._insert(self._values, "1 = 1")),
+            *self._close(gone, f"{deleted_at} IS NULL"),
+        ]
+
+    def keep_history(self) -> list[MergeStep]:
+        is_current = f"t.{self._dialect.quote(IS_CURRENT)} = true"
+        ended = {VALID_TO: self._at, IS_CURRENT: "false", **self._stamps}
+        version = {**self._values, VALID_FROM: self._at, IS_CURRENT: "true"}
+        ending = self._update(ended, f"{is_current} AND ({self._write_is_changed()})", counted="closed")
+        return [*ending, *self._close(ended, is_current), MergeStep("inserted", self._insert(version, is_current))]
+
+    def _write_is_changed(self) -> str:
+        quote, compared = self._dialect.quote, (name for name in self._kinds if name not in (ID, *OF_RUN))
+        pairs = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kinds[name]) for name in compared)
+        return " OR ".join(self._dialect.write_differs(*pair) for pair in pairs) or _NO_ROW
+
+    def _update(
+        self, values: Mapping[str, str], condition: str, *, counted: Literal["updated", "closed"] = "updated"
+    ) -> list[MergeStep]:
+        """Change the target's rows that are staged too and meet the condition, which may name both tables."""
+        where = f"WHERE {self._is_same} AND ({condition})"
+        if self._dialect.joins_by_comma:
+            text = f"UPDATE {self._target} t, {self._stage} s SET {self._assign(values, 't.')} {where}"
+        else:
+            text = f"UPDATE {self._target} AS t SET {self._assign(values)} FROM {self._stage} s {where}"
+        return [MergeStep(counted, Statement(text, self._stamp_values))]
+
+    def _put_again(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
+        """Do the same in DuckDB by deleting and inserting the rows; columns of the user's own stay."""
+        changes = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in values.items())
+        rows = f"FROM {self._target} t JOIN {self._stage} s ON {self._is_same} WHERE {condition}"
+        select = f"CREATE TEMPORARY TABLE {self._changed} AS SELECT t.* REPLACE ({changes}) {rows}"
+        identity = self._dialect.quote(ID)
+        delete = f"DELETE FROM {self._target} WHERE {identity} IN (SELECT {identity} FROM {self._changed})"
+        return [
+            MergeStep(None, Statement(select, self._stamp_values)),
+            MergeStep(None, Statement(delete)),
+            MergeStep("updated", Statement(f"INSERT INTO {self._target} SELECT * FROM {self._changed}")),
+        ]
+
+    def _insert(self, values: Mapping[str, str], condition: str) -> Statement:
+        """Insert the staged rows of which the target has none that meets the condition."""
+        is_there = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._is_same} AND {condition})"
+        rows = f"SELECT {', '.join(values.values())} FROM {self._stage} s WHERE NOT {is_there}"
+        columns = self._dialect.write_list(list(values))
+        return Statement(f"INSERT INTO {self._target} ({columns}) {rows}", self._stamp_values)
+
+    def _close(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
+        """Change the target's rows that meet the condition and have gone from the list, as far as that is known."""
+        if not self._run.is_whole:
+            return []
+        asked = self._run.certificate.filters.get("asked", {})
+        conditions = [condition]
+        for name in asked:
+            differs = (f"t.{self._dialect.quote(name)}", f"{self._dialect.mark}asked_{name}", self._kinds[name])
+            conditions.append(f"NOT ({self._dialect.write_differs(*differs)})")
+        conditions.append(f"NOT EXISTS (SELECT 1 FROM {self._stage} s WHERE {self._is_same})")
+        text = f"UPDATE {self._target} AS t SET {self._assign(values)} WHERE {' AND '.join(conditions)}"
+        of_filters = {f"asked_{name}": value for name, value in asked.items()}
+        return [MergeStep("closed", Statement(text, {**self._stamp_values, **of_filters}))]
+
+    def _assign(self, values: Mapping[str, str], prefix: str = "") -> str:
+        return ", ".join(f"{prefix}{self._dialect.quote(name)} = {value}" for name, value in values.items())
