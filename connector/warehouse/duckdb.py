@@ -21,10 +21,9 @@ import pyarrow as pa
 from connector.driver_words import say_safely
 from connector.errors import RunAborted
 from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
+from connector.warehouse.dialect import ColumnKind, Dialect, Statement, TableName
 from connector.warehouse.interruption import Interruption
-from connector.warehouse.runs import ColumnKind
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.statements import Dialect, Statement, TableName
 
 _FILE = "_connector_file"
 """The name under which the file is attached. Tables are named with it, so that a schema may be called as the file."""

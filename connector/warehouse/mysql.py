@@ -14,10 +14,9 @@ import sqlalchemy as sa
 
 from connector.databases import DatabaseUrl
 from connector.warehouse.columns import EMPTY, build_text, write_lists_as_json
-from connector.warehouse.runs import ColumnKind
+from connector.warehouse.dialect import ColumnKind, Dialect, TableName
 from connector.warehouse.servers import ServerDatabase, open_driver, open_server
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.statements import Dialect, TableName
 
 _LOCK_S = 30
 """For a lock of another session, by the server's own clock."""

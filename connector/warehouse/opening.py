@@ -9,7 +9,7 @@ from connector.warehouse.destination import Destination, Format
 from connector.warehouse.runs import Writer
 
 if TYPE_CHECKING:
-    from connector.warehouse.export_table import Database
+    from connector.warehouse.table_writer import Database
 
 
 def open_writer(destination: Destination) -> Writer:
@@ -45,14 +45,17 @@ def _open_file(destination: Destination, schema: pa.Schema) -> Writer:
 
 
 def _open_table(destination: Destination, schema: pa.Schema) -> Writer:
-    from connector.warehouse.export_table import ExportTable
-    from connector.warehouse.statements import TableName
+    from connector.warehouse.dialect import TableName
     from connector.warehouse.table_writer import TableWriter
 
-    name, mode = TableName(destination.table, destination.schema), destination.mode
-    folder = None if destination.url is not None else destination.path.resolve().parent
-    table = ExportTable(name, schema, mode, _open_database(destination), overwrite=destination.is_adopting)
-    return TableWriter(table, schema, mode, folder)
+    return TableWriter(
+        TableName(destination.table, destination.schema),
+        schema,
+        destination.mode,
+        _open_database(destination),
+        overwrite=destination.is_adopting,
+        folder=None if destination.url is not None else destination.path.resolve().parent,
+    )
 
 
 def _open_database(destination: Destination) -> "Database":

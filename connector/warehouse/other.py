@@ -9,10 +9,10 @@ import sqlalchemy as sa
 
 from connector.databases import DatabaseUrl
 from connector.warehouse.columns import write_lists_as_json
-from connector.warehouse.runs import ColumnKind, read_kinds
+from connector.warehouse.dialect import ColumnKind, Dialect, TableName
 from connector.warehouse.servers import ServerDatabase, escape_names, open_server
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.statements import Dialect, TableName
+from connector.warehouse.statements import read_kinds
 
 _BATCH = 1000
 """Rows of one call to the driver."""

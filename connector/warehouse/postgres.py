@@ -12,10 +12,9 @@ import sqlalchemy as sa
 
 from connector.databases import DatabaseUrl
 from connector.warehouse.columns import build_text, quote_lists
-from connector.warehouse.runs import ColumnKind
+from connector.warehouse.dialect import ColumnKind, Dialect, TableName
 from connector.warehouse.servers import ServerDatabase, open_driver, open_server
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.statements import Dialect, TableName
 
 _CONNECT: dict[str, object] = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,

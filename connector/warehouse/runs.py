@@ -128,87 +128,6 @@ class Mode(StrEnum):
         return self in (Mode.UPSERT, Mode.HISTORY)
 
 
-class ColumnKind(StrEnum):
-    """What the values of a column are. A name is a text that is short enough for a key."""
-
-    TEXT = "text"
-    NAME = "name"
-    WHOLE = "whole number"
-    FLAG = "flag"
-    DATE = "date"
-    TIME = "time"
-    TAGS = "list of texts"
-
-
-KEYS: Mapping[Mode, tuple[str, ...]] = {
-    Mode.REPLACE: (ID,),
-    Mode.UPSERT: (ID,),
-    Mode.APPEND: (RUN_ID, ID),
-    Mode.HISTORY: (ID, VALID_FROM),
-}
-"""The primary key of a table: what identifies a row of it."""
-
-COLUMNS_OF_MODE: Mapping[Mode, Mapping[str, ColumnKind]] = {
-    Mode.REPLACE: {},
-    Mode.APPEND: {},
-    Mode.UPSERT: {DELETED_AT: ColumnKind.TIME},
-    Mode.HISTORY: {VALID_FROM: ColumnKind.TIME, VALID_TO: ColumnKind.TIME, IS_CURRENT: ColumnKind.FLAG},
-}
-
-RUN_COLUMNS: Mapping[str, ColumnKind] = {
-    "table_name": ColumnKind.NAME,
-    "number": ColumnKind.WHOLE,
-    "run_id": ColumnKind.TEXT,
-    "job": ColumnKind.TEXT,
-    "mode": ColumnKind.TEXT,
-    "filters": ColumnKind.TEXT,
-    "started_at": ColumnKind.TIME,
-    "finished_at": ColumnKind.TIME,
-    "verdict": ColumnKind.TEXT,
-    "reason": ColumnKind.TEXT,
-    "list_order": ColumnKind.TEXT,
-    "sweeps": ColumnKind.WHOLE,
-    "pages": ColumnKind.WHOLE,
-    "distinct_ids": ColumnKind.WHOLE,
-    "total_first": ColumnKind.WHOLE,
-    "total_last": ColumnKind.WHOLE,
-    "appeared": ColumnKind.WHOLE,
-    "vanished": ColumnKind.WHOLE,
-    "rows_read": ColumnKind.WHOLE,
-    "rows_written": ColumnKind.WHOLE,
-    "rows_inserted": ColumnKind.WHOLE,
-    "rows_updated": ColumnKind.WHOLE,
-    "rows_closed": ColumnKind.WHOLE,
-}
-"""A run without `finished_at` has written nothing."""
-
-RUN_KEY = ("table_name", "number")
-
-
-def read_kinds(schema: "pa.Schema") -> dict[str, ColumnKind]:
-    """Return the kinds of an export's columns. Raises ValueError for a type that no export has."""
-    return {field.name: _read_kind(field) for field in schema}
-
-
-def _read_kind(field: "pa.Field") -> ColumnKind:
-    from pyarrow import types  # here: naming a destination does not pay for Arrow
-
-    kinds = {
-        types.is_string: ColumnKind.TEXT,
-        types.is_integer: ColumnKind.WHOLE,
-        types.is_boolean: ColumnKind.FLAG,
-        types.is_date: ColumnKind.DATE,
-        types.is_timestamp: ColumnKind.TIME,
-        types.is_list: ColumnKind.TAGS,
-    }
-    if field.name == RUN_ID:
-        return ColumnKind.NAME
-    for is_such, kind in kinds.items():
-        if is_such(field.type):
-            return kind
-    raise ValueError(f"no export has a column of {field.type}")
-
-
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
     """A line of `_connector_runs` with `finished_at`."""
@@ -241,10 +160,10 @@ class TargetState:
 
 
 def check_target(
-    found: TargetState, table: str, kinds: Mapping[str, ColumnKind], mode: Mode, shown: str, *, overwrite: bool
+    found: TargetState, table: str, columns: Sequence[str], mode: Mode, shown: str, *, overwrite: bool
 ) -> None:
     """Raise ConfigurationError for a table that the connector did not make, that it keeps under another name or in
-    another mode, or that lacks one of the export's columns."""
+    another mode, or that lacks one of the export's `columns`."""
     if found.stored_as is not None and found.stored_as != table and not found.runs:
         raise ConfigurationError(
             f"{shown} is there as {found.stored_as}, which is the same name to the database: give --table "
@@ -260,7 +179,7 @@ def check_target(
             f"{shown} is kept in the mode {found.runs[0].mode}, not {mode}. Export to another table, or drop this one."
         )
     there = {name.lower() for name in found.columns}
-    missing = [name for name in (*kinds, *COLUMNS_OF_MODE[mode]) if name.lower() not in there] if found.exists else ()
+    missing = [name for name in columns if name.lower() not in there] if found.exists else ()
     if missing:
         raise ConfigurationError(
             f"{shown} lacks {', '.join(missing)}, which this export has. Leave that out by --columns (in a job "

@@ -9,8 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
+from connector.warehouse.dialect import Statement, TableName
 from connector.warehouse.interruption import Interruption
-from connector.warehouse.statements import Statement, TableName
 
 _TYPES: Mapping[type, sa.types.TypeEngine[Any]] = {
     bool: sa.Boolean(),

@@ -14,10 +14,9 @@ import pyarrow as pa
 from connector.driver_words import say_safely
 from connector.warehouse.columns import write_lists_as_json
 from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
+from connector.warehouse.dialect import ColumnKind, Dialect, Statement, TableName
 from connector.warehouse.interruption import Interruption
-from connector.warehouse.runs import ColumnKind
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.statements import Dialect, Statement, TableName
 
 _TRY_S = 0.5
 """How long SQLite itself waits, deaf to interruptions, before it is asked again."""

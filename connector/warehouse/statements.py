@@ -7,25 +7,24 @@ row that did, `_run_id` and `_exported_at` say when.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
+import pyarrow as pa
+from pyarrow import types
+
+from connector.warehouse.dialect import ColumnKind, Dialect, Statement, TableName, Values
 from connector.warehouse.runs import (
-    COLUMNS_OF_MODE,
     DELETED_AT,
     EXPORTED_AT,
     FINISHED_COLUMNS,
     ID,
     IS_CURRENT,
-    KEYS,
     OF_RUN,
-    RUN_COLUMNS,
     RUN_ID,
-    RUN_KEY,
     RUNS,
     VALID_FROM,
     VALID_TO,
-    ColumnKind,
     ExportRun,
     Mode,
 )
@@ -37,81 +36,71 @@ _CHANGED = "_connector_changed"
 _NO_ROW = "1 = 0"
 
 
-@dataclass(frozen=True, slots=True)
-class TableName:
-    """A table, and its schema if one was given."""
+KEYS: Mapping[Mode, tuple[str, ...]] = {
+    Mode.REPLACE: (ID,),
+    Mode.UPSERT: (ID,),
+    Mode.APPEND: (RUN_ID, ID),
+    Mode.HISTORY: (ID, VALID_FROM),
+}
+"""The primary key of a table: what identifies a row of it."""
 
-    table: str
-    schema: str | None = None
+COLUMNS_OF_MODE: Mapping[Mode, Mapping[str, ColumnKind]] = {
+    Mode.REPLACE: {},
+    Mode.APPEND: {},
+    Mode.UPSERT: {DELETED_AT: ColumnKind.TIME},
+    Mode.HISTORY: {VALID_FROM: ColumnKind.TIME, VALID_TO: ColumnKind.TIME, IS_CURRENT: ColumnKind.FLAG},
+}
 
-    def __str__(self) -> str:
-        return ".".join(filter(None, (self.schema, self.table)))
+RUN_COLUMNS: Mapping[str, ColumnKind] = {
+    "table_name": ColumnKind.NAME,
+    "number": ColumnKind.WHOLE,
+    "run_id": ColumnKind.TEXT,
+    "job": ColumnKind.TEXT,
+    "mode": ColumnKind.TEXT,
+    "filters": ColumnKind.TEXT,
+    "started_at": ColumnKind.TIME,
+    "finished_at": ColumnKind.TIME,
+    "verdict": ColumnKind.TEXT,
+    "reason": ColumnKind.TEXT,
+    "list_order": ColumnKind.TEXT,
+    "sweeps": ColumnKind.WHOLE,
+    "pages": ColumnKind.WHOLE,
+    "distinct_ids": ColumnKind.WHOLE,
+    "total_first": ColumnKind.WHOLE,
+    "total_last": ColumnKind.WHOLE,
+    "appeared": ColumnKind.WHOLE,
+    "vanished": ColumnKind.WHOLE,
+    "rows_read": ColumnKind.WHOLE,
+    "rows_written": ColumnKind.WHOLE,
+    "rows_inserted": ColumnKind.WHOLE,
+    "rows_updated": ColumnKind.WHOLE,
+    "rows_closed": ColumnKind.WHOLE,
+}
+"""A run without `finished_at` has written nothing."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """How one kind of database writes SQL, and what it can do.
-
-    `types` has the type of each kind of column, `key_types` those that differ in a primary key. `quotes` open and close
-    a name, `mark` begins the name of a value. `catalog` and `default_schema` come before the name of a table,
-    `temporary` before the name of a temporary table. `differs` (whether two values differ, null included), `as_bytes`
-    (a text as its bytes) and `first_row` (a query of one row of a table) are templates.
-
-    `undoes_tables`: a rolled back transaction takes back tables too. `casts_null`: a null can be given a column's type,
-    so that a clash shows without rows. `holds_nul`: texts may hold U+0000. `longest_name`: bytes of a table's name
-    beyond which the database cuts the name off without an error. `joins_by_comma`: an UPDATE lists both tables, as in
-    MySQL. `updates_lists`: an UPDATE of lists takes no longer than other updates (see connector.warehouse.duckdb).
-    """
-
-    types: Mapping[ColumnKind, str]
-    key_types: Mapping[ColumnKind, str] = field(default_factory=dict)
-    quotes: tuple[str, str] = ('"', '"')
-    mark: str = ":"
-    catalog: str | None = None
-    default_schema: str | None = None
-    temporary: str = ""
-    table_options: str = ""
-    stage_options: str = ""
-    differs: str = "{} IS DISTINCT FROM {}"
-    as_bytes: str = "{}"
-    first_row: str = "SELECT 1 FROM {} LIMIT 1"
-    undoes_tables: bool = True
-    casts_null: bool = True
-    holds_nul: bool = True
-    longest_name: int | None = None
-    joins_by_comma: bool = False
-    updates_lists: bool = True
-
-    def quote(self, name: str) -> str:
-        """Return a name in quotes."""
-        opening, closing = self.quotes
-        return f"{opening}{name.replace(closing, closing * 2)}{closing}"
-
-    def write_name(self, name: TableName) -> str:
-        """Return a table's name, with all that comes before it."""
-        parts = (self.catalog, name.schema or self.default_schema, name.table)
-        return ".".join(self.quote(part) for part in parts if part is not None)
-
-    def write_list(self, names: Sequence[str]) -> str:
-        """Return names in quotes, with commas."""
-        return ", ".join(map(self.quote, names))
-
-    def write_differs(self, ours: str, theirs: str, kind: ColumnKind) -> str:
-        """Return the condition that two values differ, to the byte; null equals null."""
-        if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
-            ours, theirs = self.as_bytes.format(ours), self.as_bytes.format(theirs)
-        return self.differs.format(ours, theirs)
+RUN_KEY = ("table_name", "number")
 
 
-Values = Mapping[str, object]
+def read_kinds(schema: pa.Schema) -> dict[str, ColumnKind]:
+    """Return the kinds of an export's columns. Raises ValueError for a type that no export has."""
+    return {field.name: _read_kind(field) for field in schema}
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement, and its values by the names that the text has behind the dialect's mark."""
-
-    text: str
-    values: Values = field(default_factory=dict)
+def _read_kind(field: pa.Field) -> ColumnKind:
+    kinds = {
+        types.is_string: ColumnKind.TEXT,
+        types.is_integer: ColumnKind.WHOLE,
+        types.is_boolean: ColumnKind.FLAG,
+        types.is_date: ColumnKind.DATE,
+        types.is_timestamp: ColumnKind.TIME,
+        types.is_list: ColumnKind.TAGS,
+    }
+    if field.name == RUN_ID:
+        return ColumnKind.NAME
+    for is_such, kind in kinds.items():
+        if is_such(field.type):
+            return kind
+    raise ValueError(f"no export has a column of {field.type}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +112,12 @@ class MergeStep:
 
 
 class TableStatements:
-    """The statements of exports of columns `kinds` to the table `name` in a mode."""
+    """The statements of exports of columns as in `schema` to the table `name` in a mode."""
 
-    def __init__(self, dialect: Dialect, name: TableName, kinds: Mapping[str, ColumnKind], mode: Mode) -> None:
-        self._dialect, self._name, self._kinds, self._mode = dialect, name, kinds, mode
+    def __init__(self, dialect: Dialect, name: TableName, schema: pa.Schema, mode: Mode) -> None:
+        self._dialect, self._name, self._mode = dialect, name, mode
+        self._kinds = kinds = read_kinds(schema)
+        self.columns = [*kinds, *COLUMNS_OF_MODE[mode]]
         self._staged = {column: kind for column, kind in kinds.items() if column not in OF_RUN}
         self.target = dialect.write_name(name)
         self.runs = dialect.write_name(TableName(RUNS, name.schema))

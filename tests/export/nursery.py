@@ -18,13 +18,13 @@ from typing import Any
 import s3fs
 
 from connector.warehouse.destination import parse_destination
+from connector.warehouse.dialect import Statement
 from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.mysql import MysqlDatabase
 from connector.warehouse.other import OtherDatabase
 from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
-from connector.warehouse.statements import Statement
 from tests.export.test_modes import Person, person, publish
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,10 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ import pyarrow as pa
 import pytest
 
 from connector.errors import RunAborted
-from connector.listing.columns import build_columns
 from connector.paging.certificate import Verdict
-from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
+from connector.warehouse.columns import SCHEMA
 from connector.warehouse.destination import Destination, Format, parse_destination
+from connector.warehouse.dialect import TableName
 from connector.warehouse.duckdb import DuckdbDatabase
-from connector.warehouse.export_table import Database, ExportTable
-from connector.warehouse.interruption import Interrupted, Interruption
+from connector.warehouse.interruption import Interrupted
 from connector.warehouse.mysql import MysqlDatabase
 from connector.warehouse.opening import open_writer
 from connector.warehouse.other import OtherDatabase
@@ -29,8 +29,7 @@ from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.runs import ExportStart, Mode, Writer
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.statements import TableName
-from connector.warehouse.table_writer import TableWriter
+from connector.warehouse.table_writer import Database, TableWriter
 from tests.export.people import beginning_of, build_table, run_of
 from tests.export.readers import read_back
 from tests.export.test_modes import day, of_base, person, publish, read
@@ -159,8 +158,7 @@ def locked_duckdb(path: Path) -> Iterator[None]:
 def open_impatient(table: Destination) -> TableWriter:
     """A writer that waits for no lock."""
     database: Database = (DuckdbDatabase if table.format is Format.DUCKDB else SqliteDatabase)(table.path, lock_s=0)
-    into = ExportTable(TableName("subscribers"), SCHEMA, Mode.REPLACE, database, overwrite=False)
-    return TableWriter(into, SCHEMA, Mode.REPLACE)
+    return TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database)
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "duckdb"])
@@ -226,34 +224,45 @@ def test_an_interruption_before_the_commit_leaves_the_table_as_it_was(table: Des
     assert read(table) == [(1, "Ann", 1)]
 
 
-def open_table(table: Destination) -> ExportTable:
+def open_database(table: Destination) -> Database:
     kinds: dict[Format, Callable[[Any], Database]] = {
         Format.POSTGRESQL: PostgresDatabase, Format.MYSQL: MysqlDatabase, Format.SQL: OtherDatabase,
         Format.SQLITE: SqliteDatabase, Format.DUCKDB: DuckdbDatabase,
     }  # fmt: skip
-    database = kinds[table.format](table.url or table.path)
-    return ExportTable(TableName(table.table, table.schema), SCHEMA, table.mode, database, overwrite=False)
+    return kinds[table.format](table.url or table.path)
 
 
 @into(DATABASES, "replace", "history")
-def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(table: Destination) -> None:
+def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(
+    table: Destination, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(table, [person(1)], 1)
-    into_table, interruption, run = open_table(table), Interruption(), run_of(500, run_id="run-2", at=day(2))
-    read_batches: list[int] = []
+    database, run = open_database(table), run_of(3 * 16_384, run_id="run-2", at=day(2))
+    writer = TableWriter(TableName(table.table, table.schema), SCHEMA, table.mode, database)
+    load, batches = database.load, count()
 
-    def read_on() -> Iterator[pa.RecordBatch]:
-        for number in range(50):
-            read_batches.append(number)
-            yield build_columns([person(each) for each in range(number * 10, number * 10 + 10)])
-            if number == 0:  # the rows are on their way: a signal is heard by another thread
-                other = threading.Thread(target=interruption.interrupt)
-                other.start()
-                other.join()
+    def interrupt_after_the_first(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if next(batches) == 0:  # the rows are on their way: a signal is heard by another thread
+            other = threading.Thread(target=writer.interrupt)
+            other.start()
+            other.join()
+        return batch
 
-    into_table.prepare(beginning_of(run), interruption)
-    with pytest.raises((Interrupted, RunAborted, *into_table.errors)):
-        into_table.publish(StagedRows(PAGE_SCHEMA, read_on), run, interruption)
-    assert 1 < len(read_batches) < 50, "it was not the commit alone that was given up"
+    def load_and_interrupt(into: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
+        return load(into, rows.map(interrupt_after_the_first), shared)
+
+    writer.prepare(beginning_of(run))
+    writer.start()
+    people = build_table([person(2)], run_id="run-2", exported_at=day(2))
+    for first in range(0, run.rows, 16_384):
+        ids = pa.array(range(first, first + 16_384), pa.int64())
+        rows = people.take(pa.array([0] * len(ids)))
+        writer.add(rows.set_column(0, people.schema.field("id"), ids))
+    monkeypatch.setattr(database, "load", load_and_interrupt)
+    with pytest.raises((Interrupted, RunAborted)):
+        writer.publish(run)
+    writer.discard()
+    assert next(batches) < 3, "it was not the commit alone that was given up"
     assert read(table) == [(1, "Ann", 1)]
     if table.url is None:
         assert list(table.path.parent.iterdir()) == [table.path]

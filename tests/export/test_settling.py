@@ -16,14 +16,14 @@ from connector.listing.columns import build_columns
 from connector.paging.certificate import TotalCount
 from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
 from connector.warehouse.destination import parse_destination
+from connector.warehouse.dialect import Statement, TableName
 from connector.warehouse.duckdb import DuckdbDatabase
-from connector.warehouse.export_table import ExportTable
 from connector.warehouse.interruption import Interruption
 from connector.warehouse.postgres import PostgresDatabase
-from connector.warehouse.runs import CommitUnknown, Mode, read_kinds
+from connector.warehouse.runs import CommitUnknown, Mode
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.stage import StagedRows
-from connector.warehouse.statements import Statement, TableName, TableStatements
+from connector.warehouse.statements import TableStatements
 from connector.warehouse.table_writer import TableWriter
 from tests.databases import Database
 from tests.export.people import beginning_of, build_table, run_of
@@ -57,8 +57,8 @@ class _LosesCommits(SqliteDatabase):
 def publish_and_lose(path: Path, *, is_done: bool, is_reachable: bool = True) -> None:
     database = _LosesCommits(path)
     database.is_done, database.is_reachable = is_done, is_reachable
-    table = ExportTable(TableName("subscribers"), SCHEMA, Mode.REPLACE, database, overwrite=False)
-    writer, run = TableWriter(table, SCHEMA, Mode.REPLACE), run_of(1, run_id="run-2", at=day(2))
+    writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database)
+    run = run_of(1, run_id="run-2", at=day(2))
     try:
         writer.prepare(beginning_of(run))
         database.is_losing = True
@@ -99,7 +99,7 @@ def test_an_export_that_waited_for_another_sees_what_that_wrote(postgres: Databa
 def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_shown(postgres: Database) -> None:
     """And not that it cannot be rolled back."""
     database = PostgresDatabase(parse_url(postgres.url))
-    statements = TableStatements(database.dialect, TableName("subscribers"), read_kinds(SCHEMA), Mode.UPSERT)
+    statements = TableStatements(database.dialect, TableName("subscribers"), SCHEMA, Mode.UPSERT)
 
     def load() -> None:
         ((pid,),) = database.fetch(Statement("select pg_backend_pid()"), 1)
@@ -122,8 +122,8 @@ def test_changes_beyond_duckdbs_memory_end_a_run_that_says_what_to_do(tmp_path: 
     table = parse_destination(f"duckdb:///{path}", mode="history")
     publish(table, people, 1)
     database = DuckdbDatabase(path, memory="12MB")
-    into = ExportTable(TableName("subscribers"), SCHEMA, Mode.HISTORY, database, overwrite=False)
-    writer, run = TableWriter(into, SCHEMA, Mode.HISTORY), run_of(len(people), run_id="run-2", at=day(2))
+    writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.HISTORY, database)
+    run = run_of(len(people), run_id="run-2", at=day(2))
     writer.prepare(beginning_of(run))
     writer.start()
     changed = [wire | {"FirstName": "Bo"} for wire in people]
