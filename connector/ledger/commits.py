@@ -52,12 +52,12 @@ class _Begun:
 
 
 class Commits:
-    """Carries out steps on the ledger; `thread` is an executor of one thread, None where the caller's own is to wait.
+    """Carries out steps on the ledger; `thread` is an executor of one thread.
 
     While it has work under way, no other code may use the ledger.
     """
 
-    def __init__(self, ledger: Ledger, thread: Executor | None = None) -> None:
+    def __init__(self, ledger: Ledger, thread: Executor) -> None:
         self._ledger = ledger
         self._thread = thread
         self._waiting: deque[_Asked] = deque()
@@ -69,23 +69,14 @@ class Commits:
         Once asked for it is made, or its error is raised here: a cancellation ends the waiting only after that.
         Raises what the step raises, and LedgerError.
         """
-        if self._thread is None:
-            result = self._carry_out(step)
-            then(result)
-            return result
         asked = _Asked(step, then, asyncio.get_running_loop().create_future())
         self._waiting.append(asked)
-        self._begin_next(self._thread)
+        self._begin_next()
         cancelled = await _wait_in_any_case(asked.answer)
         answer: T = asked.answer.result()
         if cancelled is not None:
             raise cancelled
         return answer
-
-    def do(self, step: Step[T]) -> T:
-        """Run one step at once, on the caller's own thread, after all that was asked for before."""
-        self.drain()
-        return self._carry_out(step)
 
     def drain(self) -> None:
         """Carry out all that was asked for, on the caller's own thread."""
@@ -103,7 +94,7 @@ class Commits:
         logger.debug("commit: the ledger is durable")
         return result
 
-    def _begin_next(self, thread: Executor) -> None:
+    def _begin_next(self) -> None:
         while self._begun is None and self._waiting:
             asked = self._waiting.popleft()
             try:
@@ -111,7 +102,7 @@ class Commits:
             except BaseException as error:  # noqa: BLE001 - the error belongs to the caller that asked
                 asked.answer.set_exception(error)
             else:
-                self._hand_over(asked, thread, commit)
+                self._hand_over(asked, commit)
 
     def _prepare(self, step: Step[T]) -> Callable[[], T]:
         """All of a transaction but its commit, which is returned."""
@@ -127,17 +118,17 @@ class Commits:
 
         return make_durable
 
-    def _hand_over(self, asked: _Asked, thread: Executor, work: Callable[[], Any]) -> None:
+    def _hand_over(self, asked: _Asked, work: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
 
         def go_on(result: "Future[Any]") -> None:
-            if self._begun is not None and self._begun.result is result:  # otherwise another caller has answered it
+            if self._begun is not None and self._begun.result is result:  # otherwise `drain` has answered it
                 self._answer_begun(self._begun)
-                self._begin_next(thread)
+                self._begin_next()
 
         # What is handed over must not refer to itself: a step holds a chunk's digests, and the garbage collector comes
         # so seldom that 200 MB of them would wait for it.
-        self._begun = _Begun(asked, thread.submit(work))
+        self._begun = _Begun(asked, self._thread.submit(work))
         self._begun.result.add_done_callback(lambda result: loop.call_soon_threadsafe(go_on, result))
 
     def _answer_begun(self, begun: _Begun) -> None:
@@ -158,10 +149,6 @@ class LedgerWriter:
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""
         return await self._commits.ask(self._after_moves(step), then)
-
-    def do(self, step: Step[T]) -> T:
-        """Run one step on the caller's own thread, as `Commits.do` does."""
-        return self._commits.do(self._after_moves(step))
 
     async def intend(self, intents: Sequence[tuple[State, Intent]]) -> None:
         """Return when these intents are durable, each with the state that its entry leaves: then they may be sent."""
@@ -189,11 +176,6 @@ class LedgerWriter:
         """Record the base's id and name, as the service answered them; entries under the name alone move to it."""
         base = self.base
         await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._move)
-
-    def learn_base_now(self, service_id: int, name: str) -> None:
-        """Record the same on the caller's own thread, as `do` does."""
-        base = self.base
-        self._move(self.do(lambda ledger: learn_base(ledger.connection, base, service_id, name)))
 
     def _move(self, base: Base) -> None:
         self.base = base

@@ -107,7 +107,8 @@ class _Retry:
         waiting = list(run.bases)
         while waiting and run.is_going_on:
             await self._finish(run, waiting.pop(0))
-        run.report.messages += [*run.tally.messages, *self._remark(run, waiting)]
+        is_anything_held = run.is_going_on and await run.commits.ask(self._holds_any)
+        run.report.messages += [*run.tally.messages, *self._remark(run, waiting, is_anything_held=is_anything_held)]
         run.report.messages += [*describe_reactivated(run.tally), *describe_leftovers(run.tally)]
 
     async def _finish(self, run: Run, base: Base) -> None:
@@ -146,7 +147,7 @@ class _Retry:
         )
         return bool(entries)
 
-    def _remark(self, run: Run, waiting: list[Base]) -> Iterator[str]:
+    def _remark(self, run: Run, waiting: list[Base], *, is_anything_held: bool) -> Iterator[str]:
         """What a person should know beyond the sums."""
         if not run.bases:
             asked = ", held or rejected" if self._order.what.is_rejected else " or held"
@@ -162,7 +163,7 @@ class _Retry:
             )
         if waiting:
             yield f"not taken up, since the run ended before: {describe_bases(waiting)}"
-        if run.is_going_on and self._order.what.held == "leave" and run.commits.do(self._holds_any):
+        if is_anything_held and self._order.what.held == "leave":
             yield (
                 "what is held stays held until `connector retry --resend-held`, `--accept-held` (as it was answered) "
                 "or `--drop-held`"

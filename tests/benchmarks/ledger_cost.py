@@ -38,6 +38,7 @@ from connector.subscribers.headers import guess_mapping
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ValidationRules
 from tests.benchmarks.machine import describe_machine
+from tests.load.sessions import OwnThread
 
 BASE = Base(1, "benchmark", 7, "Base 7")  # as the sandbox calls it: nothing is to be learnt of it
 
@@ -74,7 +75,7 @@ class ForgetfulLedger:
 
 @contextmanager
 def open_forgetful() -> Iterator[Opened]:
-    yield Commits(cast("Ledger", ForgetfulLedger())), BASE, 1
+    yield Commits(cast("Ledger", ForgetfulLedger()), OwnThread()), BASE, 1
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -19,7 +19,6 @@ from connector.states import State
 from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, read_state
 
 PATIENCE_S = 30.0
-LATE_S = 0.1
 
 
 class HeldThread(ThreadPoolExecutor):
@@ -29,22 +28,6 @@ class HeldThread(ThreadPoolExecutor):
         super().__init__(1)
         self.let_go_on = threading.Event()
         self.submit(self.let_go_on.wait, PATIENCE_S)
-
-
-class LateFuture(Future[object]):
-    """What it gives is there before anybody is told."""
-
-    def add_done_callback(self, tell: Callable[[Future[object]], object]) -> None:
-        super().add_done_callback(lambda done: threading.Timer(LATE_S, tell, (done,)).start())
-
-
-class LateThread(ThreadPoolExecutor):
-    """A thread of whose work the loop hears late."""
-
-    def submit(self, work: Callable[[], object]) -> LateFuture:  # type: ignore[override]  # it is given no arguments
-        told = LateFuture()
-        super().submit(lambda: told.set_result(work()))
-        return told
 
 
 @contextmanager
@@ -207,42 +190,6 @@ def test_the_thread_waits_for_what_takes_long_and_for_no_more(ledger: Ledger, mo
     assert ([each is main for each in made_by], [each is main for each in committed_by]) == ([ledger.is_file], [False])
 
 
-def test_the_end_of_one_is_not_taken_for_that_of_the_next(ledger: Ledger) -> None:
-    troubles: list[object] = []
-
-    async def ask() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
-        with LateThread(1) as thread:
-            commits, let_go_on = Commits(ledger, thread), threading.Event()
-            first = asyncio.ensure_future(commits.ask(lambda _: 1))
-            await asyncio.sleep(0)
-            assert commits.do(lambda _: 2) == 2  # ends the first, of whose end the loop hears later
-            thread.submit(lambda: let_go_on.wait(PATIENCE_S))
-            others = [asyncio.ensure_future(commits.ask(step)) for step in (lambda _: 3, lambda _: 4)]
-            await asyncio.sleep(2 * LATE_S)
-            assert first.done()
-            assert not any(each.done() for each in others)
-            let_go_on.set()
-            assert await asyncio.gather(first, *others) == [1, 3, 4]
-
-    run(ask())
-    assert troubles == []
-
-
-def test_what_must_be_done_at_once_comes_after_all_that_was_asked_for_before(ledger: Ledger) -> None:
-    base = add_base(ledger)
-
-    async def ask() -> None:
-        with open_commits(ledger) as commits:
-            asked = [asyncio.ensure_future(commits.ask(step(base))) for step in (intend, drop, intend)]
-            await asyncio.sleep(0)
-            commits.do(answer(base))
-            assert read_state(ledger, base) is State.CONFIRMED
-            await asyncio.gather(*asked)
-
-    run(ask())
-
-
 def test_what_was_asked_for_by_the_end_is_made(ledger: Ledger) -> None:
     base = add_base(ledger)
 
@@ -260,8 +207,6 @@ def test_a_step_gives_its_asker_what_it_finds(ledger: Ledger) -> None:
     async def ask() -> None:
         with open_commits(ledger) as commits:
             assert await commits.ask(lambda found: found is ledger)
-            assert commits.do(lambda found: found is ledger)
-            assert await Commits(ledger).ask(lambda found: found is ledger)
 
     run(ask())
 

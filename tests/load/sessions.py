@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from connector.ledger.commits import Commits, LedgerWriter
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
+from connector.ledger.store import Base
 from connector.listing.access import ListAccess, LookupKey, LookupResult, LookupState, Sentinel
 from connector.load.session import LoadPolicy, Session, Tally
 from connector.sandbox import SandboxProcess
@@ -56,14 +58,35 @@ def sentinel(at: float, subscriber_id: int, text: str, field: str = "email") -> 
     return Sentinel(at, subscriber_id, field, text)
 
 
+class OwnThread(Executor):
+    """An executor that does its work at once, on the thread of the caller."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Return a future that is done."""
+        result: Future[Any] = Future()
+        try:
+            result.set_result(work(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - the error belongs to the caller that reads the result
+            result.set_exception(error)
+        return result
+
+
+class Journal(LedgerWriter):
+    """A writer whose ledger a test can read."""
+
+    def __init__(self, ledger: Ledger, base: Base, run_key: int) -> None:
+        super().__init__(Commits(ledger, OwnThread()), base, run_key)
+        self.ledger = ledger
+
+
 @contextmanager
 def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None = None) -> Iterator[LedgerWriter]:
-    """A new ledger with one base, written on the caller's own thread."""
+    """A new ledger with one base; the caller's own thread makes its commits."""
     with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         with ledger.transaction() as connection:
             run = start_run(connection, "run", "job", "import", 0.0)
             base = find_or_add_base(connection, "account", base_id, base_name)
-        yield LedgerWriter(Commits(ledger), base, run)
+        yield Journal(ledger, base, run)
 
 
 def build_session(
@@ -95,8 +118,10 @@ def build_session(
 def open_other_base(session: Session, base_id: int) -> Session:
     """Return a session of the same run in another base."""
     access = session.access
-    base = access.journal.do(lambda ledger: find_or_add_base(ledger.connection, "account", base_id, None))
-    writer = LedgerWriter(Commits(access.journal.do(lambda ledger: ledger)), base, access.journal.run_key)
+    ledger = cast("Journal", access.journal).ledger
+    with ledger.transaction() as connection:
+        base = find_or_add_base(connection, "account", base_id, None)
+    writer = Journal(ledger, base, access.journal.run_key)
     return replace(session, access=replace(access, journal=writer))
 
 
@@ -145,8 +170,7 @@ def told(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]
 def read_recorded(journal: LedgerWriter, *texts: str) -> list[int | None]:
     """The subscriber id that the ledger has for each of these emails."""
 
-    def find(ledger: Ledger) -> list[int | None]:
+    ledger = cast("Journal", journal).ledger
+    with ledger.transaction():
         entries = ledger.find_entries(journal.base, [identity(text) for text in texts])
-        return [entries[identity(text)].subscriber_id if identity(text) in entries else None for text in texts]
-
-    return journal.do(find)
+    return [entries[identity(text)].subscriber_id if identity(text) in entries else None for text in texts]

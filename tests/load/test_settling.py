@@ -11,7 +11,6 @@ import pytest
 
 from connector.clock import Clock
 from connector.control import Stop
-from connector.ledger.commits import Commits, LedgerWriter
 from connector.ledger.entries import Intent, Ledger, Move
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, read_largest_lag, record_lag, start_run
@@ -25,6 +24,7 @@ from connector.sender import Take
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from connector.subscribers.identity import digest_identity
+from tests.load.sessions import Journal
 
 ANN = digest_identity("email", "ann@x.org")
 QUIET_S = 30.0
@@ -81,7 +81,7 @@ class Bench:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
         nothing = cast("Any", None)  # no request is sent: look-ups and creates are passed in
-        writer = LedgerWriter(Commits(self.ledger), self.base, 1)
+        writer = Journal(self.ledger, self.base, 1)
         access = ListAccess(Stop(clock), nothing, nothing, writer, policy.listing)
         session = Session(access, policy, Tally(lambda problem: None))
         if confirmed_at is not None:

@@ -78,7 +78,7 @@ class Scenario:
     nights: tuple[Night, ...]
     timeout_s: float = 30.0
     latency_s: float = 0.05
-    commit_s: float = 0.005  # 0: the process does nothing else while the disk is waited for
+    commit_s: float = 0.005
     has_base: bool = True
     base_name: str = BASE_NAME  # as the service spells it
     strangers: tuple[Mapping[str, object], ...] = ()

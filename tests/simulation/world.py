@@ -128,7 +128,7 @@ class World:
         timers = self._let_storm(night, network)
         with self._ledgers.open(self._store, life) as ledger:
             disk = SlowDisk(self.timeline, life, self.scenario.commit_s)
-            commits = Commits(ledger, disk if self.scenario.commit_s else None)
+            commits = Commits(ledger, disk)
             chances = self._draw("program", number)
             program = Program(number, ledger, commits, network, self.timeline, self.scenario.policy, night, chances)
             timers += self._time_ending(ending, life, program)
