@@ -225,7 +225,7 @@ def _import(people: Path, settings: Settings, run: RunFlow) -> Report:
 
 
 def _show(console: Console, report: Report, title: str) -> None:
-    show_report(report, console, title=title)
+    show_report(report.as_json(), console, title=title)
     for message in report.messages:
         console.print(f"  {message}", style="dim", soft_wrap=True)
     console.print()

@@ -199,7 +199,7 @@ def show(report: Report, output: Output) -> bool:
         return True
     from pipelines.report.text import show_report
 
-    return output.show(lambda console: show_report(report, console))
+    return output.show(lambda console: show_report(report.as_json(), console))
 
 
 def _try(hand_over: Callable[[], None]) -> bool:

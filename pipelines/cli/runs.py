@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _LAST, _LAST_ON_PAGE = 10, 30  # runs that are shown, and runs of each job on a page
-_STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
-_ALWAYS_SHOWN = ("read", "created", "written", "sent")
 
 
 @click.command("check")
@@ -115,56 +113,13 @@ def prune_command(age_s: float, output: Output) -> None:
 
 
 def _show(status: Mapping[str, Any], console: Console, *, is_whole: bool) -> None:
-    from rich.text import Text
+    from pipelines.report.text import show_run, show_runs
 
     if not status["runs"]:
         console.print("no run is on record yet", highlight=False)
     elif is_whole:
-        _show_run(status["runs"][0], console)
+        show_run(status["runs"][0], console)
     else:
-        for run in status["runs"]:
-            began, took = _describe_times(run)
-            line = Text(f"{run['run_id']}  {began} UTC  {took:>9}  ")
-            line.append(f"{run['status']:8}", _STYLES.get(run["status"], "red"))
-            console.print(line.append(f"  {run['command']} {run['job']}"), soft_wrap=True, highlight=False)
-            if rows := _sum_up(run):
-                console.print(f"    {rows}", soft_wrap=True, highlight=False)
+        show_runs(status["runs"], console)
     for step in status["next"]:
         console.print(f"→ {step}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _show_run(run: dict[str, Any], console: Console) -> None:
-    began, took = _describe_times(run)
-    lines = {
-        "run": f"{run['run_id']} ({run['command']} {run['job']})",
-        "began": f"{began} UTC, took {took}",
-        "status": run["status"],
-        "rows": _sum_up(run),
-        "requests": "; ".join(
-            f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
-            for name, counts in (run.get("requests") or {}).items()
-            if any(counts.values())
-        ),
-        "rows to look at": run.get("rejects_file"),
-        "differs from the service": run.get("drift_file"),
-        "certificate": (run.get("certificate") or {}).get("verdict"),
-    }
-    for name, value in lines.items():
-        if value:
-            console.print(f"{name}: {value}", soft_wrap=True, markup=False, highlight=False)
-    for message in run.get("messages") or ():
-        console.print(f"- {message}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _describe_times(run: dict[str, Any]) -> tuple[str, str]:
-    """Return when the run began, and how long it took."""
-    began = datetime.fromisoformat(run["started_at"])
-    if not run.get("finished_at"):
-        return f"{began:%Y-%m-%d %H:%M:%S}", "-"
-    seconds = (datetime.fromisoformat(run["finished_at"]) - began).total_seconds()
-    return f"{began:%Y-%m-%d %H:%M:%S}", f"{seconds:,.1f} s" if seconds < 60 else f"{seconds / 60:,.1f} min"
-
-
-def _sum_up(run: dict[str, Any]) -> str:
-    rows = run.get("rows") or {}
-    return ", ".join(f"{number:,} {name}" for name, number in rows.items() if number or name in _ALWAYS_SHOWN)

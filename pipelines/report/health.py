@@ -6,7 +6,8 @@ from datetime import datetime
 from math import sqrt
 from typing import Any
 
-from pipelines.report.page import render, show_seconds
+from pipelines.report.page import render
+from pipelines.report.text import measure_length, show_seconds
 
 _LISTED = 10  # runs of a job with their figures; the others are bars
 _LEAST = 12  # per cent of a bar's height: a run that read nothing is to be seen, too
@@ -61,12 +62,12 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
-    rows = run.get("rows") or {}
+    rows, length_s = run.get("rows") or {}, measure_length(run)
     to_look_at = sum(rows.get(name, 0) for name in _TO_LOOK_AT)
     return {
         "run_id": run["run_id"],
         "began": _show_time(run["started_at"]),
-        "took": _show_length(run),
+        "took": show_seconds(length_s) if length_s is not None else "",
         "status": run["status"],
         "read": f"{_count_read(run):,}",
         "done": f"{sum(rows.get(name, 0) for name in _DONE):,}",
@@ -80,11 +81,3 @@ def _count_read(run: Mapping[str, Any]) -> int:
 
 def _show_time(text: str) -> str:
     return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M}"
-
-
-def _show_length(run: Mapping[str, Any]) -> str:
-    if not run.get("finished_at"):
-        return ""
-    return show_seconds(
-        (datetime.fromisoformat(run["finished_at"]) - datetime.fromisoformat(run["started_at"])).total_seconds()
-    )

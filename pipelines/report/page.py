@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from connector.plurals import agree, count
 from pipelines.report.advice import advise, mask_arguments
+from pipelines.report.text import list_facts, list_files, show_seconds
 
 if TYPE_CHECKING:
     import jinja2
@@ -65,8 +66,6 @@ _DIFFERENCES = {
     "drifted": "with other values in the service",
     "vanished": "confirmed once, not in the service any more",
 }
-_FILES = {"rejects_file": "Rejects file", "drift_file": "Drift file", "differences_file": "Differences"}
-_ENDS = {"source": "Source", "destination": "Destination", "base": "Base", "account": "Account"}
 _BAND = 48  # the height of an outcome's line in the picture, as in the style sheet (3rem)
 _THICKEST, _THINNEST = 40, 2
 _LOWEST = 2  # per cent of a picture: one refusal among thousands is to be seen, too
@@ -149,43 +148,13 @@ def _build_run(report: Mapping[str, Any], arguments: Sequence[str]) -> dict[str,
         ],
         "pace": _build_pace(report),
         "certificate": _describe_certificate(report.get("certificate")),
-        "facts": list(_list_facts(report, arguments)),
+        "facts": [("Command", _write_command(report, arguments)), *list_facts(report), *list_files(report)],
         "settings": list((report.get("settings") or {}).items()),
     }
 
 
-def _list_facts(report: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    yield "Command", " ".join(["connector", *mask_arguments(arguments)]) if arguments else report.get("command", "")
-    for name, words in _ENDS.items():
-        if report.get(name):
-            yield words, report[name]
-    if report.get("started_at"):
-        began_at = datetime.fromisoformat(report["started_at"])
-        yield "Began", f"{began_at:%Y-%m-%d %H:%M:%S} UTC"
-        if report.get("finished_at"):
-            yield "Took", show_seconds((datetime.fromisoformat(report["finished_at"]) - began_at).total_seconds())
-    if report.get("run_id"):
-        yield "Run", report["run_id"]
-    asked = [_describe_requests(name, each) for name, each in (report.get("requests") or {}).items() if each["sent"]]
-    if asked:
-        yield "Requests", "; ".join(asked)
-    for name, words in _FILES.items():
-        if report.get(name):
-            yield words, str(report[name])
-
-
-def _describe_requests(name: str, counts: Mapping[str, int]) -> str:
-    """`6,000 create (12 limited, 3 failed)`."""
-    besides = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number and what != "sent")
-    return f"{counts['sent']:,} {name}{f' ({besides})' if besides else ''}"
-
-
-def show_seconds(seconds: float) -> str:
-    """Return a duration as a person says it: `3.2 s`, `4 min 10 s`, `2 h 5 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+def _write_command(report: Mapping[str, Any], arguments: Sequence[str]) -> str:
+    return " ".join(["connector", *mask_arguments(arguments)]) if arguments else report.get("command", "")
 
 
 # The funnel

@@ -1,15 +1,15 @@
-"""A report as a table, and the progress of a run: on one line of stderr where that is a terminal, else in the log."""
+"""A report and runs on record as text; the progress of a run, on one line of a terminal or in the log."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from connector.progress import Progress
-from connector.report import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,16 @@ _LOGGED_EVERY_S = 30.0
 
 logger = logging.getLogger(__name__)
 
-_STATUS_STYLE = {"ok": "green", "partial": "yellow", "aborted": "red", "stopped": "red", "locked": "red"}
+STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
+"""The colour of each status; any other is red."""
+
+_ALWAYS_SHOWN = ("read", "created", "written", "sent")
+_FILES = {
+    "rejects_file": "Rows to look at",
+    "drift_file": "Differs from the service",
+    "differences_file": "Differences one by one",
+}
+_ENDS = {"source": "Source", "destination": "Destination", "base": "Base", "account": "Account"}
 
 
 @contextmanager
@@ -61,60 +70,132 @@ def _log_progress(progress: Progress) -> Iterator[None]:
         ended.set()
 
 
-def show_report(report: Report, console: Console, *, title: str | None = None) -> None:
-    """Print the outcomes of a run, and where to look further."""
+def show_report(report: Mapping[str, Any], console: Console, *, title: str | None = None) -> None:
+    """Print the outcomes of a run by its JSON, and where to look further."""
     from rich.markup import escape  # a run whose report is JSON does not pay for it
     from rich.table import Table
 
-    head = title or f"{report.command} {report.job}".rstrip()  # a retry may follow no job
-    head += " (planned: nothing was sent or written)" if report.is_planned else ""
+    head = title or f"{report['command']} {report['job']}".rstrip()  # a retry may follow no job
+    head += " (planned: nothing was sent or written)" if report.get("planned") else ""
     console.print(head, style="bold", soft_wrap=True, markup=False, highlight=False)
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how many", justify="right")
-    for name, number in report.rows.items():
-        if number or name in ("read", "created", "written", "sent"):
-            table.add_row(name, f"{number:,}")
-    for name, number in report.settled.items():
+    for name, number in list_rows(report):
+        table.add_row(name, number)
+    for name, number in (report.get("settled") or {}).items():
         if number:
             table.add_row(f"settled: {name}", f"{number:,}")
-    if report.certificate is not None:
-        table.add_row("certificate", f"{report.certificate['verdict']} ({report.certificate['reason']})")
+    if certificate := report.get("certificate"):
+        table.add_row("certificate", f"{certificate['verdict']} ({certificate['reason']})")
     for name in ("request_id", "message_id"):
-        if report.email is not None and report.email.get(name):
-            table.add_row(name.replace("_", " "), escape(str(report.email[name])))
-    style = _STATUS_STYLE[report.status]
-    table.add_row("status", f"[{style}]{report.status}[/]")
+        if value := (report.get("email") or {}).get(name):
+            table.add_row(name.replace("_", " "), escape(str(value)))
+    status = report["status"]
+    table.add_row("status", f"[{STYLES.get(status, 'red')}]{status}[/]")
     console.print(table)
-    if report.reconciled is not None:
-        _show_differences(report.reconciled, console)
-    if report.rejects_file is not None:
-        console.print("rows to look at:", report.rejects_file, soft_wrap=True, markup=False, highlight=False)
-    if report.drift_file is not None:
-        console.print("differs from the service:", report.drift_file, soft_wrap=True, markup=False, highlight=False)
+    if "differences" in report:
+        _show_differences(report, console)
+    for name, path in list_files(report):
+        console.print(f"{name}:", path, soft_wrap=True, markup=False, highlight=False)
 
 
-def _show_differences(reconciled: Mapping[str, Any], console: Console) -> None:
+def show_run(run: Mapping[str, Any], console: Console) -> None:
+    """Print one run on record: its report, the facts about it, and its messages."""
+    show_report(run, console)
+    for name, value in list_facts(run):
+        console.print(f"{name}: {value}", soft_wrap=True, markup=False, highlight=False)
+    for message in run.get("messages") or ():
+        console.print(f"- {message}", soft_wrap=True, markup=False, highlight=False)
+
+
+def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print the runs on record, a line for each and a line for its rows."""
+    from rich.text import Text
+
+    for run in runs:
+        began_at = datetime.fromisoformat(run["started_at"])
+        line = Text(f"{run['run_id']}  {began_at:%Y-%m-%d %H:%M:%S} UTC  {_show_length(run):>9}  ")
+        line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
+        console.print(line.append(f"  {run['command']} {run['job']}"), soft_wrap=True, highlight=False)
+        if rows := ", ".join(f"{number} {name}" for name, number in list_rows(run)):
+            console.print(f"    {rows}", soft_wrap=True, highlight=False)
+
+
+def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the outcomes of a run's rows and their numbers; a number that is 0 only where every run has it."""
+    for name, number in (report.get("rows") or {}).items():
+        if number or name in _ALWAYS_SHOWN:
+            yield name, f"{number:,}"
+
+
+def list_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is in each file that a run wrote for a person, and its path."""
+    for name, words in _FILES.items():
+        if report.get(name):
+            yield words, str(report[name])
+
+
+def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what was read and written, when, and with how many requests."""
+    for name, words in _ENDS.items():
+        if report.get(name):
+            yield words, report[name]
+    if report.get("started_at"):
+        yield "Began", f"{datetime.fromisoformat(report['started_at']):%Y-%m-%d %H:%M:%S} UTC"
+        yield "Took", _show_length(report)
+    if report.get("run_id"):
+        yield "Run", report["run_id"]
+    sent = [_describe_requests(name, each) for name, each in (report.get("requests") or {}).items() if each["sent"]]
+    if sent:
+        yield "Requests", "; ".join(sent)
+
+
+def _describe_requests(name: str, counts: Mapping[str, int]) -> str:
+    """`6,000 create (12 limited, 3 failed)`."""
+    besides = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number and what != "sent")
+    return f"{counts['sent']:,} {name}{f' ({besides})' if besides else ''}"
+
+
+def _show_length(report: Mapping[str, Any]) -> str:
+    length_s = measure_length(report)
+    return show_seconds(length_s) if length_s is not None else "-"
+
+
+def measure_length(report: Mapping[str, Any]) -> float | None:
+    """Return how many seconds a run took; None where it has no end on record."""
+    if not report.get("finished_at"):
+        return None
+    began_at, ended_at = (datetime.fromisoformat(report[key]) for key in ("started_at", "finished_at"))
+    return (ended_at - began_at).total_seconds()
+
+
+def show_seconds(seconds: float) -> str:
+    """Return a duration as a person says it: `3.2 s`, `4 min 10 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _show_differences(report: Mapping[str, Any], console: Console) -> None:
     """What differs, with a few by their ids; of the missing, who have none, by their rows."""
     from rich.table import Table
 
     table = Table("difference")
     table.add_column("how many", justify="right")
     table.add_column("such as", overflow="fold")
-    for kind, number in reconciled["differences"].items():
-        examples = ", ".join(map(str, reconciled["examples"][kind]))
+    for kind, number in report["differences"].items():
+        examples = ", ".join(map(str, report["examples"][kind]))
         such_as = f"{'rows' if kind == 'missing' else 'ids'} {examples}" if examples else ""
         table.add_row(kind, "not known" if number is None else f"{number:,}", such_as)
         if kind == "missing":
-            for state, of_state in reconciled["missing_by_ledger"].items():
+            for state, of_state in report["missing_by_ledger"].items():
                 table.add_row(f"  ledger: {state}", f"{of_state:,}", "")
         if kind == "drifted":
-            for name, of_field in reconciled["fields"].items():
+            for name, of_field in report["fields"].items():
                 table.add_row(f"  {name}", f"{of_field:,}", "")
     console.print(table)
-    if reconciled["differences_file"] is not None:
-        path = reconciled["differences_file"]
-        console.print("one by one:", path, soft_wrap=True, markup=False, highlight=False)
 
 
 def show_value(value: str, longest: int) -> str:

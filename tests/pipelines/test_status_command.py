@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def test_each_run_is_on_record_with_its_report_for_its_owner_alone(connector: Co
     for run, report, code in zip(runs, (exported, imported), (0, 1), strict=True):
         assert run == {**report, "exit_code": code}
     shown = connector.run("status", imported["run_id"]).stdout
-    assert "2 read" in shown
+    assert re.search(r"read +│ +2 ", shown)
     assert imported["rejects_file"] in shown
     assert connector.run_json("status", "--last", "1").report["runs"] == runs[:1]
     assert connector.run_json("status", "--job", "people").report["runs"] == runs[1:]
