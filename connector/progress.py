@@ -1,21 +1,20 @@
 """How far a run has come, in words for a person: share, rate, and the time that is left, as far as they are known."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 _LOOKS_BACK_S = 10.0  # the rate is that of the last seconds, since a service's changes
 
 
 class Progress:
-    """What a run is doing, in the words that `follow` was last given to say, and in numbers, where it has any."""
+    """What a run is doing, in the words of the function that `follow` received last."""
 
     def __init__(self) -> None:
         self.describe: Callable[[], str] = lambda: "starting"
-        self.count: Callable[[], Mapping[str, int]] = dict
 
-    def follow(self, describe: Callable[[], str], count: Callable[[], Mapping[str, int]] = dict) -> None:
+    def follow(self, describe: Callable[[], str]) -> None:
         """Show this from now on."""
-        self.describe, self.count = describe, count
+        self.describe = describe
 
 
 class Progression:

@@ -49,8 +49,8 @@ _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
 
 Work = Callable[["Run"], Awaitable[None]]
 
-OnBegin = Callable[[Callable[[], str], Callable[[], Mapping[str, int]]], None]
-"""Gets what describes a run at any time, in words and in numbers."""
+OnBegin = Callable[[Callable[[], str]], None]
+"""Gets what describes a run at any time, in words."""
 
 ReadSuppression = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
 """Reads a job's suppression list until it is stopped, and gives messages about it beside."""
@@ -221,13 +221,6 @@ class Run:
         if self.is_going_on:
             await compare_waiting(sessions, self.waiting, is_full=self.frame.is_full)
 
-    def count(self) -> dict[str, int]:
-        """Return its numbers by now: rows `read` and by outcome, those `expected` (0: not known), and creates `begun`,
-        `answered` and `refused` among these."""
-        limits, outcomes = self.limits, {str(outcome): number for outcome, number in self.tally.outcomes.items()}
-        sent = {"begun": limits.begun, "answered": limits.answered, "refused": limits.rejected}
-        return {"read": self.tally.read, **outcomes, "expected": round(self.expected or 0), **sent}
-
     def restart(self) -> None:
         """All rows were surveyed, and are read again: nothing is counted or written of them yet."""
         self.tally.restart()
@@ -247,8 +240,7 @@ class Run:
 
 
 async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin) -> Report:
-    """Do the work in the frame and return what became of it; `on_begin` gets what describes the run at any time, in
-    words and in numbers.
+    """Do the work in the frame and return what became of it; `on_begin` gets what describes the run at any time.
 
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
     """
@@ -296,7 +288,7 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
             run = Run(frame, report, stop, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
-            on_begin(run.describe, run.count)
+            on_begin(run.describe)
             await work(run)
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,7 +17,6 @@ from pipelines.cli.options import Duration
 from pipelines.cli.output import Output, end, output_options
 
 if TYPE_CHECKING:
-    from connector.ledger.entries import Ledger
     from connector.report import CommandAnswer
 
 _FROM_STDIN = "-"
@@ -47,7 +45,7 @@ def forget_command(
     lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
     from connector.settings import SettingOptions, read_state
-    from pipelines.flows.ledger_edits import ForgetPlan, forget
+    from pipelines.flows.forget import ForgetPlan, run_forget
     from pipelines.jobs.reader import load_job
     from pipelines.jobs.settings import read_account
 
@@ -56,21 +54,7 @@ def forget_command(
     fields = (field,) if field is not None else IDENTITIES
     plan = ForgetPlan(read_account(os.environ, job, options), _read_identity(identity), fields, base_id, base_name)
     ledger_url = read_state(os.environ, options).ledger_url
-    _end(_change(ledger_url, wait_s, lambda ledger: forget(ledger, plan), {"forgotten": 0, "bases": []}), output)
-
-
-def _change(
-    ledger_url: str, wait_s: float, work: Callable[[Ledger], CommandAnswer], nothing: Mapping[str, Any]
-) -> CommandAnswer:
-    """Return the answer of the work, which needs the ledger alone; `nothing` are its keys where it was not done."""
-    from connector.ledger.opening import open_ledger
-    from connector.report import CommandAnswer
-
-    try:
-        with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
-            return work(ledger)
-    except (LockedError, LedgerError) as error:
-        return CommandAnswer("locked" if isinstance(error, LockedError) else "aborted", (str(error),), nothing)
+    _end(run_forget(ledger_url, plan, wait_s), output)
 
 
 def _end(answer: CommandAnswer, output: Output) -> NoReturn:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from connector.atomic_file import refuse_foreign, write_whole
 from connector.errors import ConfigurationError
+from connector.report import Status
 
 _READABLE_BY_ALL = 0o644  # by the exporter, which is another user; it holds counts and names of jobs
 _BEGINNING = b"# HELP connector_"
-_STATUSES = ("ok", "partial", "aborted", "stopped", "locked")
 
 _HELP = {
     "start_timestamp_seconds": "When the last run began.",
@@ -58,7 +58,7 @@ def _list_samples(report: Mapping[str, Any]) -> Iterator[_Sample]:
     yield _Sample("start_timestamp_seconds", labels, began)
     yield _Sample("end_timestamp_seconds", labels, ended)
     yield _Sample("duration_seconds", labels, round(ended - began, 6))
-    for status in _STATUSES:
+    for status in get_args(Status):
         yield _Sample("status", {**labels, "status": status}, status == report["status"])
     for outcome, number in report["rows"].items():
         if outcome == "read":

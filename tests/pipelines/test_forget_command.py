@@ -13,7 +13,7 @@ from connector.ledger.store import Base
 from connector.report import CommandAnswer
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from pipelines.flows.ledger_edits import ForgetPlan, forget
+from pipelines.flows.forget import ForgetPlan, forget
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
 
 ANN = "ann@x.org"

@@ -1,12 +1,14 @@
-"""What a person says to the ledger: to forget a subscriber."""
+"""The flow of `connector forget`: the ledger forgets a subscriber that was erased in the service."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from connector.errors import LedgerError, LockedError
 from connector.imports.base_loads import choose_bases, describe_bases
 from connector.ledger.entries import Ledger
+from connector.ledger.opening import open_ledger
 from connector.ledger.store import Base
-from connector.report import CommandAnswer
+from connector.report import CommandAnswer, Status
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 
@@ -22,6 +24,17 @@ class ForgetPlan:
     fields: tuple[str, ...]
     base_id: int | None = None
     base_name: str | None = None
+
+
+def run_forget(ledger_url: str, plan: ForgetPlan, wait_s: float) -> CommandAnswer:
+    """Forget the identity as `forget` does; wait at most `wait_s` seconds for a run that has the ledger."""
+    try:
+        with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
+            return forget(ledger, plan)
+    except LockedError as error:
+        return _describe_failure("locked", error)
+    except LedgerError as error:
+        return _describe_failure("aborted", error)
 
 
 def forget(ledger: Ledger, plan: ForgetPlan) -> CommandAnswer:
@@ -54,3 +67,7 @@ def _describe_forgotten(message: str, bases: Sequence[Base] = ()) -> CommandAnsw
     """`bases` are those of the forgotten entries, one for each entry."""
     named = [{"id": base.service_id, "name": base.name} for base in dict.fromkeys(bases)]
     return CommandAnswer("ok" if bases else "partial", (message,), {"forgotten": len(bases), "bases": named})
+
+
+def _describe_failure(status: Status, error: LedgerError | LockedError) -> CommandAnswer:
+    return CommandAnswer(status, (str(error),), {"forgotten": 0, "bases": []})
