@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from connector.clock import Clock
-from connector.control import Stop, enter_in_thread, stay_alive
+from connector.control import Stop, enter_in_thread, stay_alive, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
 from connector.ledger.admin import open_private_copy
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
+from connector.ledger.lease import name_run
 from connector.ledger.opening import open_ledger
-from connector.ledger.records import finish_run, read_found_limit, record_found_limit, start_run
+from connector.ledger.records import (
+    end_dead_runs,
+    finish_run,
+    read_found_limit,
+    record_found_limit,
+    start_run,
+)
 from connector.ledger.store import Base
 from connector.listing.access import ListAccess, ListLag, LookupState
 from connector.load.drift import close_waiting, compare_waiting
@@ -41,9 +48,11 @@ from connector.run_log import RETENTION_S
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.settings import Service
+from connector.shards import WHOLE, Shard
 from connector.subscribers.suppression import InactiveIdentities, Suppression
 
 _WORTH_TELLING_S = 1.0
+_RENEWED_S = 5.0  # between two renewals of the lease, which lasts for 30 s
 _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
 """Outcomes that make a run partial."""
 
@@ -84,6 +93,7 @@ class Frame:
     suppression: ReadSuppression | None
     wait_s: float
     may_make_ledger: bool = True
+    shard: Shard = WHOLE  # of the identities: the run reads and moves no other entries
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
     rows_path: Path | None = None  # where a plan lists each row
@@ -275,7 +285,8 @@ async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
     if frame.is_planned:
         opened = open_private_copy(url, frame.account, is_stopped)
     else:
-        opened = open_ledger(url, wait_s=frame.wait_s, is_stopped=is_stopped, may_make=frame.may_make_ledger)
+        wait_s, may_make = frame.wait_s, frame.may_make_ledger
+        opened = open_ledger(url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make)
     async with enter_in_thread(opened, stop) as ledger:
         yield ledger
 
@@ -284,12 +295,13 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
     clock = stop.clock
     rows = _build_listener(frame, report, clock)
     with rows, open_commits(ledger) as commits:
-        key, bases = _begin(ledger, frame, report)
+        key, bases = _begin(ledger, frame, report, clock)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
             run = Run(frame, report, stop, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
             on_begin(run.describe)
-            await work(run)
+            async with work_beside(_keep_lease(run)):
+                await work(run)
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
     _end(run)
@@ -298,7 +310,7 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
         at = clock.now().timestamp()
         finish_run(connection, key, report.status, at, rows_read)
         if pace.rate.found is not None:
-            record_found_limit(connection, frame.account, pace.rate.found, at)
+            record_found_limit(connection, frame.account, pace.rate.found.scale(frame.shard.count), at)
         messages = list(run.at_end())
     report.messages += messages
     if run.refusal is not None and not client.counts["create"].sent:
@@ -317,21 +329,38 @@ def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     with ledger.transaction() as connection:
         found, found_at = read_found_limit(connection, frame.account) or (None, 0.0)
     age_s = clock.now().timestamp() - found_at
-    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, found, age_s)
+    share = None if found is None else found.scale(1 / frame.shard.count)
+    return Pace(frame.policy.max_rate, frame.policy.max_concurrency, share, age_s)
 
 
-def _begin(ledger: Ledger, frame: Frame, report: Report) -> tuple[int, Sequence[Base]]:
+def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[int, Sequence[Base]]:
     """Record the run; whatever a run that died left as being sent is unknown from now on (architecture 4.3)."""
     suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
         ledger.mark_died()
+        end_dead_runs(connection, clock.now().timestamp())
         bases = frame.find_bases(ledger)
         at = report.started_at.timestamp()
         is_holding = frame.policy.on_unknown == "hold"
         names = report.run_id, report.job, report.command
         account = frame.account
         key = start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account)
+        name_run(ledger.store, key)
     return key, bases
+
+
+async def _keep_lease(run: Run) -> None:
+    """Renew the lease of the ledger, also while the run waits for anything else than the ledger; end the run when the
+    lease is lost."""
+    if run.ledger.store.lease is None:
+        return
+    while True:
+        await asyncio.sleep(_RENEWED_S)
+        try:
+            await run.commits.ask(lambda _ledger: None)
+        except LedgerError as error:
+            run.stop.end(str(error))
+            return
 
 
 def _end(run: Run) -> None:

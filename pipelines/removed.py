@@ -14,6 +14,7 @@ REMOVED_COMMANDS: dict[str, str] = {
 """What replaces a command, by its name."""
 
 _EXPORT_ENGINE = "One process exports the list and reads several pages at once. Leave out the options of the engine."
+_IMPORT_ENGINE = "Write a job for the file with `connector init`, then use `connector sync JOB --engine dask`."
 _ONE_FILE = (
     "Export one Parquet file. To divide it into a folder for each value of a column, use DuckDB: "
     "COPY (FROM 'subscribers.parquet') TO 'subscribers' (FORMAT parquet, PARTITION_BY (base_id))."
@@ -45,6 +46,9 @@ _MESSAGE_KEYS = {
 _RECORD = "Use -vv. It logs method, path, status, duration and field names of each request, without values."
 
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {
+    ("import", "--engine"): _IMPORT_ENGINE,
+    ("import", "--scheduler"): _IMPORT_ENGINE,
+    ("import", "--workers"): _IMPORT_ENGINE,
     ("sync", "--part"): "Use --shard I/N: it divides the work by identity, and needs no division of the source.",
     ("check", "--record"): _RECORD,
     ("import", "--record"): _RECORD,

@@ -13,7 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
      "connector.clock", "connector.plurals", "connector.progress",
      "connector.driver_words",
-     "connector.rows"),
+     "connector.rows", "connector.shards"),
     ("connector.templates", "connector.control", "connector.pace"),
     (
         "connector.subscribers", "connector.states",
@@ -64,6 +64,8 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "phonenumbers": ("connector.subscribers.rules",),
     "pycountry": ("connector.subscribers.countries",),
     "python_calamine": ("connector.sources.workbook",),
+    "dask": ("pipelines.flows.engine",),
+    "distributed": ("pipelines.flows.engine",),
     "duckdb": ("connector.sources", "connector.warehouse", "pipelines.demo"),
 }
 

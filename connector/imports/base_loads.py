@@ -178,6 +178,11 @@ class BaseLoads:
         base = await self._run.commits.ask(
             lambda ledger: find_or_add_base(ledger.connection, account, asked.service_id, asked.name)
         )
+        if base.service_id is None and not self._run.frame.shard.is_whole:
+            raise ConfigurationError(
+                f"the id of the base {asked.name} is not known yet, and a shard needs it: give the base by its id, or "
+                "run connector sync --limit 1 without --shard first, which learns the id"
+            )
         for each in self._begun:
             if each.base.key == base.key:
                 each.session.access.asked_name = each.session.access.asked_name or asked.name

@@ -38,6 +38,7 @@ from connector.rows import Source
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
 from connector.settings import Settings, build_service
+from connector.shards import WHOLE, Shard
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.row_bases import BaseColumn, list_columns
 from connector.subscribers.rules import FieldMapping, ValidationRules
@@ -56,19 +57,23 @@ def _build_limits(guard: LoadGuard | None) -> Limits:
     return Limits() if guard is None else Limits(guard.max_creates, guard.max_rejected)
 
 
-def _find_trip(guard: LoadGuard, tally: Tally, *, last_read: int | None, may_be_empty: bool) -> str | None:
+def _find_trip(
+    guard: LoadGuard, tally: Tally, source_rows: int, *, last_read: int | None, may_be_empty: bool
+) -> str | None:
     """Return why the run may not go on, every guard that says so; None: it may.
 
-    `last_read` is how many rows the last whole run read, None where that says nothing of this one; a source may be
-    empty if it is asked only for what is new.
+    `source_rows` are all of the source, other shards' too. `last_read` is how many rows the last whole run read, None
+    where that says nothing of this one; a source may be empty if it is asked only for what is new.
     """
-    said = list(_judge(guard, tally, last_read, may_be_empty))
+    said = list(_judge(guard, tally, source_rows, last_read, may_be_empty))
     return f"{'; '.join(said)}. {_NOTHING_MOVED}" if said else None
 
 
-def _judge(guard: LoadGuard, tally: Tally, last_read: int | None, may_be_empty: bool) -> Iterator[str]:
+def _judge(
+    guard: LoadGuard, tally: Tally, source_rows: int, last_read: int | None, may_be_empty: bool
+) -> Iterator[str]:
     read, invalid, creates = tally.read, tally.outcomes[Outcome.INVALID], tally.outcomes[Outcome.CREATED]
-    if read == 0:
+    if source_rows == 0:
         if not may_be_empty:
             yield "guard: the source is empty; see why, or take the guard section out of the job"
         return
@@ -83,10 +88,10 @@ def _judge(guard: LoadGuard, tally: Tally, last_read: int | None, may_be_empty: 
             f"guard.max_creates: {creates:,} would be created, and {guard.max_creates:,} are allowed; see whether the "
             "source is the right one, or raise the guard"
         )
-    if last_read is not None and is_excess(last_read - read, guard.max_shrink, last_read):
+    if last_read is not None and is_excess(last_read - source_rows, guard.max_shrink, last_read):
         yield (
-            f"guard.max_shrink: {count(read, 'row')} {agree(read, 'was', 'were')} read, "
-            f"{show_share(1 - read / last_read)} fewer than by the last run "
+            f"guard.max_shrink: {count(source_rows, 'row')} {agree(source_rows, 'was', 'were')} read, "
+            f"{show_share(1 - source_rows / last_read)} fewer than by the last run "
             f"({last_read:,}), and {show_share(guard.max_shrink)} are allowed; see whether the source is whole, or "
             "raise the guard"
         )
@@ -147,6 +152,7 @@ class LoadPlan:
     increment: Increment | None = None
     limit: int | None = None
     wait_s: float = 0.0
+    shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded
     guard: LoadGuard | None = None
     is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
     is_full: bool = False  # what earlier runs have reported as changed is compared again
@@ -189,6 +195,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
         "required": ", ".join(sorted(plan.rules.required)),
         "zip": plan.rules.zip if "address_zip" in plan.mapping.rules else "",
         "limit": describe_limit(plan.limit),
+        "shard": "" if plan.shard.is_whole else str(plan.shard),
         "cursor": cursor,
         "suppress": f"a list of {plan.suppression.field}" if plan.suppression is not None else "",
         **describe_policy(plan.policy),
@@ -220,6 +227,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress) -> Report:
         ledger_url=plan.settings.ledger_url,
         state_dir=plan.settings.state_dir,
         retention_s=plan.settings.retention_s,
+        shard=plan.shard,
         may_make_ledger=plan.settings.may_make_ledger,
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         wait_s=plan.wait_s,
@@ -252,6 +260,7 @@ class _Load:
         self._plan, self._run = plan, run
         self._remarks = Remarks()
         self._reading: IncrementReading | None = None
+        self._source_rows = 0  # of the whole source, also those of other shards
         self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self) -> None:
@@ -297,7 +306,9 @@ class _Load:
             last_read = await run.commits.ask(
                 lambda ledger: find_rows_read(ledger.connection, account, plan.job, "sync")
             )
-        run.reason = _find_trip(plan.guard, run.tally, last_read=last_read, may_be_empty=plan.increment is not None)
+        run.reason = _find_trip(
+            plan.guard, run.tally, self._source_rows, last_read=last_read, may_be_empty=plan.increment is not None
+        )
 
     async def _load(self, loads: BaseLoads, *, is_compared: bool) -> None:
         plan, run = self._plan, self._run
@@ -336,6 +347,7 @@ class _Load:
     async def _take_all(self, loads: BaseLoads) -> None:
         """Prepare one chunk, in a thread, while the one before is being loaded."""
         plan, run = self._plan, self._run
+        self._source_rows = 0
         chunks = prepare_chunks(
             plan.source,
             plan.mapping,
@@ -344,6 +356,7 @@ class _Load:
             limit=plan.limit,
             base=plan.base_column,
             suppression=run.suppression,
+            shard=plan.shard,
         )
         ahead = ReadingAhead(chunks, run.stop)
         try:
@@ -357,14 +370,15 @@ class _Load:
             self.is_left_behind = ahead.is_left_behind
         if run.stop.is_stopping:
             return
-        if run.tally.read == 0 and plan.is_empty_refused:
+        if self._source_rows == 0 and plan.is_empty_refused:
             raise RunAborted(f"{plan.source.name} has a header and no rows: there is nothing to import")
-        run.rows_read = run.tally.read if plan.is_whole else None
+        run.rows_read = self._source_rows if plan.is_whole else None
 
     def _count(self, prepared: PreparedChunk) -> None:
         """Give an outcome to those rows of a chunk that need no ledger for it; a person sees the ones that differ."""
         run, tally = self._run, self._run.tally
         tally.read += prepared.read
+        self._source_rows += prepared.source_rows
         run.note_share(prepared.chunk.share, self._plan.limit)
         self._remarks.take(prepared)
         run.rows.begin_chunk(prepared)

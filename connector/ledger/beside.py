@@ -3,14 +3,14 @@
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import URL, Connection, create_engine, event, func, inspect, select, text
+from sqlalchemy import URL, Connection, bindparam, create_engine, event, func, inspect, select, text
 from sqlalchemy.pool import StaticPool
 
 from connector.clock import Clock
@@ -20,10 +20,12 @@ from connector.errors import ConnectorError, LedgerError
 from connector.ledger import schema
 from connector.ledger.postgres import read_server
 from connector.ledger.records import read_found_limit, read_largest_lag
-from connector.ledger.store import build_missing, translated
+from connector.ledger.store import build_missing, keep_text, translated
 from connector.pace.pace import Pace
 from connector.settings import Settings
+from connector.shards import Shard
 from connector.states import State
+from connector.subscribers.identity import IDENTITY_BYTES, join_digests
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +80,61 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     if open_entries is None and not may_be_new:
         raise build_missing(show_place(place))
     return open_entries or []
+
+
+def find_last_run_key(url: str) -> int:
+    """Return the key of the latest run that the ledger knows, or 0. Raises as `count_open_entries` does."""
+    return _read_beside(parse_place(url), _find_last_run_key) or 0
+
+
+def _find_last_run_key(connection: Connection) -> int:
+    return int(connection.execute(select(func.coalesce(func.max(schema.run.c.run_key), 0))).scalar_one())
+
+
+@dataclass(frozen=True, slots=True)
+class LostWork:
+    """What lost runs have sent: how many creates are confirmed, and of how many the outcome is not known."""
+
+    created: int
+    unresolved: int
+
+
+def count_lost_work(
+    url: str, job: str, last_key: int, reported: Collection[str], shards: Collection[Shard]
+) -> dict[Shard, LostWork]:
+    """Return, by shard, what those runs of the job have sent that came after the run `last_key` (its key) and are not
+    among `reported` (ids of runs). Raises as `count_open_entries` does."""
+
+    def read(connection: Connection) -> dict[Shard, LostWork]:
+        values = {"job": keep_text(job), "last_key": last_key}
+        runs = connection.execute(_LATER_RUNS, values).all()
+        lost = [run_key for run_key, run_id in runs if run_id not in reported]
+        if not lost:
+            return {}  # else all entries are read
+        rows = connection.execute(_SENT, _SENT_STATES | {"runs": lost}).all()
+        created = join_digests([row.identity for row in rows if row.state == State.CONFIRMED], IDENTITY_BYTES)
+        unresolved = join_digests([row.identity for row in rows if row.state != State.CONFIRMED], IDENTITY_BYTES)
+        return {
+            shard: LostWork(int(shard.contains(created).sum()), int(shard.contains(unresolved).sum()))
+            for shard in shards
+        }
+
+    lost = _read_beside(parse_place(url), read) or {}
+    return {shard: lost.get(shard, LostWork(0, 0)) for shard in shards}
+
+
+_LATER_RUNS = text("SELECT run_key, run_id FROM run WHERE run_key > :last_key AND job = :job")
+# What a run has sent and the service has: the row has a fingerprint, or else the entry is another's.
+_SENT = text(
+    "SELECT identity, state FROM entry WHERE run_key IN :runs AND (state IN (:sending, :unknown) "
+    "OR (state = :confirmed AND fingerprint IS NOT NULL AND how <> :accepted))"
+).bindparams(bindparam("runs", expanding=True))
+_SENT_STATES: dict[str, object] = {
+    "sending": State.SENDING,
+    "unknown": State.UNKNOWN,
+    "confirmed": State.CONFIRMED,
+    "accepted": schema.HOW["accepted"],
+}
 
 
 def check_ledger_rights(url: str) -> None:

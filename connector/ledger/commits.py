@@ -16,6 +16,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 from connector.ledger.entries import Intent, Ledger, Move
@@ -62,6 +63,12 @@ class Commits:
         self._thread = thread
         self._waiting: deque[_Asked] = deque()
         self._begun: _Begun | None = None
+
+    @property
+    def sends_until(self) -> float:
+        """Until when (monotonic) requests may leave that the ledger knows of: the end of the lease, if there is one."""
+        lease = self._ledger.store.lease
+        return inf if lease is None else lease.until
 
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Carry the step out inside one transaction, and return when that is durable.
@@ -145,6 +152,11 @@ class LedgerWriter:
         self.run_key = run_key
         self._commits = commits
         self._moves: dict[Event, list[tuple[bytes, Move]]] = defaultdict(list)
+
+    @property
+    def sends_until(self) -> float:
+        """Until when (monotonic) the requests of intents may leave, unless a commit renews the lease by then."""
+        return self._commits.sends_until
 
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 
 from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
 from connector.ledger.store import Base, Batch, Rows, Store, keep_text
+from connector.shards import WHOLE, Shard
 from connector.states import ENTRY, Event, State
 
 
@@ -88,7 +89,7 @@ class Unfinished:
 @dataclass(frozen=True, slots=True)
 class Known:
     """A CONFIRMED entry; `known_since` is when the run that confirmed it had ended, at the latest (Unix seconds; None:
-    a listing showed it)."""
+    a listing showed it, or that run goes on)."""
 
     identity: bytes
     subscriber_id: int
@@ -100,10 +101,15 @@ _LAST_KEY = 2**31 - 1  # of a run
 
 class Ledger:
     """The entries of a ledger, over its store, with the store's connection and transactions; `is_file`: it is a file on
-    this machine, not at a server."""
+    this machine, not at a server.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Of a `shard` that is not the whole only the shard's own entries are moved. Whatever moves entries that it was not
+    given by their identities is limited to the shard's range of identities.
+    """
+
+    def __init__(self, store: Store, shard: Shard = WHOLE) -> None:
+        self.store, self.shard = store, shard
+        self._range = {"range_start": shard.start, "range_end": shard.end}
         self.connection, self.is_file, self.transaction = store.connection, store.is_file, store.transaction
 
     # Reading
@@ -124,13 +130,13 @@ class Ledger:
 
     def find_refused_with(self, base: Base, statuses: Collection[int]) -> list[bytes]:
         """Return the identities of the base's REJECTED entries that have a body and one of these HTTP statuses."""
-        values = {"base": base.key, "state": State.REJECTED}
+        values = {"base": base.key, "state": State.REJECTED, **self._range}
         rows = self.connection.execute(_FIND_REFUSED, values)
         return [identity for identity, status in rows if status in statuses]
 
     def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
         """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
-        rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state})
+        rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state, **self._range})
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
     def find_confirmed(self, base: Base, start: bytes, number: int, *, before: int = _LAST_KEY) -> list[Known]:
@@ -139,8 +145,9 @@ class Ledger:
         Entries that the run `before` (its key) or a later one has sent, or that a person has accepted under another
         identity, are left out.
         """
-        values = {"base": base.key, "state": State.CONFIRMED, "number": number, "before": before}
-        values |= {"accepted": HOW["accepted"]}
+        values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "number": number, "before": before}
+        values |= {"accepted": HOW["accepted"], **self._range}
+        start = self.shard.place(start)
         found = [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})]
         if len(found) < number and start:
             found += [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})]
@@ -195,7 +202,7 @@ class Ledger:
     def mark_died(self) -> int:
         """Move every SENDING to UNKNOWN, in every base: only a run that holds the lock may say so. Returns how many."""
         values = {"to": ENTRY.decide(State.SENDING, Event.DIED), "left": State.SENDING}
-        return self.connection.execute(_SET_ALL, values).rowcount
+        return self.connection.execute(_SET_ALL, values | self._range).rowcount
 
     # Settling
 
@@ -258,7 +265,8 @@ class Ledger:
             "rejected": State.REJECTED,
             "held": State.HELD,
         }
-        first = dict(reversed(listed))  # PostgreSQL refuses to touch one entry twice in one statement
+        own = [each for each in listed if self.shard.is_whole or self.shard.holds(each[0])]
+        first = dict(reversed(own))  # PostgreSQL refuses to touch one entry twice in one statement
         self.store.write(_INSERT_LISTED, shared, [(base.key, *each) for each in first.items()])
 
     # What a row says now
@@ -405,37 +413,33 @@ _DELETE = Batch(
     "integer bytea",
 )
 
-_SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED}")
+_IN_RANGE = "identity >= :range_start AND identity < :range_end"
+_SET_ALL = text(f"UPDATE entry SET state = :to WHERE state = :left AND {UNFINISHED} AND {_IN_RANGE}")
 _UNFINISHED = (
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
     "is_holding, subscriber_id, run_key "
     "FROM entry JOIN run USING (run_key) "
-    f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND body IS NOT NULL"
+    f"WHERE base_key = :base AND state = :state AND {UNFINISHED} AND {_IN_RANGE} AND body IS NOT NULL"
 )
 _FIND_UNFINISHED = text(f"{_UNFINISHED} ORDER BY identity")
 _FIND_REFUSED = text(
     f"SELECT identity, status FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
-    "AND body IS NOT NULL"
+    f"AND {_IN_RANGE} AND body IS NOT NULL"
 )
 _HAS_OF_ANOTHER_KIND = text(
     f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
     "AND identity_field <> :field)"
 )
 _FIND_CONFIRMED = text(
-    "SELECT identity, subscriber_id, coalesce(run.finished_at, "
-    "(SELECT min(later.started_at) FROM run AS later WHERE later.run_key > run.run_key)) "
-    "FROM entry LEFT JOIN run USING (run_key) "
-    "WHERE base_key = :base AND state = :state AND identity >= :start AND how <> :accepted "
+    "SELECT identity, subscriber_id, run.finished_at FROM entry LEFT JOIN run USING (run_key) "
+    f"WHERE base_key = :base AND state = :state AND identity >= :start AND {_IN_RANGE} AND how <> :accepted "
     "AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
 )
 _LIST_CONFIRMED = text(
     "SELECT identity, subscriber_id FROM entry WHERE base_key = :base AND state = :state AND identity_field = :field "
     "AND identity > :after ORDER BY identity LIMIT :number"
 )
-_ENDED = (
-    "coalesce(run.finished_at, (SELECT min(later.started_at) FROM run AS later WHERE later.run_key > run.run_key), "
-    "CAST(:now AS double precision))"
-)
+_ENDED = "coalesce(run.finished_at, CAST(:now AS double precision))"
 _LAST_CONFIRMING = text(
     f"SELECT max({_ENDED}) FROM run WHERE {_ENDED} > :since "
     "AND EXISTS (SELECT 1 FROM entry WHERE entry.run_key = run.run_key AND state = :state)"

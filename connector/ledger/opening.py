@@ -1,26 +1,37 @@
 """Opens a ledger, wherever it is kept: nothing is sent before lock, database and schema have gone well."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, text
 
 from connector.databases import parse_place, show_place
+from connector.errors import ConfigurationError
 from connector.ledger.emails import EmailLog
 from connector.ledger.entries import Ledger
-from connector.ledger.postgres import compute_key, hold_campaigns, open_server, open_session
+from connector.ledger.lease import hold_lease, lease_metadata
+from connector.ledger.postgres import compute_key, hold_campaigns, open_session
 from connector.ledger.schema import create_or_check, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
 from connector.ledger.store import Store, build_missing
+from connector.shards import WHOLE, Shard
+
+_ALONE = text("SELECT pg_advisory_xact_lock(:key)")
 
 
 @contextmanager
 def open_ledger(
-    url: str, *, wait_s: float = 0.0, is_stopped: Callable[[], bool] = lambda: False, may_make: bool = True
+    url: str,
+    *,
+    shard: Shard = WHOLE,
+    wait_s: float = 0.0,
+    is_stopped: Callable[[], bool] = lambda: False,
+    may_make: bool = True,
 ) -> Iterator[Ledger]:
-    """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL), alone, for as long as the context lasts.
+    """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL) for as long as the context lasts, as the only process
+    that writes entries of the shard.
 
     A ledger that is missing is made if `may_make`. Its connection may be used from one thread at a time. Raises
     LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError when it
@@ -28,16 +39,36 @@ def open_ledger(
     missing.
     """
     place = parse_place(url)
-    if not may_make and isinstance(place, Path) and not place.exists():
-        raise build_missing(show_place(place))
-    with _open_place(place, wait_s, is_stopped) as connection:
-        yield wrap_connection(connection, show_place(place), may_make=may_make)
+    name = show_place(place)
+    if isinstance(place, URL):
+        with _open_on_server(place, shard, wait_s, is_stopped, may_make=may_make) as ledger:
+            yield ledger
+        return
+    if not shard.is_whole:
+        raise ConfigurationError(
+            f"shard {shard}: the ledger {name} is a SQLite file, which only one process can write. Keep the ledger in "
+            "PostgreSQL: set CONNECTOR_LEDGER=postgresql://… for every shard"
+        )
+    if not may_make and not place.exists():
+        raise build_missing(name)
+    with open_file(place, wait_s, is_stopped) as connection:
+        yield wrap_connection(connection, name, may_make=may_make)
 
 
-def _open_place(place: Path | URL, wait_s: float, is_stopped: Callable[[], bool]) -> AbstractContextManager[Connection]:
-    if isinstance(place, Path):
-        return open_file(place, wait_s, is_stopped)
-    return open_server(place, wait_s, is_stopped)
+@contextmanager
+def _open_on_server(
+    url: URL, shard: Shard, wait_s: float, is_stopped: Callable[[], bool], *, may_make: bool
+) -> Iterator[Ledger]:
+    name = show_place(url)
+    with open_session(url) as (connection, schema):
+        store, key = Store(connection, name), compute_key(schema)
+        with store.transaction():  # one process makes the tables
+            connection.execute(_ALONE, {"key": key})
+            if not create_or_check(connection, name, may_make=may_make):
+                raise build_missing(name)
+            lease_metadata.create_all(connection)
+        with hold_lease(store, f"the ledger {name} (schema {schema})", key, shard, wait_s, is_stopped):
+            yield Ledger(store, shard)
 
 
 def wrap_connection(connection: Connection, name: str, *, may_make: bool = True) -> Ledger:
@@ -55,9 +86,7 @@ def wrap_connection(connection: Connection, name: str, *, may_make: bool = True)
 
 # The emails, which no lock keeps several processes from having open
 
-
 _EMAIL_TABLES = (email_meta.name, meta.name)  # where the emails are, else where the ledger is that they belong to
-_ALONE = text("SELECT pg_advisory_xact_lock(:key)")
 _MAKING = compute_key("", b"connector emails")  # the whole database's, for a moment
 
 

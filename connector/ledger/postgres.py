@@ -1,8 +1,8 @@
-"""A ledger in PostgreSQL: one session, one writer by an advisory lock, and commits that are on the server's disk.
+"""A ledger in PostgreSQL: one session, and commits that are on the server's disk.
 
-A session that is lost is not opened again, since the lock went with it. It must be a session of its own: a pooler that
-shares sessions between transactions would share the lock too. A body that has served its time goes with the next
-vacuum.
+A session that is lost is not opened again, since a campaign's lock went with it. It must be a session of its own: a
+pooler that shares sessions between transactions would share the lock too. A body that has served its time goes with the
+next vacuum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +43,7 @@ _ABOUT = text(
 _STAY = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SETTINGS = (
     "SET SESSION synchronous_commit = on",  # an intent is on the disk before its request leaves
+    "SET SESSION idle_in_transaction_session_timeout = '60s'",  # a process that stands still keeps no lease for good
     "SET SESSION lock_timeout = '30s'",  # another client's lock on a table ends a run, and does not hang it
 )
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
@@ -61,23 +62,10 @@ _HOLDER = text(
 
 
 @contextmanager
-def open_server(url: URL, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[Connection]:
-    """Yield the one connection to the ledger at `url`, alone, for as long as the context lasts.
-
-    Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError
-    when it cannot be used, ConfigurationError when there is no driver.
-    """
-    name = show_place(url)
-    with open_session(url) as (connection, schema):
-        with translated(name):
-            take_lock(connection, compute_key(schema), f"the ledger {name} (schema {schema})", wait_s, is_stopped)
-        yield connection
-
-
-@contextmanager
 def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Connection, str]]:
     """Yield a connection that takes no lock, and the one schema that it reaches: where the first of these tables is, or
-    where they will be made. Raises as `open_server` does, but never for want of the lock."""
+    where they will be made. Raises LedgerError when the server cannot be used, and ConfigurationError when there is
+    no driver."""
     name = show_place(url)
     with closing(_connect(_build_engine(url), url, name)) as connection:
         with translated(name):
@@ -94,7 +82,7 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
 @contextmanager
 def read_server(url: URL) -> Iterator[Connection]:
     """Yield a connection to the ledger at `url` that only reads, in one transaction and as it is at one moment; it
-    takes no lock. Raises as `open_server` does, but never for want of the lock."""
+    takes no lock. Raises as `open_session` does."""
     name = show_place(url)
     with closing(_connect(_build_engine(url), url, name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)

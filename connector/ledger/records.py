@@ -26,13 +26,17 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
         raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
     kept = keep_optional(name)
     values = {"account": keep_text(account), "id": service_id, "name": kept, "folded": _fold(kept)}
-    rows = connection.execute(_BY_NAME if service_id is None else _BY_ID, values).all()
+    find = _BY_NAME if service_id is None else _BY_ID
+    rows = connection.execute(find, values).all()
+    if not rows and connection.dialect.name != "sqlite":  # the run of another shard may be adding it
+        connection.execute(_ADD_ALONE)
+        rows = connection.execute(find, values).all()
     ids = sorted({row.service_id for row in rows if row.service_id is not None})
     if len(ids) > 1:
         listed = ", ".join(map(str, ids))
         raise ConfigurationError(f"several bases are known by the name {name} (ids {listed}): give the base by its id")
     if not rows:
-        rows = connection.execute(_ADD, values).all() or connection.execute(_BY_ID, values).all()
+        rows = connection.execute(_ADD, values).all()
     return Base(*rows[0])
 
 
@@ -136,6 +140,21 @@ def finish_run(connection: Connection, run_key: int, status: str, at: float, row
     connection.execute(_FINISH_RUN, {"run": run_key, "status": status, "at": at, "rows_read": rows_read})
 
 
+def end_dead_runs(connection: Connection, at: float) -> None:
+    """Record that every run that has not finished, and does not go on beside this one, ended by `at` (Unix seconds).
+
+    Call it at the beginning of a run, before the run is recorded. A run's status stays unknown.
+    """
+    leases = "" if connection.dialect.name == "sqlite" else _NOT_GOING_ON
+    connection.execute(text(f"UPDATE run SET finished_at = :at WHERE finished_at IS NULL{leases}"), {"at": at})
+
+
+def find_open_run(connection: Connection) -> str | None:
+    """Return the id of the latest run that goes on, or has died since the last run began; None if there is none."""
+    run_id: str | None = connection.execute(_OPEN_RUN).scalar_one_or_none()
+    return run_id
+
+
 def find_rows_read(connection: Connection, account: str, job: str, command: str) -> int | None:
     """Return how many rows the last run of this job and command for this account read that read its whole source.
 
@@ -221,9 +240,9 @@ _UNSETTLED = (
 )
 _UNSETTLED_BY_NAME = text(_UNSETTLED + "service_id IS NULL")
 _UNSETTLED_BY_ID = text(_UNSETTLED + "name IS NULL")
+_ADD_ALONE = text("LOCK TABLE base IN SHARE ROW EXCLUSIVE MODE")
 _ADD = text(
-    f"INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) "
-    f"ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"
+    f"INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) RETURNING {_COLUMNS}"
 )
 _RENAME = text("UPDATE base SET name = :name, folded = :folded WHERE base_key = :key")
 _MISANSWERED = text("UPDATE base SET answered_id = :answered_id, answered_name = :answered_name WHERE base_key = :key")
@@ -265,6 +284,8 @@ _LAST_READ = text(
     "WHERE for_account = :account AND job = :job AND command = :command AND rows_read IS NOT NULL "
     "ORDER BY run_key DESC LIMIT 1"
 )
+_NOT_GOING_ON = " AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.run_key = run.run_key)"
+_OPEN_RUN = text("SELECT run_id FROM run WHERE finished_at IS NULL ORDER BY run_key DESC LIMIT 1")
 _RUN = "SELECT run_id, job, command, started_at, status, for_account FROM run "
 _FIND_RUN = text(_RUN + "WHERE run_id = :run_id")
 _LATEST_RUNS = text(_RUN + "ORDER BY run_key DESC LIMIT :number")
@@ -277,7 +298,6 @@ _MOVE_CURSOR = text(
     "ON CONFLICT (job, source) DO UPDATE SET value = :value, run_key = :run"
 )
 _REFUSING_RUNS = text(
-    "SELECT DISTINCT run_key, coalesce(run.status IN ('ok', 'partial'), false), coalesce(run.finished_at, "
-    "(SELECT min(later.started_at) FROM run AS later WHERE later.run_key > run.run_key)) "
+    "SELECT DISTINCT run_key, coalesce(run.status IN ('ok', 'partial'), false), run.finished_at "
     f"FROM entry JOIN run USING (run_key) WHERE base_key = :base AND state = :rejected AND {UNFINISHED}"
 )

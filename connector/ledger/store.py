@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import chain
+from math import inf
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from connector.driver_words import say_safely
@@ -32,6 +33,11 @@ _MOST_ROWS = 512  # of a statement in PostgreSQL, a power of two; of far more it
 _SHARED = re.compile(r":(\w+)")
 
 _POLL_S = 0.2  # between two tries for a lock
+
+LEASE_S = 30.0
+"""A run keeps its lease for this long after its last transaction: a commit may take seconds."""
+
+_LEASE_MARGIN_S = 5.0  # between the last look at the clock and the first byte of a request
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -77,15 +83,50 @@ class Batch:
     types: str
 
 
+class Lease:
+    """The right of one process to write the entries of a shard, for as long as the lease is renewed.
+
+    Each transaction of the process renews the lease first, and fails once another process has taken it. `until`
+    (monotonic) is when this process stops sending, unless a transaction has renewed the lease by then. That is earlier
+    than the end on the server's clock, since `until` counts from before the server was asked.
+    """
+
+    def __init__(self, lease_id: int, monotonic: Callable[[], float]) -> None:
+        self.lease_id, self.until = lease_id, -inf
+        self._monotonic = monotonic
+
+    @contextmanager
+    def renewed(self, connection: Connection) -> Iterator[None]:
+        """Renew the lease in the transaction that this context holds. Raises LedgerError when the lease is gone."""
+        asked_at = self._monotonic()
+        with connection.begin():
+            if connection.execute(_RENEW, {"id": self.lease_id, "lease": LEASE_S}).rowcount != 1:
+                raise LedgerError(
+                    f"another run has taken over, since this run had not reached the ledger for {LEASE_S:g} s. Nothing "
+                    "more was sent, and the other run looks up what was being sent. Run again"
+                )
+            yield
+        self.extend(asked_at)
+
+    def extend(self, asked_at: float) -> None:
+        """Let requests leave as long as a lease that was asked for at `asked_at` (monotonic) allows."""
+        self.until = asked_at + LEASE_S - _LEASE_MARGIN_S
+
+
+_RENEW = text("UPDATE lease SET expires_at = clock_timestamp() + make_interval(secs => :lease) WHERE lease_id = :id")
+
+
 class Store:
     """A connection to a ledger; use it from one thread at a time, inside `transaction`.
 
-    `name` says in messages which ledger it is; it holds no password.
+    `name` says in messages which ledger it is; it holds no password. `lease` is that of a ledger in
+    PostgreSQL that may be written.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
         self.name = name
+        self.lease: Lease | None = None
 
     @property
     def is_file(self) -> bool:
@@ -101,8 +142,11 @@ class Store:
         """
         if self.connection.invalidated:
             raise build_error(self.name, "the connection to it was lost")
-        with translated(self.name), self.connection.begin():  # `begin` itself asks the database
+        with translated(self.name), self._begin():  # `begin` itself asks the database
             yield self.connection
+
+    def _begin(self) -> AbstractContextManager[object]:
+        return self.connection.begin() if self.lease is None else self.lease.renewed(self.connection)
 
     def select(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
         """Yield all that the statement finds for these rows."""

@@ -26,7 +26,7 @@ Everything counts by the time at which a request was sent, and refusals of what 
 new. Pure: the time comes in, in seconds of a clock that does not go back.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, log, ulp
 
 _FIRST_RATE = 20.0  # requests/s: any service serves so many for the moment that the first doublings take
@@ -55,6 +55,10 @@ class Found:
     burst: float
     pause_s: float
     window_s: float
+
+    def scale(self, factor: float) -> "Found":
+        """Return what so many times as many senders together would have found."""
+        return replace(self, low=self.low * factor, high=self.high * factor, burst=self.burst * factor)
 
 
 class _Ramp:

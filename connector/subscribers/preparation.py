@@ -15,6 +15,7 @@ from connector.errors import ConfigurationError
 from connector.fields import BaseRef
 from connector.outcomes import Fault
 from connector.rows import Chunk, Planned, Source
+from connector.shards import WHOLE, Shard
 from connector.subscribers.identity import (
     IDENTITY_BYTES,
     Digests,
@@ -87,7 +88,8 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
 class PreparedChunk:
     """One chunk, sorted: rows to load, faults of invalid ones, and by position repeats, those of them that differ, and
     rows on the suppression list; how many valid ones lost their zip or a birthday without a year. `names` are the
-    identities of all valid rows, indexed by position.
+    identities of all valid rows, indexed by position. `source_rows` are the records of the source that the chunk was
+    made of, those of other shards among them.
 
     `bases` are those of the rows to load, in their order, where a column says them; None: all are for one base.
     """
@@ -102,6 +104,7 @@ class PreparedChunk:
     omitted_zips: int
     yearless: int
     names: pd.Series
+    source_rows: int
 
     @property
     def read(self) -> int:
@@ -123,13 +126,15 @@ def prepare_chunks(
     limit: int | None,
     base: BaseColumn | None = None,
     suppression: Suppression | None = None,
+    shard: Shard = WHOLE,
 ) -> Iterator[PreparedChunk]:
-    """Read the source to its end, or to `limit` records, chunk by chunk; `base` is the column that says each row's
-    base, None where all are for one. Raises SourceError, and ConfigurationError where that column names some bases by
-    id and others by name."""
+    """Read the source to its end, or to `limit` records, chunk by chunk, and leave out the records of other
+    shards; `base` is the column that says each row's base, None where all are for one. Raises SourceError, and
+    ConfigurationError where that column names some bases by id and others by name."""
     seen = SeenIdentities()
     asked: dict[BaseRef, None] = {}
-    for chunk in _read_at_most(source, limit):
+    for read in _read_at_most(source, limit):
+        chunk = read if shard.is_whole else select_shard(read, mapping, rules, shard, today=today)
         mapped = apply_mapping(chunk.frame, mapping)
         bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
         if base is not None and bases is not None:
@@ -149,7 +154,30 @@ def prepare_chunks(
         different = tuple(int(each) for each in valid.index[repeats.is_different])
         repeated, suppressed = (valid.index[mask].to_numpy() for mask in (repeats.is_duplicate, is_suppressed))
         lost, names = (len(validated.omitted_zips), len(validated.yearless)), valid[rules.identity]
-        yield PreparedChunk(chunk, planned, bases, validated.faults, repeated, different, suppressed, *lost, names)
+        source_rows = len(read.numbers) + len(read.malformed)
+        yield PreparedChunk(
+            chunk, planned, bases, validated.faults, repeated, different, suppressed, *lost, names, source_rows
+        )
+
+
+def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
+    """Return the records of a chunk that belong to the shard: by the digest of the identity, and without a valid
+    identity by the digest of the record's content."""
+    identity = FieldMapping({rules.identity: mapping.rules[rules.identity]})
+    mapped = apply_mapping(chunk.frame, identity)
+    demands = replace(rules, required=frozenset())
+    valid = validate_rows(mapped.frame, demands, today=today, known=mapped.faults).subscribers
+    is_own = np.zeros(len(chunk.numbers), dtype=bool)
+    is_own[valid.index] = shard.contains(compute_identities(valid[rules.identity], rules.identity))
+    unidentified = chunk.frame.drop(valid.index)
+    for position, cells in zip(unidentified.index, unidentified.itertuples(index=False, name=None), strict=True):
+        is_own[position] = shard.holds(digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells])))
+    return replace(
+        chunk,
+        frame=chunk.frame[is_own].reset_index(drop=True),
+        numbers=chunk.numbers[is_own],
+        malformed=tuple(row for row in chunk.malformed if shard.holds(digest_text(row.raw))),
+    )
 
 
 def _separate_bases(identities: Digests, bases: RowBases | None) -> Digests:

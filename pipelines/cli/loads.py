@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from connector.errors import ConfigurationError
+from connector.shards import WHOLE
 from pipelines.cli.options import (
     Duration,
     FileGiven,
+    ShardOption,
     SourcePath,
     cursor_options,
     dry_run_option,
+    engine_options,
     file_options,
     is_job,
     refuse_both,
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
     from connector.load.retry import Held
     from connector.report import Report
     from connector.settings import SettingOptions
+    from connector.shards import Shard
     from connector.subscribers.rules import ValidationRules
+    from pipelines.flows.engine import EngineOptions
     from pipelines.flows.validate import Validation, ValidationFinding, ValidationPlan
     from pipelines.jobs.models import Job
 
@@ -123,6 +128,13 @@ def plan_file(
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
 @cursor_options
 @click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
+@click.option(
+    "--shard",
+    type=ShardOption(),
+    metavar="I/N",
+    help="Load only shard I of N, beside the runs of the other shards: the rows of every N-th part of all identities.",
+)
+@engine_options
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
 @time_limit_option
 @dry_run_option
@@ -132,6 +144,8 @@ def sync_command(
     is_full: bool,
     since: str | None,
     limit: int | None,
+    shard: Shard | None,
+    engine: EngineOptions | None,
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
@@ -148,19 +162,34 @@ def sync_command(
     from pipelines.jobs.settings import read_settings
 
     refuse_both(is_full, since)
+    if shard is not None and engine is not None:
+        raise ConfigurationError("--engine runs all shards, and --shard one. Use one of the two")
+    if is_dry and (shard is not None or engine is not None):
+        raise ConfigurationError("--dry-run is for the whole source: leave out --shard and --engine")
+
+    def run_job(path: Path, job: Job, plan: LoadPlan) -> Report:
+        if engine is None:
+            return _run(job, plan, output)
+        from pipelines.flows.engine import ShardedSync, digest_job, run_sharded
+
+        plan.source.close()
+        path = path.absolute()
+        sync = ShardedSync(path, digest_job(path), limit, is_full, since, wait_s)
+        return run_and_notify(
+            lambda stop, progress: run_sharded(sync, engine, stop, progress), job, plan.settings, output
+        )
 
     def plan_job(job: Job) -> LoadPlan:
         settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s), is_writing=not is_dry)
-        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since)
+        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since, shard=shard or WHOLE)
         return replace(plan, is_planned=is_dry)
 
     loaded = [load_job(path, os.environ) for path in jobs]
     plans = _plan_all(loaded, plan_job)
     if len(plans) == 1:
-        finish(_run(loaded[0], plans[0], output), output)
-    _run_all(
-        loaded, [partial(_run, job, plan, output) for job, plan in zip(loaded, plans, strict=True)], output, is_dry
-    )
+        finish(run_job(jobs[0], loaded[0], plans[0]), output)
+    runs: list[Callable[[], Report]] = [partial(run_job, *each) for each in zip(jobs, loaded, plans, strict=True)]
+    _run_all(loaded, runs, output, is_dry)
 
 
 def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[LoadPlan]:

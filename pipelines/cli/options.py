@@ -13,6 +13,7 @@ import click
 
 from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
+from connector.shards import MOST_SHARDS, Shard
 from connector.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
@@ -36,6 +37,65 @@ class Duration(click.ParamType[float]):
             return value if isinstance(value, float) else parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class ShardOption(click.ParamType[Shard]):
+    """`2/4`: shard 2 of 4."""
+
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
+        """Parse, or fail as click does."""
+        try:
+            return value if isinstance(value, Shard) else Shard.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def engine_options(command: Command) -> Command:
+    """Add `--engine`, `--workers`, `--scheduler` and `--shards`, given to the command as `engine`: EngineOptions or
+    None."""
+
+    @click.option("--engine", "name", type=click.Choice(["dask"]), help="Run all shards, as tasks of this engine.")
+    @click.option(
+        "--workers",
+        type=click.IntRange(1, MOST_SHARDS),
+        help="With --engine: the number of worker processes on this machine.  [default: number of CPUs]",
+    )
+    @click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="With --engine: the address of a running scheduler, for example tcp://10.0.0.5:8786.",
+    )
+    @click.option(
+        "--shards",
+        type=click.IntRange(1, MOST_SHARDS),
+        help="With --engine: the number of shards.  [default: number of workers]",
+    )
+    @wraps(command)
+    def wrapped(
+        *args: Any, name: str | None, workers: int | None, scheduler: str | None, shards: int | None, **kwargs: Any
+    ) -> Any:
+        if name is None and (workers, scheduler, shards) != (None, None, None):
+            raise ConfigurationError(
+                "--workers, --scheduler and --shards need --engine dask: add it, or leave them out"
+            )
+        if scheduler is not None and workers is not None:
+            raise ConfigurationError("--scheduler has its own workers, and --workers starts some. Use one of the two")
+        if name is None:
+            return command(*args, engine=None, **kwargs)
+        from pipelines.flows.engine import EngineOptions
+
+        return command(*args, engine=EngineOptions(scheduler, workers or count_processors(), shards), **kwargs)
+
+    return wrapped
+
+
+def count_processors() -> int:
+    """Return how many processors this process may use: in a container, fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Share(click.ParamType[float]):

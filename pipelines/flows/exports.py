@@ -138,12 +138,12 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
     import numpy as np
 
     from connector.ledger.admin import open_private_copy
-    from connector.ledger.records import list_bases, list_runs, read_largest_lag
+    from connector.ledger.records import find_open_run, list_bases, read_largest_lag
     from connector.subscribers.identity import IDENTITY_BYTES
 
     account, base_id = plan.settings.account, plan.query.base_id
     with open_private_copy(plan.settings.ledger_url, account) as ledger, ledger.transaction() as connection:
-        if any(run.status is None for run in list_runs(connection, 1)):
+        if find_open_run(connection) is not None:
             return []
         shown_since = started_at - max(_QUIET_PERIOD_S, read_largest_lag(connection, account))
         bases = [base for base in list_bases(connection, account) if base_id in (None, base.service_id)]

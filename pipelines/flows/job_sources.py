@@ -6,6 +6,7 @@ from hashlib import blake2b
 from connector.errors import ConfigurationError
 from connector.imports.increments import Increment
 from connector.imports.suppression import SuppressionPlan, open_suppression
+from connector.shards import WHOLE, Shard
 from connector.sources.cursor import CursorValue, parse_cursor
 from connector.sources.sql import describe_place
 from pipelines.jobs.build import open_increment, open_source
@@ -15,9 +16,12 @@ from pipelines.jobs.source_models import Cursor, JobSource, SqlSource
 _DIGEST_BYTES = 16
 
 
-def plan_increment(job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None) -> Increment | None:
+def plan_increment(
+    job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard = WHOLE
+) -> Increment | None:
     """Return the job's source opened, if it has a cursor; None if not, when everything is read each time.
 
+    Each shard has a cursor of its own.
     Raises ConfigurationError and SourceError.
     """
     sql = source.sql
@@ -29,7 +33,7 @@ def plan_increment(job: Job, source: JobSource, account: str, *, is_full: bool, 
     opened = open_increment(sql, sql.cursor)
     if asked is not None:
         opened.begin_at(asked)  # so that what its database cannot compare is said now
-    digest = _compute_digest(job, sql, sql.cursor, account)
+    digest = _compute_digest(job, sql, sql.cursor, account, shard)
     return Increment(job.name, digest, opened, sql.cursor.first, sql.cursor.lookback_s, is_full, asked)
 
 
@@ -40,9 +44,9 @@ def _parse_since(since: str, cursor: Cursor) -> CursorValue:
         raise ConfigurationError(f"--since {error}, as the cursor's start is") from None
 
 
-def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str) -> bytes:
-    """Return a digest of all that a cursor belongs to: account, bases, database, query and column."""
-    parts = (
+def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
+    """Return a digest of all that a cursor belongs to: account, bases, database, query, column and shard."""
+    parts: tuple[object, ...] = (
         account,
         _list_base_keys(job),
         describe_place(sql.url),
@@ -51,6 +55,8 @@ def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str) -> b
         cursor.column,
         str(cursor.kind),
     )
+    if not shard.is_whole:
+        parts = (*parts, str(shard))
     return blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES).digest()
 
 

@@ -19,6 +19,7 @@ from connector.load.session import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
 from connector.settings import Settings
+from connector.shards import WHOLE, Shard
 from connector.sources.files import open_file
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_url
@@ -55,16 +56,30 @@ def plan_sync(
     wait_s: float,
     is_full: bool = False,
     since: str | None = None,
+    shard: Shard = WHOLE,
 ) -> LoadPlan:
     """Return the load of a job, its source opened; of an incremental one what is new, all of it, or what is new `since`
-    a value of its cursor. Raises ConfigurationError and SourceError."""
+    a value of its cursor; of a `shard`, only the rows and the limits that are its part. Raises ConfigurationError and
+    SourceError."""
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
-    increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since)
+    increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since, shard=shard)
     source = open_source(job.source) if increment is None else increment.source
     is_file = job.source.file is not None
     plan = _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
-    return replace(plan, increment=increment, is_own_source=True, is_full=is_full)
+    plan = replace(plan, increment=increment, is_own_source=True, is_full=is_full)
+    return plan if shard.is_whole else _take_shard(plan, shard)
+
+
+def _take_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
+    """Return the load of a shard, with the shard's part of every limit for all rows."""
+    policy, guard = plan.policy, plan.guard
+    policy = replace(
+        policy, max_rate=policy.max_rate / shard.count, max_concurrency=shard.divide(policy.max_concurrency)
+    )
+    if guard is not None and guard.max_creates is not None:
+        guard = replace(guard, max_creates=shard.divide(guard.max_creates))
+    return replace(plan, policy=policy, guard=guard, shard=shard)
 
 
 def plan_import(

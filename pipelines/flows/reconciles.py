@@ -21,7 +21,7 @@ from connector.ledger.admin import open_private_copy
 from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger, find_last_confirming
 from connector.ledger.opening import open_ledger
-from connector.ledger.records import list_runs, read_largest_lag
+from connector.ledger.records import find_open_run, read_largest_lag
 from connector.listing.controls import Ask
 from connector.listing.pages import try_page
 from connector.listing.reader import ListProgress, read_list
@@ -314,10 +314,10 @@ class _Reconciling:
         if self._plan.is_forgetting:
             return  # the lock is ours: a run without an end has died
         with ledger.transaction() as connection:
-            runs = list_runs(connection, 1)
-        if runs and runs[0].status is None:
+            run_id = find_open_run(connection)
+        if run_id is not None:
             yield (
-                f"the run {runs[0].run_id} goes on, or has died: subscribers that it creates meanwhile "
+                f"the run {run_id} goes on, or has died: subscribers that it creates meanwhile "
                 "may be counted as missing or extra"
             )
 

@@ -18,6 +18,7 @@ _OF_OTHER_PROGRAMS = {
     *("--help", "--clear", "--rm", "--now"),
     *("--measure", "--rates", "--others"),
     *("--vars", "--project-dir", "--profiles-dir"),
+    *("--nthreads", "--nworkers"),
 }
 _OF_THE_CODE = ("architecture.md", "dependencies.md")  # `service.wire` is a module there, not a key
 _NAMED_BY_USERS = ("values", "headers")  # keys below these are the user's words

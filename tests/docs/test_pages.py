@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from connector.report import start_report
 from connector.sandbox import SandboxProcess
 from tests.benchmarks import plots
+from tests.databases import open_postgres
 from tests.pipelines.forked import serve_commands
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,7 @@ TOKEN = "sandbox"
 _BLOCK = re.compile(
     r"(?:Save\s+this\s+as\s+`(?P<name>[^`]+)`[^\n]*\n\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL
 )
+_LEDGER = "postgresql://connector@db.internal/connector"  # stands for a server of the reader's own
 _EXIT = re.compile(r"^(?P<command>.*?)  # exit (?P<code>\d+)$", re.MULTILINE)
 _SANDBOX = "connector sandbox --port 8080 --token sandbox\n"
 
@@ -84,7 +87,9 @@ def test_a_pages_commands_run_as_printed(page: Path, server: SandboxProcess, tmp
     (programs / "python").chmod(0o755)
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
     script = "set -x\n" + "\n".join(build_script(read_blocks(page), server.base_url.rpartition(":")[2]))
-    with serve_commands(programs / "connector"):
+    with serve_commands(programs / "connector"), ExitStack() as databases:
+        if _LEDGER in script:
+            script = script.replace(_LEDGER, databases.enter_context(open_postgres()).url)
         ended = subprocess.run(
             ["bash", "-e", "-u", "-c", script],
             cwd=folder,

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psycopg
@@ -51,19 +50,6 @@ def test_whoever_looks_at_the_server_sees_which_process_writes(postgres_url: str
         names = [str(row[0]) for row in run_sql(postgres_url, f"SELECT application_name {SESSIONS}")]
     assert [name.split(" on ")[0] for name in names] == [f"connector: process {os.getpid()}"]
     wait_for(lambda: run_sql(postgres_url, f"SELECT application_name {SESSIONS}") == [])
-
-
-def test_a_session_that_is_about_to_end_keeps_no_run_out(postgres_url: str) -> None:
-    with open_ledger(postgres_url):
-        [(key,)] = run_sql(
-            postgres_url, "SELECT classid::bigint << 32 | objid::bigint FROM pg_locks WHERE objsubid = 1"
-        )
-    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as ending:
-        ending.execute(f"SELECT pg_advisory_lock({key})")
-        threading.Timer(0.3, ending.close).start()
-        with open_ledger(postgres_url) as ledger:
-            assert ending.closed
-            begin_run(ledger)
 
 
 def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:

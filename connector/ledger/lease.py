@@ -1,0 +1,149 @@
+"""Leases of a ledger in PostgreSQL: which process may write the entries of which shard (architecture 4.3).
+
+Theory of operation. Every process that writes holds a lease of its shard; an ordinary run holds the lease of all. A
+new lease is given in one transaction, one taker at a time, and only if no other lease overlaps. The id of a lease is
+the fencing token: each transaction of the holder renews the lease first, and fails once the lease is gone. The renewal
+locks the lease's row until the commit, so no lease is taken away in the middle of a transaction.
+
+A lease is free when its holder has given it back, when it has expired on the server's clock, or when this machine knows
+that its holder has ended. No request leaves after the lease by the holder's own clock.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+
+from sqlalchemy import BigInteger, Column, DateTime, Identity, Integer, MetaData, SmallInteger, Table, Text, text
+
+from connector.clock import system_clock
+from connector.errors import LedgerError
+from connector.ledger.store import LEASE_S, Lease, Store, describe_holder, describe_since, wait_for_lock
+from connector.shards import Shard
+
+_ENDING_S = 1.0
+"""A process that was just killed may have a transaction under way until the server has seen its end."""
+
+_ended = set[str]()
+"""The tokens of leases that this process has given back, or would have given back with a connection."""
+
+lease_metadata = MetaData()
+
+Table(
+    "lease",
+    lease_metadata,
+    Column("lease_id", BigInteger, Identity(), primary_key=True),
+    Column("shard_index", SmallInteger, nullable=False),
+    Column("shard_count", SmallInteger, nullable=False),
+    Column("run_key", Integer),  # of the holder's run; null: it has none
+    Column("holder", Text, nullable=False),  # the process, for people
+    Column("process", Text, nullable=False),  # the process, as its own machine can look it up, and a token
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+)
+
+
+@contextmanager
+def hold_lease(
+    store: Store, name: str, key: int, shard: Shard, wait_s: float, is_stopped: Callable[[], bool]
+) -> Iterator[None]:
+    """Hold the lease of a shard for as long as the context lasts; every transaction of the store renews the lease.
+
+    `name` is the ledger's in messages, `key` the number of the lock under which leases are given. Raises LockedError
+    when an overlapping lease is held for longer than `wait_s` seconds (or until `is_stopped`).
+    """
+    lease: Lease | None = None
+    token = token_hex(8)
+
+    def try_take() -> bool:
+        nonlocal lease
+        lease = _try_take(store, key, shard, token)
+        return lease is not None
+
+    what = name if shard.is_whole else f"shard {shard} of {name}"
+    wait_for_lock(what, try_take, lambda: _describe_holder(store, shard), max(wait_s, _ENDING_S), is_stopped=is_stopped)
+    store.lease = lease
+    try:
+        yield
+    finally:
+        _ended.add(token)
+        store.lease = None
+        with suppress(LedgerError), store.transaction() as connection:  # else it expires
+            connection.execute(_RELEASE, {"id": lease.lease_id if lease is not None else None})
+
+
+def name_run(store: Store, run_key: int) -> None:
+    """Record which run holds the store's lease, in the transaction that records the run; without a lease do nothing."""
+    if store.lease is not None:
+        store.connection.execute(_NAME_RUN, {"id": store.lease.lease_id, "run": run_key})
+
+
+def _try_take(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
+    """Return a new lease; None while an overlapping one is held."""
+    monotonic = system_clock().monotonic
+    asked_at = monotonic()
+    with store.transaction() as connection:
+        connection.execute(_ALONE, {"key": key})
+        others = [row for row in connection.execute(_ALL) if shard.overlaps(Shard(row.shard_index, row.shard_count))]
+        dead = [row.lease_id for row in others if _has_ended(row.process)]
+        ids = [row.lease_id for row in others]
+        freed = connection.execute(_FREE, {"ids": ids, "dead": dead}).scalars().all()
+        if len(freed) < len(ids):
+            return None
+        values = {
+            "index": shard.index,
+            "count": shard.count,
+            "holder": f"{describe_holder()}, {describe_since(datetime.now(UTC))}",
+            "process": f"{_identify_process(os.getpid())} {token}".strip(),
+            "lease": LEASE_S,
+        }
+        lease = Lease(connection.execute(_TAKE, values).scalar_one(), monotonic)
+    lease.extend(asked_at)
+    return lease
+
+
+def _describe_holder(store: Store, shard: Shard) -> str:
+    with store.transaction() as connection:
+        for row in connection.execute(_ALL):
+            other = Shard(row.shard_index, row.shard_count)
+            if shard.overlaps(other):
+                return str(row.holder) if other.is_whole else f"a run of shard {other} ({row.holder})"
+    return "another run"  # it has ended in this very moment
+
+
+def _identify_process(pid: int) -> str:
+    """Return what tells the process from every other on any machine; "" where the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino} {pid} {began}"
+    return ""
+
+
+def _has_ended(holder: str) -> bool:
+    """Return whether the holder has ended, as far as this machine knows: another process of this machine, or a block of
+    this very process that could not give its lease back."""
+    theirs, _, token = holder.rpartition(" ")
+    ours = _identify_process(os.getpid())
+    if token in _ended:
+        return True
+    if not ours or not theirs or ours.split()[:2] != theirs.split()[:2]:
+        return False
+    return _identify_process(int(theirs.split()[2])) != theirs
+
+
+_ALONE = text("SELECT pg_advisory_xact_lock(:key)")
+_ALL = text("SELECT lease_id, shard_index, shard_count, holder, process FROM lease ORDER BY lease_id")
+# A row that is locked is being renewed at this moment.
+_FREE = text(
+    "DELETE FROM lease WHERE lease_id IN (SELECT lease_id FROM lease WHERE lease_id = ANY(:ids) "
+    "AND (expires_at < clock_timestamp() OR lease_id = ANY(:dead)) FOR UPDATE SKIP LOCKED) RETURNING lease_id"
+)
+_TAKE = text(
+    "INSERT INTO lease (shard_index, shard_count, holder, process, expires_at) VALUES (:index, :count, "
+    ":holder || ' (PostgreSQL''s process ' || pg_backend_pid() || ')', :process, "
+    "clock_timestamp() + make_interval(secs => :lease)) RETURNING lease_id"
+)
+_NAME_RUN = text("UPDATE lease SET run_key = :run WHERE lease_id = :id")
+_RELEASE = text("DELETE FROM lease WHERE lease_id = :id")

@@ -1,0 +1,83 @@
+"""A shard: one of N equal ranges of the digests of identities. No subscriber is in two shards (architecture 4.16)."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+MOST_SHARDS = 1000
+
+_LEADING_BYTES = 8  # of a digest, by which the ranges are divided
+_DIGEST_BYTES = 16
+_RANGE = 1 << (8 * _LEADING_BYTES)
+_BEYOND_ALL = b"\xff" * (_DIGEST_BYTES + 1)  # larger than every digest
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Shard `index` (from 1) of `count`: the digests from `start` up to, and without, `end`."""
+
+    index: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the shard that `I/N` names. Raises ValueError for any other text."""
+        index, _, count = text.partition("/")
+        is_number = index.isascii() and index.isdecimal() and count.isascii() and count.isdecimal()
+        if not (is_number and 1 <= int(index) <= int(count) <= MOST_SHARDS):
+            raise ValueError(f"{text!r} is not a shard. Write I/N with I from 1 to N and N up to {MOST_SHARDS:,}: 2/4")
+        return cls(int(index), int(count))
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the shard is everything."""
+        return self.count == 1
+
+    @property
+    def start(self) -> bytes:
+        """The smallest digest of the shard."""
+        return self._first.to_bytes(_LEADING_BYTES, "big") + bytes(_DIGEST_BYTES - _LEADING_BYTES)
+
+    @property
+    def end(self) -> bytes:
+        """The first digest of the next shard; of the last shard, a value larger than every digest."""
+        if self.index == self.count:
+            return _BEYOND_ALL
+        return Shard(self.index + 1, self.count).start
+
+    def overlaps(self, other: "Shard") -> bool:
+        """Return whether two runs of these shards must not run together. Shards of different counts always overlap."""
+        return self.count != other.count or self.index == other.index
+
+    def holds(self, digest: bytes) -> bool:
+        """Return whether the digest of an identity is in the shard."""
+        return self.start <= digest < self.end
+
+    def contains(self, digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
+        """Return which of these digests (S16) are in the shard."""
+        words = np.frombuffer(np.ascontiguousarray(digests).tobytes(), dtype=">u8")
+        leading = words.reshape(-1, _DIGEST_BYTES // _LEADING_BYTES)[:, 0]
+        last = self.index * _RANGE // self.count - 1
+        return (leading >= np.uint64(self._first)) & (leading <= np.uint64(last))
+
+    def place(self, digest: bytes) -> bytes:
+        """Return the digest of this shard that lies as far into the shard as `digest` lies into all digests."""
+        offset = int.from_bytes(digest[:_LEADING_BYTES].ljust(_LEADING_BYTES, b"\0"), "big") // self.count
+        return (self._first + offset).to_bytes(_LEADING_BYTES, "big") + digest[_LEADING_BYTES:]
+
+    def divide(self, number: int) -> int:
+        """Return the shard's part of a limit for all shards together: at least 1, unless the limit is 0."""
+        return max(1, number // self.count) if number else 0
+
+    @property
+    def _first(self) -> int:
+        return (self.index - 1) * _RANGE // self.count
+
+
+WHOLE = Shard()
+"""The only shard of an ordinary run."""

@@ -1,0 +1,155 @@
+"""One report of a sync in shards: the sums of the shards' reports."""
+
+import csv
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from connector.atomic_file import create_private
+from connector.control import Stop
+from connector.errors import ConfigurationError, ConnectorError, LockedError
+from connector.outcomes import Outcome
+from connector.plurals import agree, count
+from connector.report import EXIT_CODES, Report, Status, count_rows, end_run, pick_worst
+from connector.shards import Shard
+
+_MOST_CAUSES = 30
+_EXAMPLES = 3  # of each cause, as in a report of one run
+_STATUS_OF: Mapping[int, Status] = {0: "ok", 1: "partial", 3: "aborted", 4: "locked"}
+
+
+@dataclass(slots=True)
+class ShardEnd:
+    """What became of a shard: its `report`, or the `error` that ended it; neither: it was given up.
+
+    Attempts without a report, whose workers died, have created `created_before` subscribers, and sent
+    `unresolved_before` creates whose outcome is not known.
+    """
+
+    shard: Shard
+    report: Report | None = None
+    error: ConnectorError | None = None
+    created_before: int = 0
+    unresolved_before: int = 0
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The shard's rows by outcome.
+
+        The last attempt counts as `exists` what lost attempts have created; an attempt that ended early counts such
+        rows as `unsent`, or has not read them.
+        """
+        if self.report is None:  # how many rows were read is not known; these were sent
+            sent = {Outcome.CREATED: self.created_before, Outcome.UNKNOWN: self.unresolved_before}
+            return count_rows(sum(sent.values()), sent)
+        rows, remaining = dict(self.report.rows), self.created_before
+        for outcome in (Outcome.EXISTS, Outcome.UNSENT):
+            moved = min(remaining, rows[outcome])
+            rows[outcome] -= moved
+            rows[Outcome.CREATED] += moved
+            remaining -= moved
+        if self.report.status not in ("ok", "partial"):
+            rows["read"] += remaining
+            rows[Outcome.CREATED] += remaining
+        return rows
+
+    @property
+    def status(self) -> Status:
+        """How the shard ended."""
+        if self.report is not None:
+            return self.report.status
+        if self.error is None:
+            return "stopped"
+        return "locked" if isinstance(self.error, LockedError) else "aborted"
+
+
+def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop: Stop) -> None:
+    """End the report of all shards, with their sums and the worst of their ends.
+
+    Raises the ConfigurationError of a shard where nothing was sent.
+    """
+    reports = [end.report for end in ends if end.report is not None]
+    report.rows = _add(end.rows for end in ends)
+    report.settled = _add(each.settled for each in reports) or report.settled
+    report.echo = dict(sorted(_add(each.echo for each in reports).items()))
+    changed = _add(each.changed_fields for each in reports)
+    report.changed_fields = dict(sorted(changed.items(), key=lambda field: -field[1]))
+    operations = dict.fromkeys(chain.from_iterable(each.requests for each in reports))
+    report.requests = {name: _add(each.requests.get(name, {}) for each in reports) for name in operations}
+    refused = next((end.error for end in ends if isinstance(end.error, ConfigurationError)), None)
+    if refused is not None and not report.requests.get("create", {}).get("sent"):
+        raise refused
+    report.causes = _merge_causes([cause for each in reports for cause in each.causes])
+    report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
+    report.messages += _merge_messages(ends)
+    if lost := sum(end.created_before + end.unresolved_before for end in ends):
+        report.messages.append(
+            f"workers died, and their shards were begun again: {count(lost, 'create')} that the lost attempts had sent "
+            f"{agree(lost, 'is', 'are')} among the rows, but not among the requests"
+        )
+    report.rejects_file = _join_files(state_dir / "rejects" / f"{report.run_id}.csv", reports, _read_rejects_path)
+    report.drift_file = _join_files(state_dir / "drift" / f"{report.run_id}.csv", reports, _read_drift_path)
+    worst = pick_worst([EXIT_CODES[end.status] for end in ends if end.status != "stopped"])
+    end_run(report, stop, _STATUS_OF[worst], stop.clock.now())
+
+
+def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums, in the order in which the names first come."""
+    sums: dict[str, int] = {}
+    for each in counts:
+        for name, number in each.items():
+            sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def _merge_messages(ends: Sequence[ShardEnd]) -> Iterator[str]:
+    """Yield once what all shards say, and what some say with the numbers of these shards."""
+    said: dict[str, list[int]] = {}
+    for end in ends:
+        messages = [str(end.error)] if end.error is not None else end.report.messages if end.report else []
+        for message in dict.fromkeys(messages):
+            said.setdefault(message, []).append(end.shard.index)
+    for message, indexes in said.items():
+        shards = f"{agree(len(indexes), 'shard', 'shards')} {', '.join(map(str, indexes))}: "
+        yield message if len(indexes) == len(ends) else shards + message
+
+
+def _merge_causes(causes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    merged: dict[tuple[str, ...], dict[str, Any]] = {}
+    for cause in sorted(causes, key=lambda cause: -int(cause["rows"])):
+        key = tuple(str(cause[name]) for name in ("outcome", "field", "code", "message"))
+        if key not in merged and len(merged) >= _MOST_CAUSES:
+            key = (key[0], "", "", "other causes, each of few rows")
+        names = dict(zip(("outcome", "field", "code", "message"), key, strict=True))
+        joined = merged.setdefault(key, {**names, "rows": 0, "examples": []})
+        joined["rows"] += cause["rows"]
+        joined["examples"] = [*joined["examples"], *cause["examples"]][:_EXAMPLES]
+    return sorted(merged.values(), key=lambda cause: -int(cause["rows"]))
+
+
+def _read_rejects_path(report: Report) -> str | None:
+    return report.rejects_file
+
+
+def _read_drift_path(report: Report) -> str | None:
+    return report.drift_file
+
+
+def _join_files(path: Path, reports: Sequence[Report], read_path: Callable[[Report], str | None]) -> str | None:
+    """Write the lines of the shards' files to one; a file on another machine stays there, under its run's name."""
+    paths = [Path(path_text) for each in reports if (path_text := read_path(each)) is not None]
+    files = [file for file in paths if file.is_file()]
+    if not files:
+        return None
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with TextIOWrapper(create_private(path), encoding="utf-8", newline="") as joined:
+        for index, file in enumerate(files):
+            with file.open(encoding="utf-8", newline="") as lines:
+                if index > 0:
+                    next(csv.reader(lines), None)  # the header is there already
+                shutil.copyfileobj(lines, joined)
+    return str(path)

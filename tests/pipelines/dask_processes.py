@@ -1,0 +1,63 @@
+"""A scheduler of Dask and its workers, as a person starts them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.pipelines.conftest import wait_for
+
+
+@contextmanager
+def run_dask(
+    folder: Path, what: str, *options: str, environ: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}  # how much it logs
+    with (folder / f"{what}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_" + what, *options],
+            cwd=folder,
+            env=own | (environ or {}),
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def read_address(folder: Path) -> str:
+    """The address that the scheduler has said in its log."""
+    log = folder / "scheduler.log"
+    wait_for(lambda: "Scheduler at:" in log.read_text())
+    return "tcp://" + log.read_text().partition("Scheduler at:")[2].partition("tcp://")[2].split()[0]
+
+
+def list_children(pid: int) -> list[int]:
+    """The processes that it has started, and they."""
+    children = [int(each) for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]
+    return [*children, *(each for child in children for each in list_children(child))]
+
+
+def list_workers(pid: int) -> list[int]:
+    """The workers that this command has started: what its server of forks has forked."""
+    servers = [each for each in list_children(pid) if b"forkserver" in read_command(each)]
+    return [each for server in servers for each in list_children(server)]
+
+
+def read_command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

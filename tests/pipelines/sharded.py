@@ -1,0 +1,60 @@
+"""What tests of shards share: a job over people, commands that run at once, and the sandbox's truth about them."""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.forked import Forked
+
+PEOPLE = 1_500
+FAULTS = {"drop_before": 0.01, "drop_after": 0.02, "error_after": 0.01}
+JOB = """
+job: sharded
+service: {timeout: 5s}
+source: {file: {path: people.csv}}
+subscriber: {base: {id: 7}, fields: {email: email, first_name: first_name, is_active: {value: true}}}
+load: {quiet_period: 500ms}
+"""
+ODD_ROWS = ("PERSON5@example.com,Ann 5", "person6@example.com,Another", "no address,Ann", ",Ann", "a@x.org,Ann,more")
+"""Two that repeat an identity, two that are invalid, and a record that is no row."""
+ODD = {"duplicate": 2, "invalid": 3}
+
+
+def write_job(folder: Path, *more: str, people: int = PEOPLE) -> None:
+    """Write a job over so many people and the odd rows."""
+    rows = [f"person{each}@example.com,Ann {each}" for each in range(people)]
+    write_csv(folder / "people.csv", "email,first_name", *rows, *ODD_ROWS)
+    (folder / "job.yaml").write_text("\n".join([JOB, *more]))
+
+
+def start_shard(connector: Connector, index: int, count: int, *options: str) -> Forked:
+    """Begin the sync of one shard."""
+    return connector.start("sync", "job.yaml", "--shard", f"{index}/{count}", "--output", "json", *options)
+
+
+def end(process: Forked) -> Ended:
+    """Await the end of a command."""
+    with process:
+        stdout, stderr = process.communicate()
+    assert "Traceback" not in stderr, stderr
+    return Ended(process.returncode, stdout, stderr)
+
+
+def sync_shards(connector: Connector, count: int, *options: str) -> list[Ended]:
+    """Sync all shards at once, each by a process of its own."""
+    return [end(each) for each in [start_shard(connector, index, count, *options) for index in range(1, count + 1)]]
+
+
+def sum_rows(ended: list[Ended]) -> dict[str, int]:
+    """The rows of several reports."""
+    return dict(sum((Counter(each.rows) for each in ended), Counter()))
+
+
+def everyone_once(people: int = PEOPLE) -> Counter[str]:
+    """What the sandbox has when nobody is lost or there twice."""
+    return Counter({f"person{each}@example.com": 1 for each in range(people)})
+
+
+def has_everyone_once(connector: Connector, people: int = PEOPLE) -> bool:
+    """Whether the sandbox has each of the people, and each once."""
+    return count_stored(connector.sandbox) == everyone_once(people)

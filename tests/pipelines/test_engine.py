@@ -1,0 +1,161 @@
+"""`sync --engine dask`: one command, shards as tasks on workers that may be killed, and one report that is the truth.
+
+`CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_engine.py -k killed` is the campaign: four workers, of
+which one is killed every ten seconds.
+"""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for
+from tests.pipelines.dask_processes import is_alive, list_children, list_workers, read_address, run_dask
+from tests.pipelines.forked import Forked
+from tests.pipelines.sharded import FAULTS, ODD, PEOPLE, end, everyone_once, has_everyone_once, write_job
+
+MANY = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "3000"))
+IS_CAMPAIGN = MANY >= 20_000
+LOSSES = {
+    **dict.fromkeys(("drop_before", "error_before", "drop_after", "error_after", "cut_answer", "garbage_after"), 0.004),
+    **dict.fromkeys(("created_422", "executed_status"), 0.002),
+    **dict.fromkeys(("wrong_answer", "hang_after", "refuse"), 0.0002),
+    "late_ms": 200,
+    "list_lag_ms": 400,
+    "duplicates": "accept",
+}
+
+
+def start(connector: Connector, *options: str, workers: int = 2) -> Forked:
+    command = ("sync", "job.yaml", "--engine", "dask", "--workers", str(workers), "--output", "json")
+    return connector.start(*command, *options)
+
+
+def wait_for_creates(connector: Connector, number: int) -> None:
+    wait_for(lambda: count_stored(connector.sandbox).total() >= number)
+
+
+def test_workers_that_are_killed_lose_nobody_and_the_report_is_the_truth(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, people=MANY)
+    shared.sandbox.switch(latency_ms=20, seed=5, **LOSSES)
+    rng, killed = random.Random(5), 0
+    with start(shared, workers=4) as process:
+        wait_for_creates(shared, 300)
+        while process.poll() is None:
+            if workers := list_workers(process.pid):
+                os.kill(rng.choice(workers), signal.SIGKILL)
+                killed += 1
+            until = time.monotonic() + (10.0 if IS_CAMPAIGN else 3.0)
+            while process.poll() is None and time.monotonic() < until:
+                time.sleep(0.1)
+        stdout, stderr = process.communicate()
+    print(f"{killed} kills, exit {process.returncode}\n{stdout}")
+    assert "Traceback" not in stderr, stderr
+    ended, stored = Ended(process.returncode, stdout, stderr), count_stored(shared.sandbox)
+    assert {each: number for each, number in stored.items() if number > 1} == {}
+    undecided = {name: number for name, number in ended.rows.items() if name in ("unknown", "rejected")}
+    created = MANY - sum(undecided.values())  # of a wrong answer and of a lost one a person decides
+    assert ended.rows == {"read": MANY + 5, "created": created, **undecided, **ODD}, stderr
+    assert created <= len(stored) <= MANY
+    assert killed > 0
+
+
+def test_one_report_has_the_sums_of_all_shards(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    shared.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
+    ended = end(start(shared, "--shards", "3"))
+    assert (ended.code, ended.rows) == (1, {"read": PEOPLE + 5, "created": PEOPLE, **ODD}), ended.stderr
+    assert has_everyone_once(shared)
+    assert ended.report["requests"]["create"]["sent"] >= PEOPLE
+    rejects = Path(ended.report["rejects_file"])
+    lines = rejects.read_text().splitlines()
+    assert (len(lines), rejects.stat().st_mode & 0o777) == (1 + 4, 0o600), lines
+    assert sum(cause["rows"] for cause in ended.report["causes"]) == 4
+    runs = shared.run_json("status", ended.report["run_id"]).report["runs"]
+    assert runs[0]["rows"] == ended.report["rows"]
+
+
+def test_a_command_that_is_killed_leaves_no_process_and_the_next_one_goes_on(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    shared.sandbox.switch(latency_ms=100)
+    process = start(shared)
+    wait_for_creates(shared, 100)
+    children = list_children(process.pid)
+    assert len(list_workers(process.pid)) == 2
+    with process:
+        process.kill()
+        process.communicate()
+    wait_for(lambda: not any(is_alive(each) for each in children))
+    shared.sandbox.switch(latency_ms=5)
+    again = end(start(shared))
+    assert (again.code, again.rows["created"] + again.rows["exists"]) == (1, PEOPLE), again.stderr
+    assert has_everyone_once(shared)
+
+
+def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    shared.sandbox.switch(latency_ms=100)
+    process = start(shared)
+    wait_for_creates(shared, 100)
+    for each in (process.pid, *list_workers(process.pid)):  # as a terminal does, and a system that stops a service
+        os.kill(each, signal.SIGINT)
+    ended = end(process)
+    assert (ended.code, ended.report["status"]) == (130, "stopped"), ended.stderr
+    stored = count_stored(shared.sandbox).total()
+    assert ended.rows["created"] == stored < PEOPLE
+
+    process = start(shared)
+    wait_for_creates(shared, stored + 100)
+    shared.sandbox.switch(latency_ms=60_000)
+    time.sleep(0.5)
+    children = list_children(process.pid)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1.0)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    began_at = time.monotonic()
+    ended = end(process)
+    assert time.monotonic() - began_at < 5
+    assert (ended.code, ended.report["status"]) == (143, "stopped")
+    wait_for(lambda: not any(is_alive(each) for each in children))
+
+
+def test_a_scheduler_lends_its_workers_and_keeps_them(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
+        address = read_address(tmp_path)
+        command = ("sync", "job.yaml", "--engine", "dask", "--scheduler", address)
+        ended = shared.run(*command)
+        assert (ended.code, "has no workers" in ended.stderr) == (2, True), ended.stderr
+        options = ("--nthreads", "1", "--nworkers", "2", "--no-dashboard")
+        with run_dask(tmp_path, "worker", address, *options, environ=shared.environ):
+            wait_for(lambda: (tmp_path / "worker.log").read_text().count("Registered to:") == 2)
+            ended = shared.run_json(*command)
+            assert (ended.code, ended.rows) == (1, {"read": PEOPLE + 5, "created": PEOPLE, **ODD}), ended.stderr
+            assert scheduler.poll() is None
+            job = (tmp_path / "job.yaml").read_text()
+            (tmp_path / "job.yaml").write_text(job.replace("{id: 7}", "{name: Newsletter}"))
+            ended = shared.run_json(*command)
+            assert (ended.code, "give the base by its id" in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.campaign
+def test_a_scheduler_that_goes_ends_the_command_and_the_shards_in_order(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    shared.sandbox.switch(latency_ms=400)
+    with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
+        address, options = read_address(tmp_path), ("--nthreads", "1", "--nworkers", "2", "--no-dashboard")
+        with run_dask(tmp_path, "worker", address, *options, environ=shared.environ):
+            wait_for(lambda: (tmp_path / "worker.log").read_text().count("Registered to:") == 2)
+            process = shared.start("sync", "job.yaml", "--engine", "dask", "--scheduler", address, "--output", "json")
+            wait_for_creates(shared, 100)
+            scheduler.kill()
+            ended = end(process)
+            assert (ended.code, "the scheduler has gone" in ended.stderr) == (3, True), ended.stderr
+            shared.sandbox.switch(latency_ms=5)
+            again = shared.run_json("sync", "job.yaml", "--wait", "60s")
+            assert again.code == 1, again.stderr
+    assert count_stored(shared.sandbox) == everyone_once()

@@ -1,0 +1,168 @@
+"""`sync --shard I/N`: runs beside each other, each with a range of the identities, over one ledger in PostgreSQL."""
+
+import os
+import random
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.ledger.places import run_sql
+from tests.ledger.test_postgres import SESSIONS
+from tests.pipelines.conftest import Connector, count_stored, wait_for
+from tests.pipelines.sharded import (
+    FAULTS,
+    JOB,
+    ODD,
+    PEOPLE,
+    end,
+    has_everyone_once,
+    start_shard,
+    sum_rows,
+    sync_shards,
+    write_job,
+)
+
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "4"))
+SHARDS = 3
+
+
+def test_shards_send_each_row_once_and_count_each_row_once(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    shared.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
+    ended = sync_shards(shared, SHARDS)
+    assert {each.code for each in ended} <= {0, 1}, [each.stderr for each in ended]
+    assert sum_rows(ended) == {"read": PEOPLE + 5, "created": PEOPLE, **ODD}
+    assert min(each.rows["created"] for each in ended) > PEOPLE // SHARDS - 150
+    assert has_everyone_once(shared)
+
+
+def test_another_number_of_shards_and_a_whole_run_create_nothing_twice(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, people=200)
+    for count in (2, 5):
+        assert {each.code for each in sync_shards(shared, count)} <= {0, 1}
+    whole = shared.run_json("sync", "job.yaml")
+    assert whole.rows == {"read": 205, "exists": 200, **ODD}
+    assert has_everyone_once(shared, 200)
+
+
+def test_a_run_that_overlaps_a_running_shard_is_refused(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, people=200)
+    one_by_one = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_concurrency: 4}")
+    (tmp_path / "job.yaml").write_text(one_by_one)
+    shared.sandbox.switch(latency_ms=1000)
+    process = start_shard(shared, 1, 4)
+    wait_for(lambda: bool(count_stored(shared.sandbox)))
+    for options in (("--shard", "1/4"), ("--shard", "2/3"), ()):
+        ended = shared.run_json("sync", "job.yaml", *options)
+        assert (ended.code, ended.report["status"]) == (4, "locked"), ended.stderr
+        assert "is held by a run of shard 1/4 (process " in ended.stderr
+    shared.sandbox.switch(latency_ms=0)
+    beside = shared.run_json("sync", "job.yaml", "--shard", "2/4")
+    assert (beside.code, end(process).code) in ((0, 0), (0, 1), (1, 0), (1, 1))
+
+
+def test_shards_that_are_killed_are_run_again_and_nobody_is_lost_or_there_twice(
+    shared: Connector, tmp_path: Path
+) -> None:
+    write_job(tmp_path)
+    shared.sandbox.switch(latency_ms=40, **FAULTS)
+    rng = random.Random(3)
+    processes = {index: start_shard(shared, index, SHARDS) for index in range(1, SHARDS + 1)}
+    for _ in range(KILLS):
+        time.sleep(rng.uniform(0.3, 2.0))
+        index = rng.choice(list(processes))
+        with processes[index] as process:
+            process.kill()
+            process.communicate()
+        processes[index] = start_shard(shared, index, SHARDS)
+    ended = [end(each) for each in processes.values()]
+    assert {each.code for each in ended} <= {0, 1}, [each.stderr for each in ended]
+    assert has_everyone_once(shared)
+
+
+def test_a_run_that_stood_still_beyond_its_lease_sends_nothing_that_another_run_has_sent(
+    shared: Connector, tmp_path: Path
+) -> None:
+    """The run rests in a pause with intents that are durable, and loses its session. Its lease, of 30 s, ends."""
+    write_job(tmp_path, people=300)
+    slowly = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
+    (tmp_path / "job.yaml").write_text(slowly)
+    shared.sandbox.switch(duplicates="accept", latency_ms=50)
+    resting = shared.start("sync", "job.yaml", "--output", "json")
+    for retry_after_s, created in ((1, 10), (5, 30)):  # the first 429 of a run is looked up: the second one is not
+        wait_for(lambda number=created: count_stored(shared.sandbox).total() > number)  # type: ignore[misc]
+        refused = shared.sandbox.stats()["faults"].get("refuse", 0)
+        shared.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)
+        wait_for(lambda number=refused: shared.sandbox.stats()["faults"].get("refuse", 0) > number)  # type: ignore[misc]
+        shared.sandbox.switch(refuse=0)
+    time.sleep(0.5)
+    os.kill(resting.pid, signal.SIGSTOP)
+    run_sql(shared.environ["CONNECTOR_LEDGER"], f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS}")
+    following = shared.run_json("sync", "job.yaml", "--wait", "60s")
+    os.kill(resting.pid, signal.SIGCONT)
+    late = end(resting)
+    assert (following.code, late.code) == (1, 3), late.stderr
+    assert has_everyone_once(shared, 300)
+
+
+def test_each_shard_has_a_cursor_of_its_own(shared: Connector, tmp_path: Path) -> None:
+    def add(*numbers: int) -> None:
+        with sqlite3.connect(tmp_path / "crm.db") as crm:
+            crm.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER, email TEXT, first_name TEXT)")
+            crm.executemany("INSERT INTO people VALUES (?, ?, 'Ann')", [(n, f"person{n}@example.com") for n in numbers])
+
+    table = "source: {sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: id, start: 0}}}"
+    (tmp_path / "job.yaml").write_text(JOB.replace("source: {file: {path: people.csv}}", table))
+    add(*range(20))
+    first = shared.run_json("sync", "job.yaml", "--shard", "1/2")
+    add(20, 21, 22, 23)
+    ended = sync_shards(shared, 2)
+    assert (sum_rows(ended)["created"], has_everyone_once(shared, 24)) == (24 - first.rows["created"], True)
+    assert ended[0].rows.get("exists", 0) <= 1  # the row at which the cursor stands is read again
+    assert shared.run_json("sync", "job.yaml").rows == {"read": 24, "exists": 24}
+
+
+def test_a_shard_has_its_part_of_each_limit(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, "guard: {max_creates: 40}", people=60)
+    refused = shared.run_json("sync", "job.yaml", "--shard", "1/2")
+    assert (refused.code, "and 20 are allowed" in refused.stderr) == (3, True), refused.stderr
+    job = (tmp_path / "job.yaml").read_text().replace("max_creates: 40", "max_creates: 400")
+    (tmp_path / "job.yaml").write_text(job.replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 20"))
+    began_at = time.monotonic()
+    ended = shared.run_json("sync", "job.yaml", "--shard", "1/2")
+    assert time.monotonic() - began_at > (ended.rows["created"] - 10) / 10
+
+
+def test_what_shards_cannot_do_is_said_before_anything_is_sent(shared: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, people=3)
+    refused = {
+        ("--shard", "4/3"): "is not a shard",
+        ("--shard", "1/3", "--dry-run"): "leave out --shard",
+        ("--shard", "1/3", "--engine", "dask"): "Use one of the two",
+        ("--workers", "2"): "need --engine dask",
+        ("--engine", "dask", "--workers", "2", "--scheduler", "tcp://127.0.0.1:9"): "Use one of the two",
+    }
+    for options, words in refused.items():
+        ended = shared.run("sync", "job.yaml", *options)
+        assert (ended.code, words in ended.stderr) == (2, True), (options, ended.stderr)
+    for options in (("--shard", "1/2"), ("--engine", "dask")):
+        ended = shared.run("sync", "job.yaml", *options, environ={"CONNECTOR_LEDGER": None})
+        assert (ended.code, "set CONNECTOR_LEDGER=postgresql://" in ended.stderr) == (2, True), ended.stderr
+    (tmp_path / "job.yaml").write_text(JOB.replace("{id: 7}", "{name: Newsletter}"))
+    ended = shared.run("sync", "job.yaml", "--shard", "1/2")
+    assert (ended.code, "give the base by its id" in ended.stderr) == (2, True), ended.stderr
+    assert not shared.sandbox.truth()["events"]
+
+
+@pytest.mark.parametrize("rows", [(), ("person1@example.com,Ann",)])
+def test_an_empty_file_is_refused_by_every_shard_and_an_empty_shard_is_not(
+    shared: Connector, tmp_path: Path, rows: tuple[str, ...]
+) -> None:
+    write_job(tmp_path)
+    (tmp_path / "people.csv").write_text("\n".join(["email,first_name", *rows, ""]))
+    ended = sync_shards(shared, 2)
+    assert [each.code for each in ended] == ([0, 0] if rows else [3, 3])
+    assert sum_rows(ended) == ({"read": 1, "created": 1} if rows else {})

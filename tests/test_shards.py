@@ -1,0 +1,57 @@
+"""Shards: ranges of digests that leave nothing out and never overlap."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from connector.shards import WHOLE, Shard
+from connector.subscribers.identity import join_digests
+
+COUNTS = (1, 2, 3, 4, 7, 64, 1000)
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=20), st.sampled_from(COUNTS))
+def test_every_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) -> None:
+    shards = [Shard(index, count) for index in range(1, count + 1)]
+    array = join_digests([*digests, b"\0" * 16, b"\xff" * 16], 16)
+    held = np.array([shard.contains(array) for shard in shards])
+    assert held.sum(axis=0).tolist() == [1] * (len(digests) + 2)
+    assert [[shard.holds(each) for each in digests] for shard in shards] == held[:, : len(digests)].tolist()
+
+
+@given(st.binary(min_size=16, max_size=16), st.sampled_from(COUNTS))
+def test_the_place_of_a_digest_in_a_shard_is_in_the_shard(digest: bytes, count: int) -> None:
+    assert all(Shard(index, count).holds(Shard(index, count).place(digest)) for index in (1, count))
+    assert WHOLE.place(digest) == digest
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_shards_follow_each_other_without_a_gap(count: int) -> None:
+    shards = [Shard(index, count) for index in range(1, count + 1)]
+    assert shards[0].start == b"\0" * 16
+    assert [shard.end for shard in shards[:-1]] == [shard.start for shard in shards[1:]]
+    assert shards[-1].end > b"\xff" * 16
+
+
+def test_shards_overlap_unless_they_are_two_of_one_count() -> None:
+    assert not Shard(1, 4).overlaps(Shard(2, 4))
+    for other in (Shard(1, 4), Shard(4, 5), WHOLE):
+        assert Shard(1, 4).overlaps(other)
+        assert other.overlaps(Shard(1, 4))
+
+
+def test_a_limit_is_divided_and_stays_a_limit() -> None:
+    assert [Shard(1, 4).divide(number) for number in (0, 1, 4, 11)] == [0, 1, 1, 2]
+
+
+def test_a_shard_is_read_as_it_is_written() -> None:
+    assert Shard.parse("2/4") == Shard(2, 4)
+    assert str(Shard(2, 4)) == "2/4"
+
+
+@pytest.mark.parametrize("text", ["", "2", "0/4", "5/4", "1/1001", "a/b", "-1/4", "1/4/2", "²/4"])
+def test_any_other_text_is_not_a_shard(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"{text!r} is not a shard")):
+        Shard.parse(text)
