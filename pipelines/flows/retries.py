@@ -25,6 +25,7 @@ from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, build_service
 from connector.states import State
+from pipelines.report.advice import DECIDE_HELD
 
 _RUNS_NAMED = 5  # the latest, for a mistyped id of a run
 
@@ -164,10 +165,7 @@ class _Retry:
         if waiting:
             yield f"not taken up, since the run ended before: {describe_bases(waiting)}"
         if is_anything_held and self._order.what.held == "leave":
-            yield (
-                "what is held stays held until `connector retry --resend-held`, `--accept-held` (as it was answered) "
-                "or `--drop-held`"
-            )
+            yield f"Held entries wait for your decision: {DECIDE_HELD}"
         for account, number in sorted(self._elsewhere.items()):
             yield (f"entries that are unknown or held in another account of this ledger, {account}: {number:,}")
         for name, number in sorted(run.tally.altered.items()):

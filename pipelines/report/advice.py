@@ -19,6 +19,7 @@ _PERSONAL = (
 _ANY_PERSONAL = re.compile(rf"({'|'.join(_PERSONAL)})=.*", re.DOTALL)
 _NOT_AGAIN = ("--report", "--output", "--dry-run", "--limit", "--quiet")
 _FLAGS = ("--dry-run", "--quiet")
+DECIDE_HELD = "connector retry --resend-held | --accept-held | --drop-held"
 _LOADS = ("import", "sync", "retry")
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
 _ALLOWANCES = {
@@ -75,7 +76,7 @@ def _advise_on_entries(numbers: Mapping[str, int], runs: Sequence[Mapping[str, A
     if number := numbers["held"]:
         yield Step(
             f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision:",
-            "connector retry --resend-held | --accept-held | --drop-held",
+            DECIDE_HELD,
         )
     if number := numbers["rejected"]:
         yield _send_again(number)

@@ -37,7 +37,7 @@ def test_hold_never_sends_again_and_retry_confirms_what_can_be_found(connector: 
     assert {(row["_code"], row["email"]) for row in read_rejects(ended)} == {
         ("held", f"person{each}@example.com") for each in (1, 2)
     }
-    assert any("stays held until" in message for message in ended.report["messages"])
+    assert any("wait for your decision" in message for message in ended.report["messages"])
     assert count_stored(sandbox) == {"person0@example.com": 1}
     assert read_states(connector) == [State.HELD] * 2
 
@@ -188,7 +188,7 @@ def test_what_a_job_with_a_list_left_is_not_sent_again_without_it(connector: Con
     ended = retry(connector)
     assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
     assert any("the job news, which has a suppression list" in message for message in ended.report["messages"])
-    assert not any("stays held" in message for message in ended.report["messages"])
+    assert not any("wait for your decision" in message for message in ended.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     by_job = connector.run_json("retry", "--job", job)
