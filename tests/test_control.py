@@ -1,12 +1,12 @@
-"""Work that goes on beside a block."""
+"""How a run is stopped, and work that goes on beside a block."""
 
 import asyncio
 from contextlib import suppress
 
 import pytest
 
-from connector.control import work_beside
-from connector.errors import LedgerError
+from connector.control import Stop, work_beside
+from connector.errors import LedgerError, RunAborted
 
 
 async def test_work_that_misses_a_cancellation_is_cancelled_again() -> None:
@@ -44,3 +44,80 @@ async def test_what_the_work_raises_is_raised_when_the_block_has_ended() -> None
     with pytest.raises(LedgerError, match="was lost"):
         await block()
     assert has_gone_on
+
+
+async def test_work_that_ends_before_a_stop_gives_its_result() -> None:
+    async def work() -> int:
+        return 7
+
+    assert await Stop().until_stopped(work()) == 7
+
+
+async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> None:
+    stop = Stop()
+    asyncio.get_running_loop().call_soon(stop.end, "the guard tripped")
+    asyncio.get_running_loop().call_soon(stop.end, "the time is over")
+    with pytest.raises(RunAborted, match="the guard tripped"):
+        await stop.until_stopped(asyncio.sleep(60))
+    with pytest.raises(RunAborted, match="the guard tripped"):
+        stop.check()
+
+
+async def test_a_result_that_came_in_spite_of_the_cancellation_is_returned() -> None:
+    stop = Stop()
+    asyncio.get_running_loop().call_soon(stop.event.set)
+
+    async def publish() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "published"
+        return "never"
+
+    assert await stop.until_stopped(publish(), is_cancelled_once=True) == "published"
+
+
+async def test_work_that_cleans_up_is_cancelled_once_and_other_work_until_it_ends() -> None:
+    async def clean_up() -> int:
+        cancellations = 0
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancellations += 1
+        try:
+            await asyncio.sleep(1.5)  # longer than a cancellation is waited for
+        except asyncio.CancelledError:
+            cancellations += 1
+        return cancellations
+
+    stop = Stop()
+    stop.event.set()
+    assert await stop.until_stopped(clean_up(), is_cancelled_once=True) == 1
+    assert await stop.until_stopped(clean_up()) == 2
+
+
+async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> None:
+    limited, stopped = Stop(), Stop()
+    stopped.event.set()
+    for stop in (limited, stopped):
+        stop.end_after(0.001)
+    await asyncio.wait_for(limited.event.wait(), 30)
+    await asyncio.sleep(0.01)
+    assert (limited.reason or "").startswith("the time limit of")
+    assert stopped.reason is None
+
+
+async def test_a_second_signal_does_not_cancel_a_clean_up() -> None:
+    stop = Stop()
+    were_recording = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            were_recording.append(stop.is_recording)
+
+    stop.event.set()
+    with pytest.raises(RunAborted):
+        await stop.until_stopped(work())
+    assert (were_recording, stop.is_recording) == ([True], False)
