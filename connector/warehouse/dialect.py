@@ -40,7 +40,7 @@ class Dialect:
     `undoes_tables`: a rolled back transaction takes back tables too. `casts_null`: a null can be given a column's type,
     so that a clash shows without rows. `holds_nul`: texts may hold U+0000. `longest_name`: bytes of a table's name
     beyond which the database cuts the name off without an error. `joins_by_comma`: an UPDATE lists both tables, as in
-    MySQL. `updates_lists`: an UPDATE of lists takes no longer than other updates (see connector.warehouse.duckdb).
+    MySQL. `is_columnar`: joins need no index, and an UPDATE of a list is slow (see connector.warehouse.duckdb).
     """
 
     types: Mapping[ColumnKind, str]
@@ -60,7 +60,7 @@ class Dialect:
     holds_nul: bool = True
     longest_name: int | None = None
     joins_by_comma: bool = False
-    updates_lists: bool = True
+    is_columnar: bool = False
 
     def quote(self, name: str) -> str:
         """Return a name in quotes."""

@@ -45,7 +45,7 @@ _DIALECT = Dialect(
     catalog=_FILE,
     default_schema="main",
     temporary="temp.",
-    updates_lists=False,
+    is_columnar=True,
 )
 
 MEMORY, MEMORY_TO_MERGE = "128MB", "512MB"

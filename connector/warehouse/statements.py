@@ -29,14 +29,12 @@ from connector.warehouse.runs import (
     Mode,
 )
 
-STAGE = "_connector_stage"
-
-_CHANGED = "_connector_changed"
+_STAGE, _CHANGED = "_connector_stage", "_connector_changed"
 
 _NO_ROW = "1 = 0"
 
 
-KEYS: Mapping[Mode, tuple[str, ...]] = {
+_KEYS: Mapping[Mode, tuple[str, ...]] = {
     Mode.REPLACE: (ID,),
     Mode.UPSERT: (ID,),
     Mode.APPEND: (RUN_ID, ID),
@@ -44,14 +42,14 @@ KEYS: Mapping[Mode, tuple[str, ...]] = {
 }
 """The primary key of a table: what identifies a row of it."""
 
-COLUMNS_OF_MODE: Mapping[Mode, Mapping[str, ColumnKind]] = {
+_COLUMNS_OF_MODE: Mapping[Mode, Mapping[str, ColumnKind]] = {
     Mode.REPLACE: {},
     Mode.APPEND: {},
     Mode.UPSERT: {DELETED_AT: ColumnKind.TIME},
     Mode.HISTORY: {VALID_FROM: ColumnKind.TIME, VALID_TO: ColumnKind.TIME, IS_CURRENT: ColumnKind.FLAG},
 }
 
-RUN_COLUMNS: Mapping[str, ColumnKind] = {
+_RUN_COLUMNS: Mapping[str, ColumnKind] = {
     "table_name": ColumnKind.NAME,
     "number": ColumnKind.WHOLE,
     "run_id": ColumnKind.TEXT,
@@ -78,7 +76,7 @@ RUN_COLUMNS: Mapping[str, ColumnKind] = {
 }
 """A run without `finished_at` has written nothing."""
 
-RUN_KEY = ("table_name", "number")
+_RUN_KEY = ("table_name", "number")
 
 
 def read_kinds(schema: pa.Schema) -> dict[str, ColumnKind]:
@@ -117,17 +115,17 @@ class TableStatements:
     def __init__(self, dialect: Dialect, name: TableName, schema: pa.Schema, mode: Mode) -> None:
         self._dialect, self._name, self._mode = dialect, name, mode
         self._kinds = kinds = read_kinds(schema)
-        self.columns = [*kinds, *COLUMNS_OF_MODE[mode]]
+        self.columns = [*kinds, *_COLUMNS_OF_MODE[mode]]
         self._staged = {column: kind for column, kind in kinds.items() if column not in OF_RUN}
         self.target = dialect.write_name(name)
         self.runs = dialect.write_name(TableName(RUNS, name.schema))
-        self.stage = dialect.temporary + dialect.quote(STAGE)
+        self.stage = dialect.temporary + dialect.quote(_STAGE)
         self._changed = dialect.temporary + dialect.quote(_CHANGED)
 
     @property
     def deletes_rows(self) -> bool:
         """Whether a publishing deletes rows of the table, to replace them or to change them."""
-        return self._mode is Mode.REPLACE or (self._mode is Mode.UPSERT and not self._dialect.updates_lists)
+        return self._mode is Mode.REPLACE or (self._mode is Mode.UPSERT and self._dialect.is_columnar)
 
     def create_schema(self, schema: str) -> Statement:
         """Return what makes the schema."""
@@ -136,16 +134,16 @@ class TableStatements:
 
     def create_target(self) -> Statement:
         """Return what makes the table."""
-        columns = {**self._kinds, **COLUMNS_OF_MODE[self._mode]}
-        return self._create("TABLE", self.target, columns, KEYS[self._mode], self._dialect.table_options)
+        columns = {**self._kinds, **_COLUMNS_OF_MODE[self._mode]}
+        return self._create("TABLE", self.target, columns, _KEYS[self._mode], self._dialect.table_options)
 
     def create_runs(self) -> Statement:
         """Return what makes `_connector_runs`."""
-        return self._create("TABLE", self.runs, RUN_COLUMNS, RUN_KEY, self._dialect.table_options)
+        return self._create("TABLE", self.runs, _RUN_COLUMNS, _RUN_KEY, self._dialect.table_options)
 
     def create_stage(self) -> Statement:
         """Return what makes the stage, which ends with the transaction or with the connection."""
-        key = (ID,) if self._dialect.updates_lists else ()  # DuckDB joins without an index, which takes time to fill
+        key = () if self._dialect.is_columnar else (ID,)
         options = self._dialect.stage_options or self._dialect.table_options
         return self._create("TEMPORARY TABLE", self.stage, self._staged, key, options)
 
@@ -190,7 +188,9 @@ class TableStatements:
     def select_other_tables(self, number: int) -> Statement:
         """Return what gives the tables of the lines of other runs than this one."""
         table = self._dialect.quote("table_name")
-        return Statement(f"SELECT {table} FROM {self.runs} WHERE NOT ({self._is_line()})", self._values_of_line(number))
+        return Statement(
+            f"SELECT DISTINCT {table} FROM {self.runs} WHERE NOT ({self._is_line()})", self._values_of_line(number)
+        )
 
     def _select_of_table(self, selected: str) -> Statement:
         condition = f"{self._dialect.quote('table_name')} = {self._dialect.mark}table_name"
@@ -242,7 +242,7 @@ class TableStatements:
         return [Statement(text) for text in texts]
 
     def _write_sample(self) -> str:
-        """What has the types of the export's columns."""
+        """Return values that have the types of the export's columns, and the table that they come from."""
         quote = self._dialect.quote
         if self._mode.is_by_id:
             values = [quote(column) if column in self._staged else "NULL" for column in self._kinds]
@@ -288,7 +288,7 @@ class _Merge:
         is_changed = f"{self._write_is_changed()} OR {deleted_at} IS NOT NULL"
         gone = {DELETED_AT: self._at, **self._stamps}
         return [
-            *(self._update(new, is_changed) if self._dialect.updates_lists else self._put_again(new, is_changed)),
+            *(self._put_again(new, is_changed) if self._dialect.is_columnar else self._update(new, is_changed)),
             MergeStep("inserted", self._insert(self._values, "1 = 1")),
             *self._close(gone, f"{deleted_at} IS NULL"),
         ]
@@ -317,7 +317,7 @@ class _Merge:
         return [MergeStep(counted, Statement(text, self._stamp_values))]
 
     def _put_again(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
-        """Do the same in DuckDB by deleting and inserting the rows; columns of the user's own stay."""
+        """Change the same rows by deleting and inserting them; columns of the user's own stay."""
         changes = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in values.items())
         rows = f"FROM {self._target} t JOIN {self._stage} s ON {self._is_same} WHERE {condition}"
         select = f"CREATE TEMPORARY TABLE {self._changed} AS SELECT t.* REPLACE ({changes}) {rows}"

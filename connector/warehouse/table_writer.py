@@ -233,6 +233,7 @@ class TableWriter:
             raise RunAborted(f"Could not write {self}: {said}. What was there is as it was; run it again.") from None
 
     def _try(self, work: Callable[[], T]) -> T:
+        """Do the work, and do it again if another export did the same at the same moment."""
         for _ in range(1, _ATTEMPTS):
             try:
                 return work()
@@ -242,6 +243,7 @@ class TableWriter:
         return work()
 
     def _rehearse(self) -> TargetState:
+        """Carry out every kind of statement upon no row, and return what the target is like."""
         database, statements = self._database, self._statements
         undoes_tables = database.dialect.undoes_tables
         with database.connect(self._interruption):
@@ -260,7 +262,7 @@ class TableWriter:
         return found
 
     def _begin(self, beginning: ExportStart) -> None:
-        """The line of this run, under the table's next number."""
+        """Insert the line of this run, under the table's next number."""
         database = self._database
         with database.connect(self._interruption):
             self._make_tables(with_target=False)
@@ -388,7 +390,7 @@ class TableWriter:
 
 
 def _watch(rows: StagedRows, interruption: Interruption) -> StagedRows:
-    """The rows, the reading of which ends where an interruption comes."""
+    """Return the rows; an interruption ends the reading of them."""
 
     def check(batch: pa.RecordBatch) -> pa.RecordBatch:
         interruption.check()

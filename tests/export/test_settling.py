@@ -121,14 +121,14 @@ def test_changes_beyond_duckdbs_memory_end_a_run_that_says_what_to_do(tmp_path: 
     path, people = tmp_path / "w.duckdb", [person(number) for number in range(20_000)]
     table = parse_destination(f"duckdb:///{path}", mode="history")
     publish(table, people, 1)
-    database = DuckdbDatabase(path, memory="12MB")
+    database = DuckdbDatabase(path, memory="16MB")
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.HISTORY, database)
     run = run_of(len(people), run_id="run-2", at=day(2))
     writer.prepare(beginning_of(run))
     writer.start()
     changed = [wire | {"FirstName": "Bo"} for wire in people]
     writer.add(build_table(changed, run_id="run-2", exported_at=day(2)))
-    with pytest.raises(RunAborted, match=r"left as it was: DuckDB may use 12MB.*base by base") as ended:
+    with pytest.raises(RunAborted, match=r"left as it was: DuckDB may use 16MB.*base by base") as ended:
         writer.publish(run)
     writer.discard()
     assert "run it again" not in str(ended.value)

@@ -239,7 +239,7 @@ def test_other_tables_and_views_of_a_database_stay(table: Destination) -> None:
 
 
 def test_any_name_is_only_a_name(table: Destination) -> None:
-    for name in ('odd "name"; drop table x --', "Select", "日本", "100% a:b"):
+    for name in ('odd "name"; drop table x --', "Select", "日本", "100% a:b", "of :run_id"):
         destination = replace(table, table=name)
         write(destination, MIXED)
         write(destination, table_of(BARE))
