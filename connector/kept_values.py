@@ -25,7 +25,7 @@ class KeptValues(Closing):
 
     def add(self, rows: Iterable[Sequence[object]]) -> int:
         """Keep these, at the next indices; return the first of them. Raises RunAborted when there is no room."""
-        written = [_write(row) for row in rows]
+        written = [write_values(row) for row in rows]
         try:
             self._open().write(b"".join(written))
         except OSError as error:
@@ -47,7 +47,7 @@ class KeptValues(Closing):
             except OSError as error:
                 raise _explain(error) from None
             self._is_flushed = True
-        return _read(os.pread(file.fileno(), end - begin, begin))
+        return read_values(os.pread(file.fileno(), end - begin, begin))
 
     def close(self) -> None:
         """Forget all that was added, and let go of the file."""
@@ -76,14 +76,16 @@ def _explain(error: OSError) -> RunAborted:
     return RunAborted(describe_no_room("what the run reads again", error))
 
 
-def _write(row: Sequence[object]) -> bytes:
+def write_values(row: Sequence[object]) -> bytes:
+    """Return JSON values as bytes, equal ones as equal bytes."""
     try:
         return orjson.dumps(row)
     except orjson.JSONEncodeError:  # half a character, or a number beyond 64 bits: json can write both
         return json.dumps(row).encode()
 
 
-def _read(text: bytes) -> list[Any]:
+def read_values(text: bytes) -> list[Any]:
+    """Return what `write_values` wrote."""
     try:
         values: list[Any] = orjson.loads(text)
     except orjson.JSONDecodeError:

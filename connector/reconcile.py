@@ -1,210 +1,220 @@
-"""What the service lists, kept so that a source can be laid beside it; and the subscribers that only one of them has.
+# ruff: noqa: S608 - the statements are made of names and constants of this module; values are parameters
+"""A temporary DuckDB database in which a source, the ledger and the list are joined by base and identity.
 
-Of each listed subscriber a digest, an id and a base are in memory, and in a file what is compared: 34 bytes each in
-memory; a subscriber of another base takes 8, one without an identity 16. `Matching`, which is pure, takes 24 bytes for
-each; of the source only a mark on the subscribers that it has met is kept.
+DuckDB holds 128 MB in memory. More goes to a temporary folder that only the owner can read, and that is removed.
 """
 
-from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from connector.driver_words import say_safely
+from connector.errors import RunAborted
 from connector.fields import BY_NAME
-from connector.kept_values import KeptValues
+from connector.kept_values import describe_no_room, write_values
+from connector.rows import Closing
 from connector.service.wire import read_field
-from connector.subscribers.identity import IDENTITY_BYTES, Digests, Mask, digest_identity, join_digests
+from connector.states import State
+from connector.subscribers.identity import Digests, digest_identity, split_digests
 
 Integers = npt.NDArray[np.int64]
 
-BaseOf = tuple[object, object]
-"""A base as it is listed: its id and its name."""
+ListedBase = tuple[int | None, str | None]
+"""The id and the name of a base as the list has them, each None if it is of another type."""
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "128MB", "threads": 1, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
+}  # fmt: skip
+"""DuckDB takes 80 % of the machine's memory otherwise, and may load code from the network. With a second thread the
+join of three million subscribers needs more than 128 MB (measured with DuckDB 2.0.1)."""
+
+_INSERTED_TOGETHER = 20_000  # listed subscribers: an INSERT takes a millisecond, however few rows it has
+_FETCHED_TOGETHER = 10_000  # differences
+
+_TYPES = {
+    "INTEGER": pa.int32(), "TINYINT": pa.int8(), "BIGINT": pa.int64(), "BLOB": pa.binary(), "VARCHAR": pa.string()
+}  # fmt: skip
+
+_TABLES = {
+    "listed": {"base": "INTEGER", "digest": "BLOB", "id": "BIGINT", "name": "BLOB", "content": "BLOB"},
+    "source": {
+        "side": "INTEGER", "digest": "BLOB", "position": "BIGINT", "number": "BIGINT", "name": "VARCHAR",
+        "content": "BLOB",
+    },
+    "entry": {
+        "digest": "BLOB", "state": "TINYINT", "subscriber_id": "BIGINT", "status": "INTEGER", "message": "VARCHAR",
+        "side": "INTEGER",
+    },
+    "base_side": {"base": "INTEGER", "side": "INTEGER"},
+}  # fmt: skip
+"""A side is a base that is compared; `base_side` says which listed base is which side. `listed.digest` is NULL for a
+subscriber without an identity. `source.position` counts the rows that are compared from 0, and is NULL for a row that
+is not compared. `content` is what `write_values` made of the compared fields."""
+
+_JOIN = (
+    """
+    CREATE TABLE people AS SELECT side, digest, min(id) AS id, count(*) AS times,
+        coalesce(max(id) FILTER (id = subscriber_id), min(id)) AS compared_id
+    FROM listed JOIN base_side USING (base) LEFT JOIN entry USING (side, digest)
+    GROUP BY side, digest, CASE WHEN digest IS NULL THEN id END
+    """,
+    """
+    CREATE TABLE present AS SELECT side, digest, min(position) AS position FROM source GROUP BY side, digest
+    """,
+    """
+    CREATE TABLE joined AS SELECT side, digest, id, times, compared_id, position, state, subscriber_id, status, message,
+        present.side IS NOT NULL AS is_in_source
+    FROM people FULL JOIN present USING (side, digest) FULL JOIN entry USING (side, digest)
+    """,
+    f"""
+    CREATE TABLE vanished AS SELECT side, digest, subscriber_id, position FROM joined
+    WHERE state = {int(State.CONFIRMED)} AND id IS NULL
+        AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.id = joined.subscriber_id)
+    """,
+)
+"""Of a subscriber that is listed several times, the id is compared that the ledger knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
-    """An identity that is listed: under these ids, ascending, each with its index in the listing (0-based)."""
+class Comparison(Closing):
+    """A context manager, and a sink for `read_list`, which takes the list. `add_rows` and `add_entries` take the source
+    and the ledger, `join` makes the tables `joined` and `vanished`, and `fetch` reads them.
 
-    ids: tuple[int, ...]
-    indices: tuple[int, ...]
-
-
-class Matching:
-    """Those listed in one base. A person is an identity, numbered from 0 in the order of the identities."""
-
-    def __init__(self, identities: Digests, ids: Integers, indices: Integers) -> None:
-        """`identities` (S16), `ids` and `indices` of all who are listed, in any order; an identity may be there several
-        times, an id once."""
-        by_id = np.argsort(ids, kind="stable")
-        order = by_id[np.argsort(identities[by_id], kind="stable")]
-        identities, self._ids, self._indices = identities[order], ids[order], indices[order]
-        is_first = np.ones(len(identities), dtype=bool)
-        is_first[1:] = identities[1:] != identities[:-1]
-        self._identities = identities[is_first]
-        self._begins = np.append(np.flatnonzero(is_first), len(identities))
-        self._is_met = np.zeros(len(self._identities), dtype=bool)
-        self._is_compared = np.zeros(len(self._identities), dtype=bool)
-
-    def __len__(self) -> int:
-        """Return how many subscribers are listed."""
-        return len(self._identities)
-
-    def find(self, identities: Digests) -> Integers:
-        """Return for each of these (S16) the subscriber's number, -1 where that identity is not listed."""
-        if not len(self._identities):
-            return np.full(len(identities), -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._identities, identities), len(self._identities) - 1)
-        return np.where(self._identities[at] == identities, at, -1).astype(np.int64)
-
-    def meet(self, identities: Digests) -> Integers:
-        """Return the same; from now on the source has them."""
-        found = self.find(identities)
-        self._is_met[found[found >= 0]] = True
-        return found
-
-    def compare(self, identities: Digests) -> tuple[Integers, Mask]:
-        """Return the same of rows that are to be compared, and which of those that are listed are so for the first
-        time."""
-        found = self.meet(identities)
-        is_new = np.zeros(len(found), dtype=bool)
-        is_new[np.unique(found, return_index=True)[1]] = True
-        is_listed = found >= 0
-        is_new[is_listed] &= ~self._is_compared[found[is_listed]]
-        self._is_compared[found[is_listed]] = True
-        return found, is_new & is_listed
-
-    def find_first(self, numbers: Integers) -> tuple[Integers, Integers, Mask]:
-        """Return for each of these subscribers (their numbers) the smallest id, its index, and whether it has more."""
-        begins = self._begins[numbers]
-        return self._ids[begins], self._indices[begins], self._begins[numbers + 1] - begins > 1
-
-    def read(self, number: int) -> Person:
-        """Return the ids and indices of one person."""
-        rows = slice(int(self._begins[number]), int(self._begins[number + 1]))
-        return Person(tuple(self._ids[rows].tolist()), tuple(self._indices[rows].tolist()))
-
-    def find_extra(self) -> Integers:
-        """Return the subscribers that the source has not shown, by their smallest ids."""
-        return self._sort(np.flatnonzero(~self._is_met))
-
-    def find_duplicated(self) -> Integers:
-        """Return the subscribers that are listed under more than one id, in the same order."""
-        return self._sort(np.flatnonzero(np.diff(self._begins) > 1))
-
-    def take_identities(self, numbers: Integers) -> Digests:
-        """Return the digests of these subscribers."""
-        return self._identities[numbers]
-
-    def _sort(self, numbers: Integers) -> Integers:
-        return numbers[np.argsort(self._ids[self._begins[numbers]])]
-
-
-@dataclass(frozen=True, slots=True)
-class _Gathered:
-    """Columns over all subscribers that are kept, in the order in which they came; `by_base` are their indices, base by
-    base, the base `number` from `begins[number]` on; `all_ids` are the ids of the whole list, ascending."""
-
-    digests: Digests
-    ids: Integers
-    by_base: Integers
-    begins: Integers
-    all_ids: Integers
-
-
-class ListedRows:
-    """A sink for `read_list`: keeps those of the bases that `is_wanted`, with the values of the fields `names`.
-
-    `identity` is the field that identifies a subscriber. Close it when it is no longer read.
+    `identity` is the field that identifies a subscriber, `names` are the fields that are compared. Every method raises
+    RunAborted where DuckDB fails.
     """
 
-    def __init__(self, identity: str, names: Sequence[str], is_wanted: Callable[[BaseOf], bool]) -> None:
-        self._identity, self._names, self._is_wanted = BY_NAME[identity], tuple(names), is_wanted
-        self._values = KeptValues()
+    def __init__(self, identity: str, names: Sequence[str]) -> None:
+        self._identity, self._names = BY_NAME[identity], tuple(names)
+        self._row_count = 0
+        with _translated():
+            self._folder = tempfile.TemporaryDirectory(prefix="connector-")
+            self._database = duckdb.connect(config={**_SETTINGS, "temp_directory": self._folder.name})
+        for table, columns in _TABLES.items():
+            self._execute(f"CREATE TABLE {table} ({', '.join(map(' '.join, columns.items()))})")
         self.start_sweep(0)
 
+    def close(self) -> None:
+        """Remove the database and its folder; may be called more than once."""
+        self._database.close()
+        self._folder.cleanup()
+
+    # The list
+
     def start_sweep(self, number: int) -> None:
-        """Forget what was taken: another sweep shows all of it again."""
-        self._values.close()
-        self._digests: list[bytes] = []  # a page in each, and so of the arrays
-        self._ids: list[Integers] = [np.empty(0, dtype=np.int64)]
-        self._bases: list[npt.NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
-        self._other_ids: list[Integers] = []
-        self._gathered: _Gathered | None = None
-        self._numbers: dict[BaseOf, int] = {}
-        self._nameless: dict[BaseOf, array[int]] = {}  # the ids of those in each base who have no identity
+        """Forget the listed subscribers: another sweep shows all of them again."""
+        self._waiting: list[tuple[object, ...]] = []
+        self._bases: dict[ListedBase, int] = {}
+        self._execute("DELETE FROM listed")
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Keep a page."""
-        digests, ids, bases, others, kept = list[bytes](), list[int](), list[int](), list[int](), list[list[object]]()
+        """Add a page."""
         for wire in wire_objects:
-            of_base = _read_base(wire)
-            if not self._is_wanted(of_base):
-                others.append(wire["Id"])
-                continue
-            number = self._numbers.setdefault(of_base, len(self._numbers))
+            base = self._bases.setdefault(_read_base(wire), len(self._bases))
             name = wire.get(self._identity.path[0])
             if not isinstance(name, str) or not name.strip():
-                self._nameless.setdefault(of_base, array("q")).append(wire["Id"])
-                others.append(wire["Id"])
+                self._waiting.append((base, None, wire["Id"], None, None))
                 continue
-            digests.append(digest_identity(self._identity.name, name))
-            ids.append(wire["Id"])
-            bases.append(number)
-            kept.append([name, *(read_field(wire, field) for field in self._names)])
-        self._digests.append(b"".join(digests))
-        self._ids.append(np.array(ids, dtype=np.int64))
-        self._bases.append(np.array(bases, dtype=np.int32))
-        self._other_ids.append(np.array(others, dtype=np.int64))
-        self._values.add(kept)
+            digest = digest_identity(self._identity.name, name)
+            content = write_values([_read_value(wire, field) for field in self._names])
+            self._waiting.append((base, digest, wire["Id"], name.encode(errors="surrogatepass"), content))
+        if len(self._waiting) >= _INSERTED_TOGETHER:
+            self._insert_waiting()
 
     @property
-    def bases(self) -> list[BaseOf]:
-        """Every wanted base that has a listed subscriber."""
-        return list(self._numbers)
+    def bases(self) -> Sequence[ListedBase]:
+        """The bases that have a listed subscriber."""
+        return list(self._bases)
 
-    def match(self, bases: Sequence[BaseOf]) -> Matching:
-        """Return those of these bases, to be matched by their identities; an index is one for `read`. To be called once
-        all were taken."""
-        gathered = self._gather()
-        numbers = [self._numbers[each] for each in bases]
-        of_each = [gathered.by_base[gathered.begins[number] : gathered.begins[number + 1]] for number in numbers]
-        indices = np.concatenate([np.empty(0, dtype=np.int64), *of_each])
-        return Matching(gathered.digests[indices], gathered.ids[indices], indices)
+    def _insert_waiting(self) -> None:
+        self._insert_rows("listed", self._waiting)
+        self._waiting = []
 
-    def collect_nameless(self, bases: Sequence[BaseOf]) -> Integers:
-        """Return the ids of subscribers of these bases without an identity, ascending. Call it once all were taken."""
-        of_each = [np.array(self._nameless[each], dtype=np.int64) for each in bases if each in self._nameless]
-        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *of_each]))
+    # The source and the ledger
 
-    def collect_ids(self) -> Integers:
-        """Return the ids of the whole list, of every base, ascending. Call it once all were taken."""
-        return self._gather().all_ids
+    def add_rows(
+        self, sides: Integers, identities: Digests, numbers: Integers, names: Sequence[str], contents: Iterable[bytes]
+    ) -> None:
+        """Add rows that are compared: side, identity (S16), record number, the identity's text, and the values by
+        `write_values`. The first row of a subscriber counts."""
+        positions = range(self._row_count, self._row_count + len(numbers))
+        self._row_count += len(numbers)
+        columns = (sides, split_digests(identities), positions, numbers, names, list(contents))
+        self._insert("source", dict(zip(_TABLES["source"], columns, strict=True)))
 
-    def read(self, place: int) -> tuple[str, list[Any]]:
-        """Return the text of the identity as it is listed, and the values of the fields, as they came."""
-        name, *values = self._values.read(place)
-        return name, values
+    def add_present(self, sides: Integers, identities: Digests) -> None:
+        """Add rows that are in the source and are not compared: invalid and suppressed ones."""
+        self._insert("source", {"side": sides, "digest": split_digests(identities)})
 
-    def _gather(self) -> _Gathered:
-        """The pages made one, once."""
-        if self._gathered is None:
-            ids, of_row = np.concatenate(self._ids), np.concatenate(self._bases)
-            by_base = np.argsort(of_row, kind="stable")
-            begins = np.searchsorted(of_row[by_base], np.arange(len(self._numbers) + 1))
-            all_ids = np.sort(np.concatenate([ids, *self._other_ids]))
-            self._gathered = _Gathered(join_digests(self._digests, IDENTITY_BYTES), ids, by_base, begins, all_ids)
-        return self._gathered
+    def add_entries(self, side: int, entries: Iterable[tuple[bytes, int, int | None, int | None, str | None]]) -> None:
+        """Add entries of a side, as `list_entries` returns them."""
+        self._insert_rows("entry", [(*entry, side) for entry in entries])
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._values.close()
+    # The join
+
+    def assign_bases(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Record which listed base is which side: (index in `bases`, side)."""
+        self._insert_waiting()
+        self._execute("DELETE FROM base_side")
+        self._insert_rows("base_side", pairs)
+
+    def join(self) -> None:
+        """Make the table `joined`, with a row for each side and identity, and the table `vanished`, with the confirmed
+        entries of which the list shows neither identity nor id."""
+        for statement in _JOIN:
+            self._execute(statement)
+
+    def fetch(self, statement: str) -> Iterator[Any]:
+        """Yield the rows of a query; read them to their end before the next statement."""
+        with _translated():
+            self._database.execute(statement)
+            while rows := self._database.fetchmany(_FETCHED_TOGETHER):
+                yield from rows
+
+    # DuckDB
+
+    def _execute(self, statement: str) -> None:
+        with _translated():
+            self._database.execute(statement)
+
+    def _insert_rows(self, table: str, rows: Sequence[Sequence[object]]) -> None:
+        if rows:
+            self._insert(table, dict(zip(_TABLES[table], zip(*rows, strict=True), strict=True)))
+
+    def _insert(self, table: str, columns: Mapping[str, Any]) -> None:
+        types = _TABLES[table]
+        batch = pa.table({name: pa.array(values, _TYPES[types[name]]) for name, values in columns.items()})
+        with _translated():
+            self._database.register("batch", batch)
+            self._database.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM batch")
+            self._database.unregister("batch")
 
 
-def _read_base(wire: dict[str, Any]) -> BaseOf:
-    """The id and the name, None where it is no whole number or no text."""
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunAborted(describe_no_room("what is compared", error)) from None
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        raise RunAborted(
+            f"source, ledger and list cannot be compared in {tempfile.gettempdir()}: {say_safely(error)}. Make room "
+            "there, or set TMPDIR to another folder, and run again"
+        ) from None
+
+
+def _read_value(wire: dict[str, Any], field: str) -> object:
+    """Return a listed value; None for an empty text, as a row has no empty texts."""
+    value = read_field(wire, field)
+    return None if value == "" else value
+
+
+def _read_base(wire: dict[str, Any]) -> ListedBase:
     base = wire.get("Base")
     if not isinstance(base, dict):
         return None, None

@@ -66,7 +66,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "python_calamine": ("connector.sources.workbook",),
     "dask": ("pipelines.flows.engine",),
     "distributed": ("pipelines.flows.engine",),
-    "duckdb": ("connector.sources", "connector.warehouse", "pipelines.demo"),
+    "duckdb": ("connector.reconcile", "connector.sources", "connector.warehouse", "pipelines.demo"),
 }
 
 

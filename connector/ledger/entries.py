@@ -310,16 +310,16 @@ def _each(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
     return [(base.key, identity) for identity in identities]
 
 
-def list_confirmed(
+def list_entries(
     connection: Connection, base: Base, field: str, after: bytes, number: int
-) -> Sequence[tuple[bytes, int]]:
-    """Return (identity, subscriber id) of at most `number` CONFIRMED entries of the base, in the order of identities.
+) -> list[tuple[bytes, int, int | None, int | None, str | None]]:
+    """Return identity, state, subscriber id, status and message of at most `number` entries of the base, in the order
+    of identities.
 
     They begin behind `after` (b"": with the first); `field` is what the identities are of.
     """
-    values = {"base": base.key, "field": IDENTITY_FIELDS[field], "state": State.CONFIRMED}
-    rows = connection.execute(_LIST_CONFIRMED, {**values, "after": after, "number": number})
-    return [(bytes(identity), subscriber_id) for identity, subscriber_id in rows]
+    values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after, "number": number}
+    return [(bytes(identity), *others) for identity, *others in connection.execute(_LIST_ENTRIES, values)]
 
 
 def find_last_confirming(connection: Connection, since: float, now: float) -> float | None:
@@ -435,9 +435,9 @@ _FIND_CONFIRMED = text(
     f"WHERE base_key = :base AND state = :state AND identity >= :start AND {_IN_RANGE} AND how <> :accepted "
     "AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
 )
-_LIST_CONFIRMED = text(
-    "SELECT identity, subscriber_id FROM entry WHERE base_key = :base AND state = :state AND identity_field = :field "
-    "AND identity > :after ORDER BY identity LIMIT :number"
+_LIST_ENTRIES = text(
+    "SELECT identity, state, subscriber_id, status, message FROM entry WHERE base_key = :base "
+    "AND identity_field = :field AND identity > :after ORDER BY identity LIMIT :number"
 )
 _ENDED = "coalesce(run.finished_at, CAST(:now AS double precision))"
 _LAST_CONFIRMING = text(

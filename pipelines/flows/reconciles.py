@@ -2,18 +2,16 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, aclosing, closing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from connector.choices import ZIP_FIELDS
 from connector.clock import Clock
 from connector.control import Stop, enter_in_thread
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
-from connector.fields import NAMES
+from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import describe_base
 from connector.imports.flow import LoadPlan, ReadingAhead, describe_load
 from connector.imports.suppression import read_suppression
@@ -22,69 +20,86 @@ from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger, find_last_confirming
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_open_run, read_largest_lag
+from connector.ledger.store import Base
 from connector.listing.controls import Ask
 from connector.listing.pages import try_page
 from connector.listing.reader import ListProgress, read_list
 from connector.paging.certificate import Certificate, TotalCount
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
-from connector.reconcile import ListedRows
+from connector.reconcile import Comparison
 from connector.report import Report, end_report, end_run, record_report, start_report
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
 from connector.states import State
-from connector.subscribers.identity import split_digests
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.subscribers.suppression import Suppression
 from pipelines.flows.load_plan import plan_sync
-from pipelines.flows.reconcile_sides import ROWS, BaseSide, Shared, SourceSide, build_wanted, list_asked, match_again
+from pipelines.flows.reconcile_sides import (
+    CONFIRMED,
+    NAMELESS,
+    ROWS,
+    DifferenceReport,
+    Sides,
+    SourceRows,
+    add_entries,
+)
 from pipelines.jobs.models import Job
 from pipelines.report.differences import DifferenceFile, Differences
-
-_LOOKED_UP = 50  # of the vanished (architecture 4.10)
 
 _CONNECTIONS = 4  # a list is read page after page
 
 
-def describe_known(sides: Sequence[BaseSide]) -> Iterator[str]:
+_SAMPLE = "SELECT subscriber_id FROM vanished USING SAMPLE reservoir(50 ROWS) REPEATABLE (1)"  # architecture 4.10
+
+_STILL_VANISHED = """
+SELECT side, digest FROM vanished WHERE NOT EXISTS (SELECT 1 FROM listed WHERE listed.id = vanished.subscriber_id)
+AND NOT EXISTS (SELECT 1 FROM listed JOIN base_side USING (base)
+    WHERE base_side.side = vanished.side AND listed.digest = vanished.digest)
+"""
+
+
+Confirmed = Sequence[tuple[int, int, int, int]]
+"""The rows of CONFIRMED."""
+
+
+def describe_known(bases: Sequence[Base], confirmed: Confirmed) -> Iterator[str]:
     """Yield messages on subscribers that the ledger has confirmed."""
-    for side in sides:
-        if _is_emptied(side):
+    for side, known, listed, _ in confirmed:
+        if not listed:
             yield (
-                f"{describe_base(side.base)}: none of the {side.known:,} subscribers that the ledger knows is listed: "
+                f"{describe_base(bases[side])}: none of the {known:,} subscribers that the ledger knows is listed: "
                 "this token sees another account, or the base was emptied"
             )
-    if renamed := sum(side.renamed for side in sides):
+    if renamed := sum(known - listed - vanished for _, known, listed, vanished in confirmed):
         yield (
             f"{renamed:,} that the ledger knows are listed with their ids under another identity, or in another base: "
             "they have not vanished, and are not forgotten"
         )
 
 
-def refuse_emptied(sides: Sequence[BaseSide], *, is_sure: bool) -> None:
+def refuse_emptied(bases: Sequence[Base], confirmed: Confirmed, *, is_sure: bool) -> None:
     """Raise RunAborted if all who are known of a base are gone (architecture 4.10), unless a person `is_sure`."""
-    emptied = [side for side in sides if _is_emptied(side) and len(side.vanished)]
+    emptied = [describe_base(bases[side]) for side, _, listed, vanished in confirmed if vanished and not listed]
     if emptied and not is_sure:
         raise RunAborted(
-            f"no subscriber was forgotten: none that the ledger knows is listed in "
-            f"{', '.join(describe_base(side.base) for side in emptied)}. This token sees another account, or the base "
-            "was emptied. Look at the token and at the base; if the subscribers were erased on purpose, say --yes"
+            f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}. This token "
+            "sees another account, or the base was emptied. Look at the token and at the base; if the subscribers were "
+            "erased on purpose, say --yes"
         )
 
 
-async def find_there(ask: Ask, sides: Sequence[BaseSide]) -> tuple[int, int]:
+async def find_there(ask: Ask, ids: Sequence[int]) -> tuple[int, int]:
     """Return how many of some who have vanished are in the service, asked for by Id (service-api.md 4.3), and how many
     were asked for.
 
     A service that ignores the filter tells nothing, and is asked once.
     """
-    ids = np.concatenate([side.vanished_ids for side in sides])
-    sample = ids[:: max(1, len(ids) // _LOOKED_UP)][:_LOOKED_UP].tolist()
     there = asked = 0
-    for subscriber_id in sample:
+    for subscriber_id in ids:
         page = await ask(ListQuery(limit=1, id=subscriber_id))
         shown = [] if page is None else [row.get("Id") for row in page.subscribers]
         if any(each != subscriber_id for each in shown):
@@ -92,22 +107,6 @@ async def find_there(ask: Ask, sides: Sequence[BaseSide]) -> tuple[int, int]:
         asked += page is not None
         there += bool(shown)
     return there, asked
-
-
-def forget(sides: Sequence[BaseSide], listed: ListedRows, ledger: Ledger, identity: str) -> int:
-    """Forget the vanished that this other, complete listing does not show either; return how many.
-
-    All of them or none. Raises LedgerError, and RunAborted as `find_base` does.
-    """
-    gone = [(side.base, side.vanished[match_again(side, listed, ledger, identity)]) for side in sides]
-    with ledger.transaction():
-        for base, identities in gone:
-            ledger.mark_forgotten(base, State.CONFIRMED, split_digests(identities))
-    return sum(len(identities) for _, identities in gone)
-
-
-def _is_emptied(side: BaseSide) -> bool:
-    return bool(side.known) and not side.there
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,29 +191,34 @@ class _Reconciling:
 
     async def carry_out(self, ledger: Ledger, client: Client) -> None:
         """List, compare, tell; and forget if that was asked for."""
-        names = _list_compared(self._load.mapping, self._load.rules)
+        names, account = _list_compared(self._load.mapping, self._load.rules), self._load.settings.account
         suppression = await self._read_suppression()
         self._report.messages += self._describe_others(ledger)
         await self._give_time_to_show(ledger)
-        wanted = build_wanted(list_asked(self._load.base), ledger, self._load.settings.account)
-        with closing(ListedRows(self._identity, names, wanted)) as listed, DifferenceFile(self._plan.to) as file:
-            certificate = await self._list(client, listed)
+        with Comparison(self._identity, names) as comparison:
+            certificate = await self._list(client, comparison)
             self._report.certificate = certificate.as_report()
             self.found.is_certain = certificate.is_complete
-            shared = Shared(ledger, listed, listed.collect_ids(), self._identity, names, self.found, file)
-            source = SourceSide(self._load, suppression, shared)
+            sides = Sides(comparison.bases, ledger, account)
+            source = SourceRows(self._load, suppression, comparison, sides, names)
             self._report.rows = source.rows
             await self._read_source(source)
             self._progress.follow(lambda: "comparing with the ledger")
-            source.finish()
+            add_entries(comparison, sides, ledger, self._identity)
+            comparison.assign_bases(sides.listed_sides)
+            comparison.join()
             self._report.unmapped_columns = list(self._load.unmapped_columns)
-            self._report.reconciled = self.found.as_json()  # also if the file cannot be written
-            self.found.file = file.publish()
-            self._report.reconciled = self.found.as_json()
-        self._report.messages += [*self._describe_list(certificate, source), *describe_known(source.sides)]
-        self._report.messages += source.remark()
-        if self._plan.is_forgetting:
-            await self._forget(source, certificate, ledger, client)
+            with DifferenceFile(self._plan.to) as file:
+                DifferenceReport(comparison, sides, self._identity, names, self.found, file).report()
+                self._report.reconciled = self.found.as_json()  # also if the file cannot be written
+                self.found.file = file.publish()
+                self._report.reconciled = self.found.as_json()
+            self._report.messages += self._describe_list(certificate, len(list(comparison.fetch(NAMELESS))))
+            if self.found.is_certain:
+                self._report.messages += describe_known(sides.bases, list(comparison.fetch(CONFIRMED)))
+            self._report.messages += source.remark()
+            if self._plan.is_forgetting:
+                await self._forget(comparison, sides, certificate, ledger, client)
 
     async def _read_suppression(self) -> Suppression | None:
         if self._load.suppression is None:
@@ -238,7 +242,7 @@ class _Reconciling:
             self._progress.follow(lambda: "waiting until subscribers that were just created show")
             await self._clock.sleep(min(max(at + shown_after_s - now, 0.0), shown_after_s))
 
-    async def _list(self, client: Client, listed: ListedRows) -> Certificate:
+    async def _list(self, client: Client, comparison: Comparison) -> Certificate:
         progression = Progression(self._clock.monotonic)
 
         def follow(reading: ListProgress) -> None:
@@ -251,14 +255,14 @@ class _Reconciling:
             client,
             Retrier(),
             ListQuery(),
-            listed,
+            comparison,
             now=self._clock.now,
             on_progress=follow,
             ignore_total_count=self._plan.is_total_count_ignored,
             accept_cut_off_possible=self._plan.is_cut_off_accepted,
         )
 
-    async def _read_source(self, source: SourceSide) -> None:
+    async def _read_source(self, source: SourceRows) -> None:
         load = self._load
         chunks = prepare_chunks(
             load.source, load.mapping, load.rules, today=self._clock.now().date(), limit=None, base=load.base_column
@@ -276,17 +280,20 @@ class _Reconciling:
         if not source.rows["read"] and load.is_empty_refused:
             raise RunAborted(f"{load.source.name} has a header and no rows: there is nothing to compare")
 
-    async def _forget(self, source: SourceSide, certificate: Certificate, ledger: Ledger, client: Client) -> None:
+    async def _forget(
+        self, comparison: Comparison, sides: Sides, certificate: Certificate, ledger: Ledger, client: Client
+    ) -> None:
         """Forget the vanished, if another listing, a quiet period later, does not show them either."""
         self.found.forgotten = 0
         self._report.reconciled = self.found.as_json()
         if not _is_proof(certificate):
             self._report.messages.append("no subscriber was forgotten: the list is not known to be complete")
             return
-        refuse_emptied(source.sides, is_sure=self._plan.is_sure)
-        if not any(len(side.vanished) for side in source.sides):
+        refuse_emptied(sides.bases, list(comparison.fetch(CONFIRMED)), is_sure=self._plan.is_sure)
+        sample = [subscriber_id for (subscriber_id,) in comparison.fetch(_SAMPLE)]
+        if not sample:
             return
-        there, asked = await find_there(partial(try_page, client, Retrier()), source.sides)
+        there, asked = await find_there(partial(try_page, client, Retrier()), sample)
         if there:
             self._report.messages.append(
                 f"no subscriber was forgotten: {there:,} of {asked:,} subscribers that the list leaves out are in the "
@@ -295,15 +302,14 @@ class _Reconciling:
             return
         self._progress.follow(lambda: "waiting before the second listing")
         await self._clock.sleep(self._load.policy.quiet_period_s)
-        wanted = build_wanted(list_asked(self._load.base), ledger, self._load.settings.account)
-        with closing(ListedRows(self._identity, (), wanted)) as listed:
-            again = await self._list(client, listed)
-            if not _is_proof(again):
-                self._report.messages.append(
-                    f"no subscriber was forgotten: a second listing is not known to be complete ({again.reason})"
-                )
-                return
-            self.found.forgotten = forget(source.sides, listed, ledger, self._identity)
+        comparison.start_sweep(0)
+        again = await self._list(client, comparison)
+        if not _is_proof(again):
+            self._report.messages.append(
+                f"no subscriber was forgotten: a second listing is not known to be complete ({again.reason})"
+            )
+            return
+        self.found.forgotten = _forget_vanished(comparison, sides, ledger, self._load.settings.account)
         self._report.reconciled = self.found.as_json()
         self._report.messages.append(
             f"{self.found.forgotten:,} forgotten: the next run that reads their rows creates them again (a job "
@@ -321,17 +327,35 @@ class _Reconciling:
                 "may be counted as missing or extra"
             )
 
-    def _describe_list(self, certificate: Certificate, source: SourceSide) -> Iterator[str]:
+    def _describe_list(self, certificate: Certificate, nameless: int) -> Iterator[str]:
         if not self.found.is_certain:
             yield (
                 f"the list is not known to be complete ({certificate.reason}): its missing, extra and "
                 "vanished subscribers are not certain; duplicated and drifted ones are, as far as they "
                 "were listed"
             )
-        if nameless := sum(len(side.nameless) for side in source.sides):
+        if nameless:
             have = agree(nameless, "has", "have")
             are_extra = agree(nameless, "is", "are") + (" extra" if self.found.is_certain else " not compared")
             yield f"{count(nameless, 'listed subscriber')} {have} no {self._identity} and {are_extra}"
+
+
+def _forget_vanished(comparison: Comparison, sides: Sides, ledger: Ledger, account: str) -> int:
+    """Forget the vanished that a second, complete listing in `comparison` does not show either; return how many.
+
+    All of them or none. Raises LedgerError, and what `Sides.find` raises.
+    """
+    again = Sides(comparison.bases, ledger, account)
+    for base in sides.bases:
+        again.find(BaseRef(base.service_id) if base.service_id is not None else BaseRef(name=base.name))
+    comparison.assign_bases(again.listed_sides)
+    gone: dict[int, list[bytes]] = {}
+    for side, identity in comparison.fetch(_STILL_VANISHED):
+        gone.setdefault(side, []).append(identity)
+    with ledger.transaction():
+        for side, identities in gone.items():
+            ledger.mark_forgotten(sides.bases[side], State.CONFIRMED, identities)
+    return sum(map(len, gone.values()))
 
 
 def _is_proof(certificate: Certificate) -> bool:
