@@ -3,23 +3,19 @@
 Each sentence says what was seen once. Loads and exports do not rely on it: they find out for themselves.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from secrets import token_hex
-from typing import Any
+import os
+from collections.abc import AsyncIterator
+from typing import TypeGuard
 
+from connector.listing.controls import Ask, Control, try_made_up, try_sample
 from connector.listing.pages import fetch_page, try_page
 from connector.paging.certificate import is_window_size
 from connector.service.client import Client
 from connector.service.retry import Retrier
-from connector.service.wire import ListPage, ListQuery
+from connector.service.wire import ListPage, ListQuery, read_field
 
-_FILTERS: dict[str, Callable[[str], ListQuery]] = {
-    "Email": lambda value: ListQuery(email=value),
-    "ClientUserId": lambda value: ListQuery(client_user_id=value),
-}
+_FILTERS = ("email", "client_user_id")
 _SHORTEST = 5  # characters of a value that is tried without its ends
-
-Ask = Callable[[ListQuery], Awaitable[ListPage | None]]
 
 
 async def describe_list(client: Client, retrier: Retrier) -> AsyncIterator[tuple[str, str]]:
@@ -53,32 +49,29 @@ def _describe_order(page: ListPage, again: ListPage | None) -> str:
 
 async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
     """Try a made-up value, then a listed one, whole and without its first and last character."""
-    known = next((row for row in page.subscribers if _is_plain(row.get(name))), None)
+    samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
+    known = next(((each, value) for each, value in samples if type(each) is int and _is_plain(value)), None)
     if known is None:
         return "not tried, no listed subscriber has a suitable value"
-
-    async def read(value: str) -> ListPage | None:
-        return await ask(_FILTERS[name](value))
-
-    made_up = await read(f"{token_hex(8)}@example.invalid")
-    if made_up is None:
+    made_up = await try_made_up(ask, name, os.urandom)
+    if made_up is Control.INCONCLUSIVE:
         return "refused by the service"
-    if made_up.subscribers:
+    if made_up is Control.IGNORED:
         return "ignored, a made-up value was answered with subscribers"
-    value = str(known[name])
-    if not _shows(await read(value), known):
+    subscriber_id, value = known
+    trial = await try_sample(ask, name, (subscriber_id, value))
+    if trial.control not in (Control.EXACT, Control.PARTIAL):
         return "broken, a listed value did not find its subscriber"
-    if _shows(await read(value[1:-1]), known):
+    if trial.control is Control.PARTIAL:
+        return "partial, a value found other subscribers, too"
+    part = await try_sample(ask, name, (subscriber_id, value[1:-1]))
+    if part.control is Control.PARTIAL:
         return "partial, a part of a value found the subscriber"
     return "exact"
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _SHORTEST
-
-
-def _shows(page: ListPage | None, subscriber: dict[str, Any]) -> bool:
-    return page is not None and subscriber.get("Id") in _read_ids(page)
 
 
 async def _look_for_window(ask: Ask, total: int | None) -> str:

@@ -19,7 +19,7 @@ source: {file: {path: people.csv}}
 subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
 """
 TRAITS = ("page size", "order", "filters", "cut off")
-EXACT = "Email: exact; ClientUserId: exact"
+EXACT = "email: exact; client_user_id: exact"
 PARTIAL = EXACT.replace("exact", "partial, a part of a value found the subscriber")
 PLAIN = {
     "page size": "a page held 40 of 40 subscribers, the limit is 1,000",
