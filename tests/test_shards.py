@@ -1,13 +1,18 @@
 """Shards: ranges of digests that leave nothing out and never overlap."""
 
 import re
+from datetime import date
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 
+from connector.rows import Chunk, MalformedRow
 from connector.shards import WHOLE, Shard
-from connector.subscribers.identity import join_digests
+from connector.subscribers.identity import digest_identity, join_digests
+from connector.subscribers.preparation import select_shard
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 
 COUNTS = (1, 2, 3, 4, 7, 64, 1000)
 
@@ -49,6 +54,23 @@ def test_a_limit_is_divided_and_stays_a_limit() -> None:
 def test_a_shard_is_read_as_it_is_written() -> None:
     assert Shard.parse("2/4") == Shard(2, 4)
     assert str(Shard(2, 4)) == "2/4"
+
+
+def test_every_record_of_a_chunk_is_in_one_shard_and_a_valid_one_in_its_identitys() -> None:
+    emails = [f" Person{number}@Example.com" for number in range(60)] + ["", "no address", "person5@example.com"]
+    frame = pd.DataFrame({"mail": emails, "name": [f"Ann {number}" for number in range(63)]}, dtype="str")
+    malformed = tuple(MalformedRow(100 + number, None, f"a,b,{number}", "ragged", "") for number in range(9))
+    chunk = Chunk(frame, np.arange(1, 64), malformed, "people.csv")
+    mapping = FieldMapping({"email": ColumnRule("mail"), "first_name": ColumnRule("name")})
+    rules = ValidationRules(required=frozenset({"first_name"}))
+    shards = [Shard(index, 4) for index in range(1, 5)]
+    parts = [select_shard(chunk, mapping, rules, shard, today=date(2026, 11, 25)) for shard in shards]
+    assert sorted(number for part in parts for number in part.numbers.tolist()) == list(range(1, 64))
+    assert sorted(row.number for part in parts for row in part.malformed) == [row.number for row in malformed]
+    for shard, part in zip(shards, parts, strict=True):
+        valid = [each for each in part.frame["mail"] if "@" in each]
+        assert all(shard.holds(digest_identity("email", each)) for each in valid)
+        assert list(part.frame.index) == list(range(len(part.numbers)))
 
 
 @pytest.mark.parametrize("text", ["", "2", "0/4", "5/4", "1/1001", "a/b", "-1/4", "1/4/2", "²/4"])

@@ -15,6 +15,7 @@ from sqlalchemy.pool import NullPool
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import wrap_connection
 from connector.ledger.store import Store as LedgerStore
+from connector.shards import WHOLE, Shard
 from connector.states import State
 from tests.simulation.process import DiedError, Life
 
@@ -127,11 +128,11 @@ class Ledgers:
         return Store(image or self._empty)
 
     @contextmanager
-    def open(self, store: Store, life: Life) -> Iterator[Ledger]:
+    def open(self, store: Store, life: Life, shard: Shard = WHOLE) -> Iterator[Ledger]:
         """The ledger as one process has it, until that ends; what it leaves unfinished is rolled back."""
         try:
             with self._connect(store, life) as connection:
-                yield Ledger(LedgerStore(connection, "memory"))
+                yield Ledger(LedgerStore(connection, "memory"), shard)
         finally:
             life.is_over = True
             store.database.rollback()

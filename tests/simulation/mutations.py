@@ -128,7 +128,13 @@ MUTATIONS = (
     ),
     Mutation(
         "what a dead run was sending is forgotten",
-        (Edit("ledger/entries.py", "return self.connection.execute(_SET_ALL, values).rowcount", "return len(values)"),),
+        (
+            Edit(
+                "ledger/entries.py",
+                "return self.connection.execute(_SET_ALL, values | self._range).rowcount",
+                "return len(values)",
+            ),
+        ),
     ),
     Mutation(
         "the answered identity is not compared with the one that was sent",

@@ -18,7 +18,7 @@ from connector.fields import BaseRef
 from connector.imports.base_loads import BaseLoads
 from connector.ledger.commits import Commits, LedgerWriter
 from connector.ledger.entries import Ledger
-from connector.ledger.records import find_or_add_base, finish_run, start_run
+from connector.ledger.records import end_dead_runs, find_or_add_base, finish_run, start_run
 from connector.listing.access import ListAccess
 from connector.load.base_load import Loader
 from connector.load.drift import close_waiting, compare_waiting
@@ -191,6 +191,7 @@ class Program:
         base_id, base_name = (None, BASE_NAME) if self.night.is_by_name else (BASE_ID, None)
         with self.ledger.transaction() as connection:
             self.ledger.mark_died()
+            end_dead_runs(connection, self.timeline.read_wall())
             base = find_or_add_base(connection, _ACCOUNT, base_id, base_name)
             suppressed_by = None if suppression is None else suppression.job
             at = self.timeline.read_wall()

@@ -6,6 +6,7 @@ from typing import Literal
 
 from connector.load.retry import RetryPlan
 from connector.load.session import LoadPolicy
+from connector.shards import WHOLE, Shard
 from connector.subscribers.suppression import Suppression
 from tests.simulation.network import Weather
 from tests.simulation.people import People
@@ -62,6 +63,7 @@ class Night:
     ledger: Literal["kept", "lost", "restored"] = "kept"  # restored: as it was when the night before began
     is_by_row: bool = False  # each row says the base:
     bases: tuple[int, ...] = ()  # which of these (ids) is the person's
+    shard: Shard = WHOLE  # the portions have rows of this shard alone
 
 
 @dataclass(frozen=True, slots=True)

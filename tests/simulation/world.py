@@ -126,7 +126,7 @@ class World:
             self._draw("way", number), self.scenario.timeout_s,
         )  # fmt: skip
         timers = self._let_storm(night, network)
-        with self._ledgers.open(self._store, life) as ledger:
+        with self._ledgers.open(self._store, life, night.shard) as ledger:
             disk = SlowDisk(self.timeline, life, self.scenario.commit_s)
             commits = Commits(ledger, disk)
             chances = self._draw("program", number)
