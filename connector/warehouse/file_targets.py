@@ -101,12 +101,12 @@ class ObjectTarget:
     @property
     def is_free(self) -> bool:
         """Whether there is no object, or an empty one."""
-        with described_store(self._url):
+        with _described_store(self._url):
             return not read_size(self._url)
 
     def prepare(self) -> None:
         """See whether the bucket is there and may be written."""
-        with described_store(self._url):
+        with _described_store(self._url):
             check_writable(self._url)
 
     def refuse_kind(self) -> None:
@@ -115,7 +115,7 @@ class ObjectTarget:
     @contextmanager
     def open_present(self) -> Iterator[BinaryIO]:
         """Open the object, for reading; a failure of the store is no damage of the object."""
-        with described_store(self._url), open_object(self._url) as file:
+        with _described_store(self._url), open_object(self._url) as file:
             yield cast(BinaryIO, file)
             if file.failure is not None:
                 raise file.failure
@@ -145,7 +145,7 @@ class ObjectTarget:
 
 
 @contextmanager
-def described_store(url: str) -> Iterator[None]:
+def _described_store(url: str) -> Iterator[None]:
     """Turn what a store says before the list is read into ConfigurationError, or RunAborted where it may pass."""
     try:
         yield

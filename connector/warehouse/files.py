@@ -29,7 +29,7 @@ from connector.warehouse.file_targets import FileTarget
 from connector.warehouse.parquet import UNREADABLE
 from connector.warehouse.runs import EXPORTED_AT, OF_RUN, ExportRun, ExportStart, RowChanges
 
-STANDARD_OUTPUT = "-"
+_STANDARD_OUTPUT = "-"
 
 T = TypeVar("T")
 
@@ -266,7 +266,7 @@ class FileWriter:
             yield
         except (OSError, pa.ArrowException) as error:
             raise RunAborted(
-                f"Could not write {self._target or STANDARD_OUTPUT}: {say_safely(error)}. "
+                f"Could not write {self._target or _STANDARD_OUTPUT}: {say_safely(error)}. "
                 f"{_say_state(error)}; run it again."
             ) from error
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from connector.warehouse.runs import ExportRun
 
-METADATA_KEYS = (b"connector_run", b"certificate")
+_METADATA_KEYS = (b"connector_run", b"certificate")
 """Of a Parquet file, both JSON: the run (run_id, job, exported_at), and its certificate as in a report."""
 
-ROW_GROUP = 65_536
+_ROW_GROUP = 65_536
 """Rows held back until they make a row group: about 25 MB of subscribers, and readers want groups of this size."""
 
 _ALL_DIFFER = frozenset({"id", "email", "client_user_id", "phone"})
@@ -38,7 +38,7 @@ class ParquetFormat:
         """Write a row group as soon as there are rows for one."""
         self._waiting.append(table)
         self._rows += table.num_rows
-        if self._rows >= ROW_GROUP:
+        if self._rows >= _ROW_GROUP:
             self._flush()
 
     def close(self, run: ExportRun | None) -> None:
@@ -60,7 +60,7 @@ class ParquetFormat:
     def is_ours(file: BinaryIO) -> bool:
         """Return whether its metadata name a run."""
         try:
-            return METADATA_KEYS[0] in (_read_footer(file).metadata or {})
+            return _METADATA_KEYS[0] in (_read_footer(file).metadata or {})
         except UNREADABLE:
             return False
 
@@ -69,7 +69,7 @@ class ParquetFormat:
         """Return the number of rows that the footer says."""
         try:
             footer = _read_footer(file)
-            certificate = json.loads(footer.metadata[METADATA_KEYS[1]])
+            certificate = json.loads(footer.metadata[_METADATA_KEYS[1]])
             is_such = certificate["verdict"] == "complete" and certificate["filters"].get("asked", {}) == dict(filters)
             return int(footer.num_rows) if is_such else None
         except (*UNREADABLE, ValueError, LookupError):
@@ -85,7 +85,7 @@ def _read_footer(file: BinaryIO) -> Any:
 def _build_metadata(run: ExportRun) -> dict[bytes, bytes]:
     said = {"run_id": run.run_id, "job": run.job, "exported_at": run.exported_at.isoformat()}
     values = (json.dumps(said), json.dumps(run.certificate.as_report()))
-    return dict(zip(METADATA_KEYS, (value.encode() for value in values), strict=True))
+    return dict(zip(_METADATA_KEYS, (value.encode() for value in values), strict=True))
 
 
 def _find_leaf(field: pa.Field) -> str:
