@@ -8,27 +8,34 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from connector.kept_values import KeptValues
-from connector.listing.access import ListAccess, keep_shown
+from connector.listing.access import ListAccess
 from connector.listing.base_reader import BaseReader
 
 ListedBase = tuple[int, str | None]
 """The Id and the Name of a base, as the list has them."""
 
 
+_KEPT_WHOLE = 200_000
+"""Subscribers of a list that are kept whole: 130 MB in a temporary file, which spare a second reading of the list."""
+
+
 class SweptRows:
     """A sink for a reading of the list. Only the last sweep counts.
 
     It keeps the identity and the Id of the subscribers in the bases of `accesses`, or with `keeps_all` in every base.
-    Listed subscribers whose identity is one of `identities` are kept whole, for a comparison (architecture 4.12).
+    Listed subscribers whose identity is one of `identities` are kept whole, for a comparison (architecture 4.12); of a
+    list that is not long all are, since later chunks may bring their rows.
     """
 
     def __init__(
         self, accesses: Sequence[ListAccess], identities: Collection[bytes] = (), *, keeps_all: bool = False
     ) -> None:
-        self._access = accesses[0]
+        self._state = accesses[0].state
         self._readers = [build_reader(each, [each.policy.identity]) for each in accesses]
         self._identities = frozenset(identities)
         self._keeps_all = keeps_all
+        stats = self._state.stats
+        self._keeps_whole = stats is not None and stats.total is not None and stats.total <= _KEPT_WHOLE
         self._values = KeptValues()
         self._indices: dict[ListedBase, list[int]] = defaultdict(list)
         self._is_ours: dict[ListedBase, bool] = {}
@@ -54,18 +61,18 @@ class SweptRows:
         """Keep these. Raises RunAborted when there is no room, or another base bears the name of one of ours now, and
         ConfigurationError when several do."""
         by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
-        ours = list[tuple[bytes, int]]()
-        reader = self._readers[0]
+        whole, reader = list[dict[str, Any]](), self._readers[0]
         reader.note_inactive(wire_objects)
         for wire in wire_objects:
             base = _read_base(wire)
-            if base is None:
+            if base is None or not (self._is_of_ours(base) or self._keeps_all):
                 continue
-            if (is_ours := self._is_of_ours(base)) or self._keeps_all:
-                listed = reader.read_one(wire)
-                by_base[base] += listed
-                ours += listed if is_ours else ()
-        keep_shown(self._access, wire_objects, ours, self._identities)
+            listed = reader.read_one(wire)
+            by_base[base] += listed
+            if self._keeps_whole or any(identity in self._identities for identity, _ in listed):
+                whole.append(wire)
+        if whole:
+            self._state.shown.keep(whole)
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         for base, listed in by_base.items():
             values = [part for identity, subscriber_id in listed for part in (identity.hex(), subscriber_id)]

@@ -140,10 +140,10 @@ class _Comparison:
 
     def _take_shown(self) -> None:
         """Compare rows that this run's look-ups have shown already; the others wait."""
-        for session in self._sessions.values():
-            for part in _split(self._ids.tolist()):
-                shown = [session.access.state.shown.read(each) for each in part]
-                self.take([each for each in shown if each is not None])
+        kept = self._session.access.state.shown
+        for part in _split(self._ids.tolist()):
+            shown = [kept.read(each) for each in part]
+            self.take([each for each in shown if each is not None])
         is_open = self._verdicts[self._indices] == 0
         self._ids, self._indices = self._ids[is_open], self._indices[is_open]
 
