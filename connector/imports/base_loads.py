@@ -11,6 +11,7 @@ from connector.ledger.records import find_or_add_base, find_run, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader, SortedChunk
 from connector.load.finishing import RunMode
+from connector.load.lookups import KeyLookup
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import Session
 from connector.outcomes import Outcome
@@ -22,7 +23,7 @@ from connector.subscribers.row_bases import BaseColumn, RowBases
 _MOST_BASES = 1000  # that cells name by themselves: a column of something else names another in nearly every row
 
 _BASES_NAMED = 20  # in one message
-_LOOKS_TOGETHER = 2  # with a quiet period after each: one look more can then prove absence
+_LOOKS_TOGETHER = 3  # with a quiet period between them: the third can prove absence
 
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
@@ -220,15 +221,22 @@ class BaseLoads:
             each.created += self._run.tally.outcomes[Outcome.CREATED] - created_before
 
     async def _look_together(self) -> None:
-        """Give every base the looks that need a quiet period between them, so that it passes for all at once."""
-        for _ in range(_LOOKS_TOGETHER):
-            unsettled = [each for each in self._begun if await self._settle_at_once(each)]
-            if not unsettled or not await unsettled[0].session.control.rest(self._run.frame.policy.quiet_period_s):
+        """Give every base the looks that prove absence, each of them one look-up for all bases, so that the list is
+        read once and the quiet periods pass for all at once."""
+        control = self._begun[0].session.control
+        for number in range(_LOOKS_TOGETHER):
+            if number and not await control.rest(self._run.frame.policy.quiet_period_s):
                 return
-
-    async def _settle_at_once(self, each: _BaseLoad) -> bool:
-        with self._turn(each):
-            return await each.load.settle_at_once()
+            settlers = {id(each.session.access): each.load.finisher.settler for each in self._begun}
+            lookup = KeyLookup([await settler.begin_look() for settler in settlers.values()])
+            while (part := await lookup.read_next()) is not None:
+                await settlers[id(part.access)].take(part)
+            for each in self._begun:
+                with self._turn(each):
+                    await each.load.finisher.settler.end_look()
+            control.check()
+            if not any(settler.has_unsettled for settler in settlers.values()):
+                return
 
     async def _settle(self, each: _BaseLoad) -> None:
         with self._turn(each):

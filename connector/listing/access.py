@@ -232,6 +232,14 @@ class ListAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyGroup:
+    """Keys to look up in one base."""
+
+    access: ListAccess
+    keys: Sequence[LookupKey]
+
+
+@dataclass(frozen=True, slots=True)
 class Visibility:
     """When the latest sentinel shown was confirmed (monotonic, -inf: none), and a lower bound of the list's lag."""
 

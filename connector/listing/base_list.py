@@ -16,6 +16,7 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Known, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import (
+    KeyGroup,
     ListAccess,
     ListStats,
     LookupKey,
@@ -144,38 +145,56 @@ async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: SweptRows)
     return await read_on(access, end, rows)
 
 
-async def sweep_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
-    """Look the keys up by reading the whole list; none is missed unless the sweep was complete.
+async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
+    """Look the keys of each base up by reading the whole list once; none is missed unless the sweep was complete.
 
-    Raises as `list_account` does.
+    Return a result for each base. Raises as `list_account` does.
     """
-    access.control.activity = f"looking for {len(keys):,} on the list"
+    access = groups[0].access
+    access.control.activity = f"looking for {sum(len(group.keys) for group in groups):,} on the list"
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
     seen_before = access.state.swept
-    identities = frozenset(key.identity for key in keys)
-    searching = _Searching(build_reader(access, sorted({key.field for key in keys})), identities)
-    certificate, seen = await _sweep([access], searching, frozenset(each.subscriber_id for each in sentinels))
+    searching = _Searching([_BaseSearch.build(group) for group in groups])
+    watched = frozenset(each.subscriber_id for each in sentinels)
+    certificate, seen = await _sweep([group.access for group in groups], searching, watched)
     visibility = read_visibility(sentinels, seen, seen_before, certificate, started_at)
-    found = {identity: tuple(sorted(ids)) for identity, ids in searching.found.items()}
-    missed = identities.difference(found) if certificate.is_complete else frozenset()
-    return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
+    results = list[LookupResult]()
+    for search in searching.searches:
+        found = {identity: tuple(sorted(ids)) for identity, ids in search.found.items()}
+        missed = search.identities.difference(found) if certificate.is_complete else frozenset()
+        results.append(LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at))
+    return results
 
 
-@dataclass(slots=True)
-class _Searching:
-    """Keeps the ids that a listing shows for each of some identities."""
+@dataclass(frozen=True, slots=True)
+class _BaseSearch:
+    """The identities that are looked for in one base, and the ids that a listing shows for each."""
 
     reader: BaseReader
     identities: frozenset[bytes]
     found: dict[bytes, set[int]] = field(default_factory=dict)
 
+    @classmethod
+    def build(cls, group: KeyGroup) -> "_BaseSearch":
+        """Return the search for these keys."""
+        fields = sorted({key.field for key in group.keys})
+        return cls(build_reader(group.access, fields), frozenset(key.identity for key in group.keys))
+
+
+@dataclass(slots=True)
+class _Searching:
+    """Passes a listing to the searches of some bases."""
+
+    searches: Sequence[_BaseSearch]
+
     def start_sweep(self, number: int) -> None:
         """Do nothing: presence counts in every sweep."""
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        for identity, subscriber_id in self.reader.read(wire_objects):
-            if identity in self.identities:
-                self.found.setdefault(identity, set()).add(subscriber_id)
+        for search in self.searches:
+            for identity, subscriber_id in search.reader.read(wire_objects):
+                if identity in search.identities:
+                    search.found.setdefault(identity, set()).add(subscriber_id)
 
 
 @dataclass(slots=True)

@@ -122,10 +122,6 @@ class Loader:
         indices = [*chunk.to_create, *chunk.kept]
         chunk.to_create, chunk.kept = await self._sort(chunk.planned, indices)
 
-    async def settle_at_once(self) -> bool:
-        """Settle the base's unknown entries without waiting; return whether some are left. Raises as `take` does."""
-        return await self.finisher.settle_at_once()
-
     async def settle(self) -> None:
         """Settle the base's unknown entries, of this run and of earlier ones. Raises as `take` does."""
         await self.finisher.settle()

@@ -74,14 +74,6 @@ class Finisher:
         stale, self._stale = self._stale, set()
         return stale
 
-    async def settle_at_once(self) -> bool:
-        """Settle the base's entries that one look-up can settle; return whether unknown entries are left. Raises as
-        `settle`."""
-        if not self._session.control.is_stopping:
-            await self.settler.settle(is_patient=False)
-        self._session.control.check()
-        return any(identity not in self.settler.left_to for identity in self.unresolved)
-
     async def settle(self) -> None:
         """Settle the base's unknown entries, of this run and of earlier ones; then look the refused rows up.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from connector.listing.access import ListAccess, LookupKey, LookupResult
+from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult
 from connector.listing.base_list import sweep_for
 from connector.listing.lookup import ASKED_TOGETHER, can_tell, count_requests, look_by_filter
 from connector.listing.pages import ListFailed
@@ -91,9 +91,10 @@ def decide_lookup(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) ->
     return Lookup(Way.NONE, "neither filters nor a sweep were conclusive")
 
 
-def log_lookup(lookup: Lookup, number: int) -> None:
-    """Log the way of a look-up of so many keys."""
-    logger.info("look-up: %(keys)d keys, %(way)s: %(reason)s", {"keys": number, **asdict(lookup)})
+def log_lookup(lookup: Lookup, groups: Sequence[KeyGroup]) -> None:
+    """Log the way of a look-up of these keys."""
+    values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup)}
+    logger.info("look-up: %(keys)d keys in %(bases)d bases, %(way)s: %(reason)s", values)
 
 
 def _choose_first(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) -> Lookup:
@@ -112,85 +113,93 @@ async def estimate_sweep(access: ListAccess) -> SweepCost:
     return SweepCost(stats.pages, access.state.is_list_unreadable)
 
 
-def estimate_keys(access: ListAccess, groups: Sequence[Sequence[LookupKey]], sweep: SweepCost) -> KeysCost:
-    """Return what filters would take for the keys of each group, a base each. More keys than a sweep has requests are
-    not looked at one by one."""
-    number = sum(len(keys) for keys in groups)
-    has_other_spellings = any(key.in_any_spelling for keys in groups for key in keys)
+def estimate_keys(groups: Sequence[KeyGroup], sweep: SweepCost) -> KeysCost:
+    """Return what filters would take for the keys of these bases. More keys than a sweep has requests are not looked at
+    one by one."""
+    number = sum(len(group.keys) for group in groups)
+    has_other_spellings = any(key.in_any_spelling for group in groups for key in group.keys)
     if sweep.requests is not None and number >= sweep.requests and not sweep.is_unusable:
         return KeysCost(number, 0, has_other_spellings)
-    untellable = sum(not can_tell(access, key) for keys in groups for key in keys)
-    return KeysCost(sum(count_requests(keys) for keys in groups), untellable, has_other_spellings)
+    untellable = sum(not can_tell(group.access, key) for group in groups for key in group.keys)
+    return KeysCost(sum(count_requests(group.keys) for group in groups), untellable, has_other_spellings)
 
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """Some of the keys of a look-up, and what it shows of them. `is_as_sent`: some of them were not looked up in other
-    capitals, though their absence asks for that."""
+    """Some keys of a look-up in one base, and what it shows of them. `is_as_sent`: some of them were not looked up in
+    other capitals, though their absence asks for that."""
 
+    access: ListAccess
     keys: Sequence[LookupKey]
     result: LookupResult
     is_as_sent: bool = False
 
 
 class KeyLookup:
-    """One look-up in progress, the cheaper way first: `read_next` until that returns None."""
+    """One look-up in progress, in one base or in several together, the cheaper way first: `read_next` until that
+    returns None."""
 
-    def __init__(self, access: ListAccess, keys: Sequence[LookupKey]) -> None:
-        self._access = access
-        self._inconclusive = list(keys)  # by the ways so far
-        self._unasked: list[LookupKey] = []  # by the present way
+    def __init__(self, groups: Sequence[KeyGroup]) -> None:
+        self._inconclusive = [group for group in groups if group.keys]  # by the ways so far
+        self._unasked: list[KeyGroup] = []  # by the present way
+        self._parts: list[LookedUp] = []  # looked up, and not returned yet
         self._way = Way.NONE
-        self._progress = LookupProgress(needs_sweep=bool(access.known))
+        self._progress = LookupProgress(needs_sweep=any(group.access.known for group in groups))
 
     async def read_next(self) -> LookedUp | None:
-        """Return some keys, with what is found of them; each key comes once. A sweep tells all that it tells together,
-        filters tell some at a time, so that a run which is killed in the middle of thousands has settled most of them.
-        Keys that no way can tell come last.
+        """Return some keys of one base, with what is found of them; each key comes once. A sweep tells all that it
+        tells together, filters tell some at a time, so that a run which is killed in the middle of thousands has
+        settled most of them. Keys that no way can tell come last.
 
-        Raises ListFailed when the service does not give its list, RunAborted when the base is not the one that was
-        meant or the run is to stop.
+        Raises ListFailed when the service does not give its list, RunAborted when a base is not the one that was meant
+        or the run is to stop.
         """
-        while self._unasked or self._inconclusive:
-            if not self._unasked:
+        while self._parts or self._unasked or self._inconclusive:
+            if not (self._parts or self._unasked):
                 await self._choose_way()
-                if self._way is Way.NONE:
-                    keys, self._unasked = self._unasked, []
-                    return LookedUp(keys, _build_inconclusive(self._access))
-            part = await self._look_up_some()
+            if not self._parts:
+                self._parts = await self._look_up_some()
+            part = self._parts.pop(0)
+            if self._way is Way.NONE:
+                return part
             conclusive, inconclusive = split_keys(part.keys, part.result)
-            self._inconclusive += inconclusive
+            if inconclusive:
+                self._inconclusive.append(KeyGroup(part.access, inconclusive))
             if conclusive:
                 return replace(part, keys=conclusive)
         return None
 
     async def _choose_way(self) -> None:
         self._unasked, self._inconclusive = self._inconclusive, []
-        sweep = await estimate_sweep(self._access)
-        lookup = decide_lookup(sweep, estimate_keys(self._access, [self._unasked], sweep), self._progress)
-        log_lookup(lookup, len(self._unasked))
+        sweep = await estimate_sweep(self._unasked[0].access)
+        lookup = decide_lookup(sweep, estimate_keys(self._unasked, sweep), self._progress)
+        log_lookup(lookup, self._unasked)
         self._way = lookup.way
         self._progress = replace(self._progress, tried=self._progress.tried | {lookup.way})
 
-    async def _look_up_some(self) -> LookedUp:
-        access, number_left = self._access, len(self._unasked)
-        if self._way is Way.SWEEP:
-            keys, self._unasked = self._unasked, []
-            return LookedUp(keys, await sweep_for(access, keys))
-        keys, self._unasked = self._unasked[:ASKED_TOGETHER], self._unasked[ASKED_TOGETHER:]
+    async def _look_up_some(self) -> list[LookedUp]:
+        if self._way in (Way.SWEEP, Way.NONE):
+            groups, self._unasked = self._unasked, []
+            is_sweep = self._way is Way.SWEEP
+            results = await sweep_for(groups) if is_sweep else [build_inconclusive(each.access) for each in groups]
+            return [LookedUp(group.access, group.keys, result) for group, result in zip(groups, results, strict=True)]
+        access, keys = self._unasked[0].access, self._unasked[0].keys[:ASKED_TOGETHER]
+        number_left = sum(len(group.keys) for group in self._unasked)
+        remaining = self._unasked[0].keys[ASKED_TOGETHER:]
+        self._unasked = [*([KeyGroup(access, remaining)] if remaining else []), *self._unasked[1:]]
         if self._way is Way.FILTER_AS_SENT:
             as_sent = [replace(key, in_any_spelling=False) for key in keys]
             result = await look_up_by_filter(access, as_sent, number_left)
-            return LookedUp(keys, result, is_as_sent=any(key.in_any_spelling for key in keys))
+            return [LookedUp(access, keys, result, is_as_sent=any(key.in_any_spelling for key in keys))]
         result = await look_up_by_filter(access, keys, number_left)
         if self._progress.tried == {Way.FILTER} and not _shows_what_we_send(access, result):
             result = replace(result, missed=frozenset())
-        return LookedUp(keys, result)
+        return [LookedUp(access, keys, result)]
 
 
 async def look_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
     """Look the keys up, and return all that is found together. Raises as `KeyLookup.read_next` does."""
-    lookup, joined = KeyLookup(access, keys), _build_inconclusive(access)
+    lookup, joined = KeyLookup([KeyGroup(access, keys)]), build_inconclusive(access)
     if (part := await lookup.read_next()) is not None:
         joined = part.result
     while (part := await lookup.read_next()) is not None:
@@ -217,7 +226,8 @@ def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[Lo
     return [key for key in keys if key.identity in known], [key for key in keys if key.identity not in known]
 
 
-def _build_inconclusive(access: ListAccess) -> LookupResult:
+def build_inconclusive(access: ListAccess) -> LookupResult:
+    """Return the result of a look-up that tells nothing."""
     return LookupResult({}, frozenset(), _NEVER, 0.0, access.clock.monotonic())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from connector.errors import RunAborted
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
-from connector.listing.access import ListAccess, LookupKey
+from connector.listing.access import KeyGroup, ListAccess, LookupKey
 from connector.listing.base_list import Listing, RecordedBase, list_account, list_on, record_base
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
@@ -136,12 +136,11 @@ class AccountPresence:
             progress = replace(progress, tried=progress.tried | {way})
 
     async def _decide(self, wants: Sequence[Want], progress: LookupProgress) -> Way:
-        access = wants[0].base.access
-        sweep = await estimate_sweep(access)
+        sweep = await estimate_sweep(wants[0].base.access)
         sweep = replace(sweep, is_unusable=sweep.is_unusable or self._listing_took_s is not None)
-        groups = [want.keys for want in wants]
-        lookup = decide_lookup(sweep, estimate_keys(access, groups, sweep), progress)
-        log_lookup(lookup, sum(len(keys) for keys in groups))
+        groups = [KeyGroup(want.base.access, want.keys) for want in wants]
+        lookup = decide_lookup(sweep, estimate_keys(groups, sweep), progress)
+        log_lookup(lookup, groups)
         return lookup.way
 
     # By filters

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from connector.ledger.entries import Intent, Ledger, Move, Unfinished
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
-from connector.listing.access import ListAccess, LookupKey, LookupResult
+from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
-from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup
+from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup, LookedUp
 from connector.load.session import Session
 from connector.rows import LoadRow
 from connector.sender import Take
@@ -49,8 +49,12 @@ class Unresolved:
 
 @dataclass(slots=True)
 class _Looked:
-    """What a look-up came to: how many entries it found, those that are absent, whether it proved anything."""
+    """One look-up: its entries, when it began and had ended (monotonic), how many entries it found, those that are
+    absent, whether it proved anything."""
 
+    entries: dict[bytes, Unfinished]
+    began_at: float
+    ended_at: float = 0.0
     found: int = 0
     absent: list[Unfinished] = field(default_factory=list)
     is_conclusive: bool = False
@@ -69,14 +73,14 @@ class Settler:
         session: Session,
         create: Callable[[Take[Candidate]], Awaitable[None]],
         on_settled: OnSettled,
-        look_up: Callable[[ListAccess, Sequence[LookupKey]], KeyLookup],
+        look_up: Callable[[Sequence[KeyGroup]], KeyLookup],
     ) -> None:
         self._session = session
         self._create = create
         self._on_settled = on_settled
         self._look_up = look_up
         self._last: LookupResult  # of the last part of the last look-up
-        self._looked_from = self._looked_at = 0.0  # when that look-up began and had ended (monotonic)
+        self._looked = _Looked({}, 0.0)
         self.unresolved: dict[bytes, Unresolved] = {}
         self.left_to: dict[bytes, str] = {}  # absent, and not this run's to send again: the job whose list it lacks
         self.is_resending_held = False
@@ -88,21 +92,27 @@ class Settler:
         lag_s = await self._session.journal.ask(lambda ledger: read_largest_lag(ledger.connection, account))
         lag.largest_lag_s = max(lag.largest_lag_s, lag_s)
 
-    async def settle(self, *, is_patient: bool = True) -> None:
-        """Settle what can be settled. What stays UNKNOWN in the ledger was inconclusive, or needs a longer wait than a
-        run that is not `is_patient` makes.
+    @property
+    def has_unsettled(self) -> bool:
+        """Whether unknown entries are left that this run may settle."""
+        return any(identity not in self.left_to for identity in self.unresolved)
+
+    async def settle(self) -> None:
+        """Settle what can be settled. What stays UNKNOWN in the ledger was inconclusive.
 
         Raises ListFailed when the service does not give its list, RunAborted when the run ends itself.
         """
         fruitless = blind = 0
         is_first_look = True
-        while (unknown := await self._read_unknown()) and fruitless < _LOOKS and blind < _BLIND_LOOKS:
-            if not is_first_look and not (is_patient and await self._wait_for_next_look(unknown)):
+        while fruitless < _LOOKS and blind < _BLIND_LOOKS:
+            unknown = await self._read_unknown()
+            if not unknown or not (is_first_look or await self._wait_for_next_look(unknown)):
                 return
-            looked = await self._look(unknown)
+            await self.look_once()
+            await self.end_look()
             if self._session.control.is_stopping:
                 return
-            await self._dispose(looked.absent)
+            looked = self._looked
             blind = 0 if looked.is_conclusive else blind + 1
             is_first_look = bool(looked.absent)  # what was sent again may be there at once
             fruitless = 0 if looked.absent or looked.found else fruitless + 1
@@ -110,7 +120,9 @@ class Settler:
     async def look_once(self) -> None:
         """Settle the entries that one look-up shows, and send none again; the others stay unknown. Raises as
         `settle` does."""
-        await self._look(await self._read_unknown())
+        lookup = self._look_up([await self.begin_look()])
+        while (part := await lookup.read_next()) is not None:
+            await self.take(part)
 
     def renew(self, candidate: Candidate, verdict: Move) -> None:
         """Restart all times of an entry, because another attempt was lost. An attempt that came too late to be sent
@@ -155,27 +167,35 @@ class Settler:
         wait_s = self._time_to_next_look(unknown)
         return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown are looked for again")
 
-    async def _look(self, unknown: list[Unfinished]) -> _Looked:
-        """Settle the entries that a look-up shows, as soon as it shows them, and note which of the others it missed.
+    async def begin_look(self) -> KeyGroup:
+        """Begin a look-up of the unknown entries, and return their keys; `take` each part of it, then `end_look`."""
+        unknown = await self._read_unknown()
+        self._looked = _Looked({entry.identity: entry for entry in unknown}, self._session.clock.monotonic())
+        return KeyGroup(self._session.access, [self._want(entry) for entry in unknown])
+
+    async def take(self, part: LookedUp) -> None:
+        """Settle the entries that a look-up shows, as soon as it shows them, and note which of the others it missed."""
+        if part.is_as_sent and part.result.missed:
+            self._session.tally.say(LOOKED_UP_AS_SENT)
+        looked = self._looked
+        remaining = await self._record([looked.entries[key.identity] for key in part.keys], part.result)
+        looked.ended_at = self._session.clock.monotonic()
+        looked.found += len(part.keys) - len(remaining)
+        looked.absent += [entry for entry in remaining if self._is_absent(entry)]
+        looked.is_conclusive |= bool(part.result.found or part.result.missed)
+
+    async def end_look(self) -> None:
+        """Send absent entries again, or give them up, hold or reject them, as the suppression lists, the job or
+        their history say.
 
         None is sent again before all are looked up: new sentinels would not show yet, and prove nothing absent.
         """
-        entries, looked = {entry.identity: entry for entry in unknown}, _Looked()
-        self._looked_from = self._session.clock.monotonic()
-
-        lookup = self._look_up(self._session.access, [self._want(entry) for entry in unknown])
-        while (part := await lookup.read_next()) is not None:
-            if part.is_as_sent and part.result.missed:
-                self._session.tally.say(LOOKED_UP_AS_SENT)
-            remaining = await self._record([entries[key.identity] for key in part.keys], part.result)
-            looked.found += len(part.keys) - len(remaining)
-            looked.absent += [entry for entry in remaining if self._is_absent(entry)]
-            looked.is_conclusive |= bool(part.result.found or part.result.missed)
-        return looked
+        if self._looked.absent and not self._session.control.is_stopping:
+            await self._dispose(self._looked.absent)
 
     async def _record(self, looked_up: list[Unfinished], result: LookupResult) -> list[Unfinished]:
         """Return the entries that it does not show."""
-        self._last, self._looked_at = result, self._session.clock.monotonic()
+        self._last = result
         base, lag_s = self._session.journal.base, result.lag_s
         found = [(identity, ids[0]) for identity, ids in result.found.items()]
 
@@ -220,8 +240,6 @@ class Settler:
         return result.started_at >= unresolved.since + 2 * self._session.access.lag.largest_lag_s
 
     async def _dispose(self, absent: list[Unfinished]) -> None:
-        """Send absent entries again, or give them up, hold or reject them, as the suppression lists, the job or
-        their history say."""
         fates = [(entry, self._decide_fate(entry)) for entry in absent]
         base = self._session.journal.base
 
@@ -285,7 +303,7 @@ class Settler:
         """Return the create once more, addressed to the base as it is known now."""
         newer, sent = self.unresolved[entry.identity].newer, self._newest(entry)
         intent = newer.intent if newer is not None else read_intent(entry)
-        known_until = self._session.policy.known_until(self._looked_from, self._looked_at)
+        known_until = self._session.policy.known_until(self._looked.began_at, self._looked.ended_at)
         return replace(build_again(intent, sent, base, State.UNKNOWN), known_until=known_until)
 
 

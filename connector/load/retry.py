@@ -10,6 +10,7 @@ from connector.fields import NAMES
 from connector.ledger.entries import Ledger, Unfinished
 from connector.ledger.records import mark_misanswered_base
 from connector.ledger.store import Base
+from connector.listing.access import KeyGroup
 from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
 from connector.load.finishing import Finisher, RunMode
 from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup
@@ -159,7 +160,7 @@ class _Retry:
         base, tally = self._session.journal.base, self._session.tally
         found, missed = dict[bytes, int](), set[bytes]()
 
-        lookup = KeyLookup(self._session.access, wanted)
+        lookup = KeyLookup([KeyGroup(self._session.access, wanted)])
         while (part := await lookup.read_next()) is not None:
             if part.is_as_sent and part.result.missed:
                 tally.say(LOOKED_UP_AS_SENT)

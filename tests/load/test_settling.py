@@ -15,7 +15,7 @@ from connector.ledger.entries import Intent, Ledger, Move
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, read_largest_lag, record_lag, start_run
 from connector.ledger.store import Base
-from connector.listing.access import ListAccess, LookupKey, LookupResult, Sentinel
+from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, Sentinel
 from connector.load.candidates import Candidate
 from connector.load.lookups import KeyLookup, LookedUp
 from connector.load.resolution import Settler, Unresolved
@@ -49,12 +49,14 @@ FOUND = Look({ANN: (5,)})
 class Foreseen(KeyLookup):
     """A look-up whose one answer the bench foresees."""
 
-    def __init__(self, access: ListAccess, wanted: Sequence[LookupKey], bench: "Bench") -> None:
-        super().__init__(access, wanted)
-        self._parts = [LookedUp(wanted, bench.look_up(access, wanted))]
+    def __init__(self, groups: Sequence[KeyGroup], bench: "Bench") -> None:
+        super().__init__(groups)
+        self._foreseen = [
+            LookedUp(group.access, group.keys, bench.look_up(group.access, group.keys)) for group in groups
+        ]
 
     async def read_next(self) -> LookedUp | None:
-        return self._parts.pop() if self._parts else None
+        return self._foreseen.pop() if self._foreseen else None
 
 
 @dataclass
@@ -98,8 +100,8 @@ class Bench:
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def _look(self, access: ListAccess, wanted: Sequence[LookupKey]) -> KeyLookup:
-        return Foreseen(access, wanted, self)
+    def _look(self, groups: Sequence[KeyGroup]) -> KeyLookup:
+        return Foreseen(groups, self)
 
     def look_up(self, access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
         assert [replace(each, in_any_spelling=False) for each in wanted] == [LookupKey(ANN, "email", "ann@x.org")]

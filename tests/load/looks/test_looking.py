@@ -2,12 +2,13 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connector.listing.access import LookupKey, LookupResult
+from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.base_list import list_account
 from connector.listing.pages import ListFailed
 from connector.load.lookups import KeyLookup, KeysCost, SweepCost, estimate_keys, estimate_sweep, look_for
@@ -181,14 +182,18 @@ def asked_for(number: int, *, in_any_spelling: bool = False) -> list[LookupKey]:
     return [want(f"q{each}@x.org", in_any_spelling=in_any_spelling) for each in range(number)]
 
 
+def group(session: Session, *groups: Sequence[LookupKey]) -> list[KeyGroup]:
+    return [KeyGroup(session.access, keys) for keys in groups]
+
+
 def test_an_estimate_takes_one_page_once_and_none_after_a_listing(tmp_path: Path) -> None:
     async def ask(session: Session) -> None:
         sweep = await estimate_sweep(session.access)
         assert sweep == SweepCost(23)
         for number, requests in ((10, 10 + 2 * 1 + 1 + 1), (19, 19 + 2 * 1 + 1 + 1), (40, 40)):
-            assert estimate_keys(session.access, [asked_for(number)], sweep) == KeysCost(requests)
+            assert estimate_keys(group(session, asked_for(number)), sweep) == KeysCost(requests)
         halves = asked_for(10)[:5], asked_for(10)[5:]
-        assert estimate_keys(session.access, halves, sweep) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
+        assert estimate_keys(group(session, *halves), sweep) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
         assert await estimate_sweep(session.access) == sweep
         assert len(fake.asked) == 1
 
@@ -225,7 +230,7 @@ def test_an_estimate_counts_whom_no_filter_can_tell(tmp_path: Path) -> None:
         sweep = await estimate_sweep(session.access)
 
         def count(*keys: LookupKey) -> int:
-            return estimate_keys(session.access, [keys], sweep).untellable
+            return estimate_keys(group(session, keys), sweep).untellable
 
         assert count(*asked_for(1), want("a+b@x.org")) == 1
         session.access.state.is_case_blind = False
@@ -262,7 +267,7 @@ def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool
     wanted, parts, said = asked_for(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
     async def look_in_parts_of(session: Session) -> None:
-        lookup = KeyLookup(session.access, wanted)
+        lookup = KeyLookup([KeyGroup(session.access, wanted)])
         while (part := await lookup.read_next()) is not None:
             parts.append((list(part.keys), part.result))
             said.append(session.control.activity)

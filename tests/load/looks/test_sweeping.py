@@ -1,6 +1,7 @@
 """Whom a sweep of the whole list finds and misses, and what it remembers for other looks."""
 
 import random
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.ledger.entries import Known
-from connector.listing.access import LookupResult
+from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.base_list import EmptiedError, Listing, RecordedBase, list_account, record_base, sweep_for
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
@@ -20,9 +21,7 @@ from tests.load.sessions import identity, look_at_fake, read_recorded, sentinel,
 
 
 def sweep(fake: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
-    return look_at_fake(
-        fake, folder, lambda session: sweep_for(session.access, [want(text) for text in texts]), **options
-    )
+    return look_at_fake(fake, folder, lambda session: sweep_in(session, [want(text) for text in texts]), **options)
 
 
 def shuffled(fake: FakeList) -> None:
@@ -51,7 +50,7 @@ def test_identities_of_two_fields_are_looked_for_in_one_sweep(tmp_path: Path) ->
     fake = FakeList(crowd(5))
     fake.add(50, "ann@x.org", client="k50")
     wanted = [want("k50", "client_user_id"), want("ann@x.org"), want("k9", "client_user_id")]
-    result = look_at_fake(fake, tmp_path, lambda session: sweep_for(session.access, wanted))
+    result = look_at_fake(fake, tmp_path, lambda session: sweep_in(session, wanted))
     assert set(result.found) == {wanted[0].identity, wanted[1].identity}
     assert result.missed == {wanted[2].identity}
 
@@ -69,7 +68,7 @@ def test_a_witness_on_a_later_page_counts_once_the_sweep_before_had_shown_it(tmp
     fake.add(5000, "w@x.org")
 
     async def sweep_twice(session: Session) -> list[float]:
-        return [(await sweep_for(session.access, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
+        return [(await sweep_in(session, [want("bob@x.org")])).latest_seen_at for _ in range(2)]
 
     sentinels = (sentinel(900.0, 5000, "w@x.org"),)
     assert look_at_fake(fake, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
@@ -96,7 +95,7 @@ def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class
     fake = FakeList([*crowd(3000), *crowd(1, 5000, "p+{}@x.org")])
 
     async def look(session: Session) -> None:
-        await sweep_for(session.access, [want("bob@x.org")])
+        await sweep_in(session, [want("bob@x.org")])
         state = session.access.state
         assert state.stats is not None
         assert (state.stats.total, state.stats.pages) == (3001, len(fake.asked))
@@ -105,7 +104,7 @@ def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class
         assert not state.is_list_unreadable
         fake.largest_limit = 200
         shuffled(fake)
-        await sweep_for(session.access, [want("bob@x.org")])
+        await sweep_in(session, [want("bob@x.org")])
         assert session.access.state.is_list_unreadable
 
     look_at_fake(fake, tmp_path, look)
@@ -127,6 +126,11 @@ def test_only_the_last_sweep_of_a_look_shows_a_witness(tmp_path: Path) -> None:
 
     assert result.missed
     assert (result.latest_seen_at, result.lag_s) == (float("-inf"), 100.0)
+
+
+async def sweep_in(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+    (result,) = await sweep_for([KeyGroup(session.access, keys)])
+    return result
 
 
 async def list_base(session: Session) -> tuple[Listing, RecordedBase]:
@@ -222,7 +226,7 @@ def test_a_stopped_run_sweeps_no_further(tmp_path: Path) -> None:
     async def look(session: Session) -> None:
         fake.before = lambda query: session.control.event.set() if len(fake.asked) == 5 else None
         with pytest.raises(RunAborted, match="stopped"):
-            await sweep_for(session.access, [want("ann@x.org")])
+            await sweep_in(session, [want("ann@x.org")])
 
     look_at_fake(fake, tmp_path, look)
     assert len(fake.asked) < 15
