@@ -178,7 +178,9 @@ def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: 
         return end_report(report, "stopped", at, reason)
     if stop.reason is None:
         return end_report(report, status, at, reason)
-    if reason not in (None, STOPPED, stop.reason):
+    if reason is not None and stop.reason in reason:  # the same reason, with the base that it is about
+        return end_report(report, "aborted", at, reason)
+    if reason not in (None, STOPPED):
         report.messages.insert(0, reason)
     return end_report(report, "aborted", at, stop.reason)
 
