@@ -1,5 +1,6 @@
 """What tests of shards share: a job over people, commands that run at once, and the sandbox's truth about them."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -7,7 +8,19 @@ from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
 from tests.pipelines.forked import Forked
 
 PEOPLE = 1_500
+MANY = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "3000"))
+"""People of the tests with kills."""
+
+IS_CAMPAIGN = MANY >= 20_000
 FAULTS = {"drop_before": 0.01, "drop_after": 0.02, "error_after": 0.01}
+LOSSES = {
+    **dict.fromkeys(("drop_before", "error_before", "drop_after", "error_after", "cut_answer", "garbage_after"), 0.004),
+    **dict.fromkeys(("created_422", "executed_status"), 0.002),
+    **dict.fromkeys(("wrong_answer", "hang_after", "refuse"), 0.0002),
+    "late_ms": 200,
+    "list_lag_ms": 400,
+    "duplicates": "accept",
+}
 JOB = """
 job: sharded
 service: {timeout: 5s}

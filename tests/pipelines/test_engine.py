@@ -15,18 +15,18 @@ import pytest
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for
 from tests.pipelines.dask_processes import is_alive, list_children, list_workers, read_address, run_dask
 from tests.pipelines.forked import Forked
-from tests.pipelines.sharded import FAULTS, ODD, PEOPLE, end, everyone_once, has_everyone_once, write_job
-
-MANY = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "3000"))
-IS_CAMPAIGN = MANY >= 20_000
-LOSSES = {
-    **dict.fromkeys(("drop_before", "error_before", "drop_after", "error_after", "cut_answer", "garbage_after"), 0.004),
-    **dict.fromkeys(("created_422", "executed_status"), 0.002),
-    **dict.fromkeys(("wrong_answer", "hang_after", "refuse"), 0.0002),
-    "late_ms": 200,
-    "list_lag_ms": 400,
-    "duplicates": "accept",
-}
+from tests.pipelines.sharded import (
+    FAULTS,
+    IS_CAMPAIGN,
+    LOSSES,
+    MANY,
+    ODD,
+    PEOPLE,
+    end,
+    everyone_once,
+    has_everyone_once,
+    write_job,
+)
 
 
 def start(connector: Connector, *options: str, workers: int = 2) -> Forked:

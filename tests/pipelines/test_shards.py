@@ -1,4 +1,8 @@
-"""`sync --shard I/N`: runs beside each other, each with a range of the identities, over one ledger in PostgreSQL."""
+"""`sync --shard I/N`: runs beside each other, each with a range of the identities, over one ledger in PostgreSQL.
+
+`CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_shards.py -k killed` is the campaign: four processes,
+of which one is killed every ten seconds.
+"""
 
 import os
 import random
@@ -14,7 +18,10 @@ from tests.ledger.test_postgres import SESSIONS
 from tests.pipelines.conftest import Connector, count_stored, wait_for
 from tests.pipelines.sharded import (
     FAULTS,
+    IS_CAMPAIGN,
     JOB,
+    LOSSES,
+    MANY,
     ODD,
     PEOPLE,
     end,
@@ -25,7 +32,7 @@ from tests.pipelines.sharded import (
     write_job,
 )
 
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "4"))
+MOST_KILLS = 1000 if IS_CAMPAIGN else 4
 SHARDS = 3
 
 
@@ -67,20 +74,28 @@ def test_a_run_that_overlaps_a_running_shard_is_refused(shared: Connector, tmp_p
 def test_shards_that_are_killed_are_run_again_and_nobody_is_lost_or_there_twice(
     shared: Connector, tmp_path: Path
 ) -> None:
-    write_job(tmp_path)
-    shared.sandbox.switch(latency_ms=40, **FAULTS)
-    rng = random.Random(3)
-    processes = {index: start_shard(shared, index, SHARDS) for index in range(1, SHARDS + 1)}
-    for _ in range(KILLS):
-        time.sleep(rng.uniform(0.3, 2.0))
-        index = rng.choice(list(processes))
+    write_job(tmp_path, people=MANY)
+    shared.sandbox.switch(latency_ms=40, **LOSSES)
+    rng, kills = random.Random(3), 0
+    processes = {index: start_shard(shared, index, 4) for index in range(1, 5)}
+    while (running := [index for index, each in processes.items() if each.poll() is None]) and kills < MOST_KILLS:
+        time.sleep(10.0 if IS_CAMPAIGN else rng.uniform(0.3, 2.0))
+        index = rng.choice(running)
+        if kills == 0:
+            other = shared.run_json("sync", "job.yaml", "--shard", "2/5")
+            assert (other.code, "is held by a run of shard" in other.stderr) == (4, True), other.stderr
         with processes[index] as process:
             process.kill()
             process.communicate()
-        processes[index] = start_shard(shared, index, SHARDS)
+        processes[index], kills = start_shard(shared, index, 4), kills + 1
     ended = [end(each) for each in processes.values()]
+    print(f"{kills} kills, exit codes {[each.code for each in ended]}, {sum_rows(ended)}")
     assert {each.code for each in ended} <= {0, 1}, [each.stderr for each in ended]
-    assert has_everyone_once(shared)
+    assert sum_rows(ended)["read"] == MANY + 5
+    stored, rows = count_stored(shared.sandbox), sum_rows(ended)
+    assert {each: number for each, number in stored.items() if number > 1} == {}
+    assert len(stored) + rows.get("unknown", 0) + rows.get("rejected", 0) >= MANY
+    assert kills > 0
 
 
 def test_a_run_that_stood_still_beyond_its_lease_sends_nothing_that_another_run_has_sent(
