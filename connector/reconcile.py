@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - the statements are made of names and constants of this module; values are parameters
+# ruff: noqa: S608 - the statements are made of names and constants of this module
 """A temporary DuckDB database in which a source, the ledger and the list are joined by base and identity.
 
 DuckDB holds 128 MB in memory. More goes to a temporary folder that only the owner can read, and that is removed.
@@ -60,7 +60,7 @@ is not compared. `content` is what `write_values` made of the compared fields.""
 _JOIN = (
     """
     CREATE TABLE people AS SELECT side, digest, min(id) AS id, count(*) AS times,
-        coalesce(max(id) FILTER (id = subscriber_id), min(id)) AS compared_id
+        coalesce(max(id) FILTER (WHERE id = subscriber_id), min(id)) AS compared_id
     FROM listed JOIN base_side USING (base) LEFT JOIN entry USING (side, digest)
     GROUP BY side, digest, CASE WHEN digest IS NULL THEN id END
     """,

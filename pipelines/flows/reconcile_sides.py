@@ -236,8 +236,8 @@ FROM joined LEFT JOIN vanished USING (side, digest) WHERE state = {int(State.CON
 """
 """Side, number of confirmed entries, how many of them are listed in the base, and how many have vanished."""
 
-NAMELESS = "SELECT id FROM joined WHERE digest IS NULL"
-"""The ids of listed subscribers without an identity."""
+NAMELESS = "SELECT count(*) FROM joined WHERE digest IS NULL"
+"""The number of listed subscribers without an identity."""
 
 
 class DifferenceReport:

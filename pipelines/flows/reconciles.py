@@ -52,7 +52,6 @@ from pipelines.report.differences import DifferenceFile, Differences
 
 _CONNECTIONS = 4  # a list is read page after page
 
-
 _SAMPLE = "SELECT subscriber_id FROM vanished USING SAMPLE reservoir(50 ROWS) REPEATABLE (1)"  # architecture 4.10
 
 _STILL_VANISHED = """
@@ -60,7 +59,6 @@ SELECT side, digest FROM vanished WHERE NOT EXISTS (SELECT 1 FROM listed WHERE l
 AND NOT EXISTS (SELECT 1 FROM listed JOIN base_side USING (base)
     WHERE base_side.side = vanished.side AND listed.digest = vanished.digest)
 """
-
 
 Confirmed = Sequence[tuple[int, int, int, int]]
 """The rows of CONFIRMED."""
@@ -213,7 +211,8 @@ class _Reconciling:
                 self._report.reconciled = self.found.as_json()  # also if the file cannot be written
                 self.found.file = file.publish()
                 self._report.reconciled = self.found.as_json()
-            self._report.messages += self._describe_list(certificate, len(list(comparison.fetch(NAMELESS))))
+            ((nameless,),) = comparison.fetch(NAMELESS)
+            self._report.messages += self._describe_list(certificate, nameless)
             if self.found.is_certain:
                 self._report.messages += describe_known(sides.bases, list(comparison.fetch(CONFIRMED)))
             self._report.messages += source.remark()
@@ -348,13 +347,15 @@ def _forget_vanished(comparison: Comparison, sides: Sides, ledger: Ledger, accou
     again = Sides(comparison.bases, ledger, account)
     for base in sides.bases:
         again.find(BaseRef(base.service_id) if base.service_id is not None else BaseRef(name=base.name))
+    if len(again.bases) < len(sides.bases):
+        raise RunAborted("no subscriber was forgotten: two of the bases have become one meanwhile. Run again")
     comparison.assign_bases(again.listed_sides)
     gone: dict[int, list[bytes]] = {}
     for side, identity in comparison.fetch(_STILL_VANISHED):
         gone.setdefault(side, []).append(identity)
     with ledger.transaction():
         for side, identities in gone.items():
-            ledger.mark_forgotten(sides.bases[side], State.CONFIRMED, identities)
+            ledger.mark_forgotten(again.bases[side], State.CONFIRMED, identities)
     return sum(map(len, gone.values()))
 
 

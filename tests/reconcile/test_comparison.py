@@ -122,7 +122,7 @@ def test_whoever_is_listed_is_kept_as_they_are_listed() -> None:
         contents = [write_values(["Ann", "Ulm", ["a"]])]
         comparison.add_rows(np.array([0]), identities, np.array([1]), ["ann@x.org"], contents)
         lines = report(comparison, ["first_name", "address_city", "tags"], asked=[7])
-        assert sorted(comparison.fetch(NAMELESS)) == [(4,), (5,), (6,), (7,)]
+        assert list(comparison.fetch(NAMELESS)) == [(4,)]
     assert [(line["difference"], line["identity"], line["ids"], line["field"]) for line in lines] == [
         ("drifted", "ann@x.org", "2", "first_name"), ("drifted", "ann@x.org", "2", "address_city"),
         ("drifted", "ann@x.org", "2", "tags"), ("duplicated", "ANN@x.org", "2; 3", ""),
