@@ -22,12 +22,12 @@ from pipelines.flows.reconcile_sides import NAMELESS, DifferenceReport, Sides
 from pipelines.report.differences import DifferenceFile, Differences
 
 BASES = (7, 8)
-PERSON = st.tuples(st.integers(0, 1), st.integers(0, 5))  # a side and somebody in its base: few, so that they meet
+PERSON = st.tuples(st.integers(0, 1), st.integers(0, 2))  # a side and somebody in its base: few, so that they meet
 VALUES = st.sampled_from(["", "Ann", "Bob"])
 LISTED = st.lists(st.tuples(PERSON, VALUES), max_size=12)
 ROWS = st.lists(st.tuples(PERSON, VALUES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2]))
 ENTRIES = st.dictionaries(
-    PERSON, st.tuples(st.sampled_from([State.CONFIRMED, State.UNKNOWN]), st.integers(1, 20)), max_size=8
+    PERSON, st.tuples(st.sampled_from([State.CONFIRMED, State.UNKNOWN]), st.integers(1, 15)), max_size=8
 )
 
 
@@ -128,6 +128,20 @@ def test_whoever_is_listed_is_kept_as_they_are_listed() -> None:
         ("drifted", "ann@x.org", "2", "tags"), ("duplicated", "ANN@x.org", "2; 3", ""),
         *[("extra", "", str(number), "") for number in range(4, 8)],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("known_id", "expected"), [(5, []), (4, ["4"]), (9, ["4"])])
+def test_of_ids_that_are_listed_twice_the_one_is_compared_that_the_ledger_knows(
+    known_id: int, expected: list[str]
+) -> None:
+    with Comparison("email", ["first_name"]) as comparison:
+        for subscriber_id, value in ((5, "Ann"), (4, "Other")):
+            comparison.take([build_wire(subscriber_id, "p1@x.org", {"Id": 7, "Name": "News"}, FirstName=value)])
+        identities = join_digests([digest(1)], IDENTITY_BYTES)
+        comparison.add_rows(np.array([0]), identities, np.array([1]), ["p1@x.org"], [write_values(["Ann"])])
+        comparison.add_entries(0, [(digest(1), State.CONFIRMED, known_id, None, None)])
+        lines = report(comparison, ["first_name"], asked=[7])
+    assert [line["ids"] for line in lines if line["difference"] == "drifted"] == expected
 
 
 def test_an_empty_list_has_nobody() -> None:
