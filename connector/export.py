@@ -193,6 +193,12 @@ def _decide_note(certificate: Certificate, destination: Destination, *, is_allow
             f"have, and the service shows nothing that would tell. {destination} was left as it was. If that is how "
             "many there are, run again with --accept-cut-off-possible."
         )
+    if not is_allowed and certificate.reason is Reason.UNSTABLE_ORDER:
+        return (
+            f"The service lists subscribers in another order at each request, so nothing proves that the list is "
+            f"complete: {destination} was left as it was. Export by a filter whose answer fits one page (--base-id), "
+            "or take what there is with --allow-incomplete."
+        )
     if not is_allowed:
         return (
             f"The list is incomplete ({certificate.reason}): {destination} was left as it was. Run again, or take what "

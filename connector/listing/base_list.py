@@ -247,10 +247,12 @@ async def _sweep(
         query,
         watching,
         now=access.clock.now,
-        ahead=0,
-        is_thorough=False,
+        max_concurrency=access.policy.max_concurrency,
+        reads_ahead=False,
         accept_cut_off_possible=access.policy.accepts_cut_off_possible,
         find_lacking=partial(_find_lacking, accesses),
+        base_ids=[each.journal.base.service_id for each in accesses if each.journal.base.service_id is not None],
+        earlier_total=_find_earlier_total(access, query),
         draw=access.draw,
     )
     certificate = await access.control.until_stopped(reading)
@@ -269,6 +271,14 @@ async def _sweep(
             raise EmptiedError(len(missing[0].known))
         return await _sweep(accesses, sink, watched, query, is_again=True)
     return certificate, seen & watched
+
+
+def _find_earlier_total(access: ListAccess, query: ListQuery) -> int | None:
+    """Return the TotalCount of the whole list that the run saw shortly before; None for a part of the list."""
+    stats = access.state.stats
+    if query.base_id is not None or stats is None or access.clock.monotonic() > stats.taken_at + access.policy.fresh_s:
+        return None
+    return stats.total
 
 
 async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:

@@ -1,277 +1,442 @@
-"""Evidence from outside a sweep that the list is not cut off by a result window (architecture 7, rule 7).
+"""Evidence from outside a sweep that the list shows every subscriber (architecture 7, rule 7).
 
-A window caps TotalCount and pages alike, for each question by itself. So it shows where the list is asked otherwise:
-by counts of its parts, by the Ids of subscribers that the ledger knows and the sweep lacks, and by the Ids beyond the
-last. No filter is believed without its controls. What the findings mean is decided in connector.paging.certificate.
+A list that a result window cuts off, or that hides a class of subscribers, agrees with itself: TotalCount, pages and
+end all leave out the same subscribers. The gap shows where the service is asked otherwise: by counts of classes and
+bases, by the Ids of subscribers that the ledger knows and the sweep lacks, and by Ids that are missing among those
+listed.
+
+`plan_questions` says what to ask next, `ask_together` asks, and `decide_evidence` says what the answers mean; the first
+and the last are pure. No filter is believed without its control: the rows of an answer are compared with the question.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from random import Random
 
 import numpy as np
 
 from connector.listing.controls import Ask, Draw, are_as_asked, make_up_value
-from connector.paging.certificate import (
-    Certificate,
-    Counts,
-    Finding,
-    Order,
-    Says,
-    TotalCount,
-    decide_counts,
-    decide_totals,
-)
-from connector.paging.overlap import IdArray
-from connector.service.wire import ListPage, ListQuery, read_field
+from connector.paging.certificate import Certificate, Counts, Finding, Order, Says, TotalCount, decide_counts
+from connector.paging.overlap import IdArray, contained
+from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
+
+MOST_REQUESTS = 25
+"""Requests for evidence of one reading, at most."""
 
 FindLacking = Callable[[IdArray], Awaitable[Sequence[int]]]
-"""Ids of confirmed entries of the ledger that are not among these ids (ascending); a few do."""
+"""Return Ids of confirmed entries of the ledger that are not among these ids (ascending); a few do."""
 
-_SAMPLE = 50  # rows of a part that are compared with what was asked
-_LACKING = 20  # entries of the ledger that are looked up, at most
-_BEYOND = 20  # ids beyond the last that are looked up
+_SAMPLE = 50  # rows of a part that are compared with the question
+_MOST_BASES = 3  # bases that are counted: those of the job, then the largest
+_INSIDE = 3  # ids that are looked up between the first and the last listed one
+_BEYOND = 3  # ids that are looked up past the end where a window cuts the list off
+_BEFORE = 1  # ids that are looked up past the other end
+_RESERVE = 4  # requests that are kept for a second count or look
+_END_READINGS = 2  # readings of the end where new ids show: one may come from a replica that lags
+_OVERLAP = 500  # rows before the end at which the list is read again
 _TAIL = 1000  # ids at the list's end that say how dense ids are
-_DENSE = 0.5  # of ids that exist at the end: twenty in a row are missing by chance once in a million
-_OVERLAP = 500  # rows before the end at which it is read again
-_AGAIN = 3  # readings of the end, and rounds of counts of the bases: replicas may lag
-_TRIES = 2  # ids, of those found beyond the end and of the next to it, that are looked up after each reading
-_MOST_BASES = 20
+_CHANCE = 0.001  # chance of missing ids by accident up to which their absence is evidence
+_JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # a part of an index holds more subscribers than come between two requests
 
-_PARTITIONS: dict[str, Sequence[object]] = {"is_active": (True, False), "gender": ("male", "female", "")}
-"""Filters whose values are all known (service-api.md 4.3): their parts come to the whole."""
+_PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
+"""Filters whose values are all known (service-api.md 4.3): their parts come to the whole. The most stable one first."""
+
+
+class Topic(Enum):
+    """What a question is about."""
+
+    WHOLE = "whole"  # TotalCount of the suspected query, and its first rows
+    PAIR = "pair"  # whether a filter of the query still works beside a filter of a partition
+    PART = "part"  # TotalCount of one class or base
+    KNOWN = "known"  # control of the filter Id: a listed subscriber
+    MISSING = "missing"  # an id between two that were listed
+    BEYOND = "beyond"  # an id below the smallest or above the largest, where newcomers may be
+    LACKING = "lacking"  # a subscriber that the ledger has confirmed and no page showed
+    END = "end"  # the page where ids below the smallest, or above the largest, are listed
+
+
+_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.LACKING})
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request for evidence; `name` and `value` are those of the part or the id, `round` counts repeated counts."""
+
+    topic: Topic
+    query: ListQuery
+    name: str = ""
+    value: object = None
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The page that a question brought; None where the service gave none."""
+
+    question: Question
+    page: ListPage | None
+
+    @property
+    def total(self) -> int | None:
+        """TotalCount of the answer."""
+        return None if self.page is None else self.page.total_count
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A complete reading of a long list: its certificate, the query that it was read by, and the ids it showed
-    (ascending)."""
+    """A complete reading: its certificate, the query that it was read by, the filters of that query by name, and the
+    ids that it showed (ascending).
+
+    `bases` has the rows of each base, of a reading without filters. `base_ids` are the bases that a load is for.
+    `earlier_total` is the TotalCount that the run saw shortly before. `lacking` are confirmed entries of the ledger
+    that are not among the ids. `seed` and `nowhere` (a value of each filter that no subscriber has) are random.
+    """
 
     certificate: Certificate
     query: ListQuery
+    filters: Mapping[str, object]
     ids: IdArray
+    bases: Mapping[int, int] = field(default_factory=dict)
+    base_ids: Sequence[int] = ()
+    earlier_total: int | None = None
+    lacking: Sequence[int] = ()
+    seed: bytes = b""
+    nowhere: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the service's counts mean anything."""
+        return self.certificate.total_count is TotalCount.CHECKED
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the reading noticed no change."""
+        certificate = self.certificate
+        is_still = certificate.total_first == certificate.total_last
+        return is_still and not (certificate.appeared or certificate.vanished)
 
 
-async def gather_evidence(
-    ask: Ask, suspect: Suspect, filters: Collection[str], draw: Draw, find_lacking: FindLacking | None = None
-) -> list[Finding]:
-    """Ask for evidence, what costs least first, until one piece agrees or contradicts; `filters` are the names of those
-    that `suspect.query` asks by. Of a list that does not change at most 60 requests (service-api.md 4.3), else 100.
+async def gather_evidence(ask: Ask, suspect: Suspect, at_once: int) -> list[Finding]:
+    """Ask for evidence until the answers decide, `at_once` questions at a time, and return the findings."""
+    answers: list[Answer] = []
+    while questions := plan_questions(suspect, answers):
+        answers += await ask_together(ask, questions, at_once)
+    return decide_evidence(suspect, answers)
+
+
+async def ask_together(ask: Ask, questions: Sequence[Question], at_once: int) -> list[Answer]:
+    """Ask the questions, at most `at_once` at a time, and return the answers in the order of the questions."""
+    places = asyncio.Semaphore(max(1, at_once))
+
+    async def ask_one(question: Question) -> Answer:
+        async with places:
+            return Answer(question, await ask(question.query))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask_one(each)) for each in questions]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [each.result() for each in tasks]
+
+
+def draw_nowhere(filters: Collection[str], draw: Draw) -> dict[str, object]:
+    """Return a value of each filter that no subscriber has, as far as the filter has such values."""
+    values = {name: make_up_value(name, draw) for name in filters}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+# Questions
+
+
+def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+    """Return the questions to ask next: counts, counts again where they contradict, look-ups by Id, and a second look
+    at what those found. Empty: the answers decide, or MOST_REQUESTS are spent.
+
+    Counts of a list that changes may have to be repeated twice: look-ups wait until the counts agree.
     """
-    gathering = _Gathering(ask, suspect, frozenset(filters), draw)
-    if find_lacking is not None:
-        await gathering.look_up_lacking(find_lacking)
-    for name, values in _PARTITIONS.items():
-        await gathering.count_parts(name, values)
-    await gathering.count_bases()
-    await gathering.look_beyond()
-    return gathering.findings
+    if not answers:
+        counts = _plan_counts(suspect) if suspect.is_counted else []
+        is_one_wave = suspect.is_quiet or not counts
+        return [*counts, *_plan_look_ups(suspect, len(counts))] if is_one_wave else counts
+    questions = _plan_recount(suspect, answers)
+    has_looked_up = any(each.question.topic in _BY_ID for each in answers)
+    if not questions and not has_looked_up and not _contradicts(suspect, answers):
+        questions = _plan_look_ups(suspect, len(answers))
+    if not questions:
+        questions = _plan_second_looks(suspect, answers)
+    return questions if len(answers) + len(questions) <= MOST_REQUESTS else []
 
 
-class _Gathering:
-    """The findings so far; each step does nothing once there is one that agrees or contradicts."""
+def _plan_counts(suspect: Suspect) -> list[Question]:
+    names = [name for name in _PARTITIONS if name not in suspect.filters]
+    questions = [_ask_whole(suspect, 0)]
+    for name in names:
+        questions += [
+            Question(Topic.PAIR, _narrow(suspect, {other: value, name: _PARTITIONS[name][0]}), name, other)
+            for other, value in suspect.nowhere.items()
+        ]
+        questions += _ask_parts(suspect, name, _PARTITIONS[name], 0)
+    return [*questions, *_ask_parts(suspect, "base_id", _choose_bases(suspect), 0), _ask_whole(suspect, 0)]
 
-    def __init__(self, ask: Ask, suspect: Suspect, filters: frozenset[str], draw: Draw) -> None:
-        self._ask, self._suspect, self._draw = ask, suspect, draw
-        self._certificate, self._ids = suspect.certificate, suspect.ids
-        self._filters = filters
-        self._totals: list[int] = []  # TotalCounts of the whole, later than the sweep's
-        self._bases = set[int]()
-        self._finds_by_id: bool | None = None
-        self.findings: list[Finding] = []
 
-    @property
-    def _is_decided(self) -> bool:
-        return any(each.says is not Says.NOTHING for each in self.findings)
+def _choose_bases(suspect: Suspect) -> list[int]:
+    """Return the bases to count: those of the job, then the largest. A base that holds every row tells nothing, and a
+    load reads a base by itself if the list shows no subscriber of the base."""
+    if suspect.filters:
+        return []
+    largest = sorted(suspect.bases, key=lambda base: -suspect.bases[base])
+    chosen = sorted(largest, key=lambda base: base not in suspect.base_ids)
+    return chosen[:_MOST_BASES] if len(chosen) > 1 else []
 
-    @property
-    def _is_counted(self) -> bool:
-        """Whether the service's counts mean anything; else no part is counted, and no base met."""
-        return self._certificate.total_count is TotalCount.CHECKED
 
-    def _note(self, kind: str, says: Says, words: str) -> None:
-        self.findings.append(Finding(kind, says, words))
+def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+    """Return the counts of the first partition whose parts exceed the whole, once more and in the other order."""
+    for name in (*_PARTITIONS, "base_id"):
+        rounds = _read_rounds(suspect, name, answers)
+        if rounds and _decide_partition(suspect, name, answers) is None:
+            values = _PARTITIONS.get(name) or _choose_bases(suspect)
+            number = len(rounds)
+            in_turn = values if number % 2 == 0 else values[::-1]
+            return [*_ask_parts(suspect, name, in_turn, number), _ask_whole(suspect, number)]
+    return []
 
-    # Counts of parts
 
-    async def count_parts(self, name: str, values: Sequence[object]) -> None:
-        """Compare the counts of a partition with TotalCount before and after, up to three times."""
-        if self._is_decided or not self._is_counted or name in self._filters or not await self._is_pair_working(name):
-            return
-        rounds = list[Counts]()
-        says: Says | None = None
-        while says is None:
-            # In turns: a subscriber that changes sides meanwhile is counted twice one way, and not at all the other.
-            counts = await self._count_round(name, values if len(rounds) % 2 == 0 else values[::-1])
-            if counts is None:
-                return
-            rounds.append(counts)
-            says = self._decide_counts(rounds)
-        if self._note_totals():
-            return
-        if says is Says.AGREES and await self._has_moved_up():
-            self._note(name, Says.NOTHING, "others stand at the end of the list meanwhile, and TotalCount is as it was")
-        else:
+def _plan_look_ups(suspect: Suspect, spent: int) -> list[Question]:
+    """Return look-ups by Id, after so many requests: as many entries of the ledger as there is room for."""
+    questions = _plan_ids(suspect)[: MOST_REQUESTS - spent]
+    room = max(0, MOST_REQUESTS - _RESERVE - spent - len(questions))
+    return [*(_ask_id(Topic.LACKING, each) for each in suspect.lacking[:room]), *questions]
+
+
+def _plan_ids(suspect: Suspect) -> list[Question]:
+    """Return look-ups of a listed id, and of ids that are missing beyond both ends and in between."""
+    ids = suspect.ids
+    if suspect.filters or len(ids) < 2:
+        return []
+    step, is_descending = int(np.gcd.reduce(np.diff(ids))), suspect.certificate.order is Order.ID_DESC
+    low, high = int(ids[0]), int(ids[-1])
+    below, above = (_BEYOND, _BEFORE) if is_descending else (_BEFORE, _BEYOND)
+    beyond = [
+        *(high + step * each for each in range(1, above + 1)),
+        *(low - step * each for each in range(1, below + 1)),
+    ]
+    return [
+        _ask_id(Topic.KNOWN, int(ids[len(ids) // 2])),
+        *(_ask_id(Topic.BEYOND, each) for each in beyond if each > 0),
+        *(_ask_id(Topic.MISSING, each) for each in _choose_inside(ids, step, suspect.seed)),
+    ]
+
+
+def _choose_inside(ids: IdArray, step: int, seed: bytes) -> list[int]:
+    """Return a few ids that are missing between the first and the last one, each in a gap of its own."""
+    distances = np.diff(ids)
+    gaps, random = np.flatnonzero(distances > step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
+    chosen = random.sample(gaps, min(_INSIDE, len(gaps)))
+    return [int(ids[gap]) + step * random.randrange(1, int(distances[gap]) // step) for gap in chosen]
+
+
+def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+    """Return a second look-up of ids that should not exist, and readings of the ends beyond which ids exist."""
+    asked = [each.question for each in answers]
+    questions = []
+    for each in sorted(_find_present(suspect, answers, Topic.MISSING)):
+        question = _ask_id(Topic.MISSING, each, 1)
+        questions += [question] if question not in asked else []
+    if suspect.certificate.order in (Order.ID, Order.ID_DESC) and not any(each.topic is Topic.END for each in asked):
+        for side in sorted({_find_side(suspect, each) for each in _find_present(suspect, answers, Topic.BEYOND)}):
+            is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
+            offset = max(0, suspect.certificate.distinct - _OVERLAP) if is_tail else 0
+            query = replace(suspect.query, offset=offset, limit=LARGEST_PAGE - 1)
+            questions += [Question(Topic.END, query, side)] * _END_READINGS
+    return questions
+
+
+def _find_side(suspect: Suspect, subscriber_id: int) -> str:
+    """Return the side of the listed ids on which an id lies."""
+    return "below" if subscriber_id < int(suspect.ids[0]) else "above"
+
+
+def _ask_whole(suspect: Suspect, number: int) -> Question:
+    """A list of one page is read a second time, a longer one only counted. The limit differs from the reading's, so
+    that no cache repeats an answer."""
+    limit = suspect.query.limit
+    is_one_page = suspect.certificate.distinct <= limit
+    query = replace(suspect.query, offset=0, limit=max(1, limit - 1) if is_one_page and not number else _SAMPLE)
+    return Question(Topic.WHOLE, query, round=number)
+
+
+def _ask_parts(suspect: Suspect, name: str, values: Sequence[object], number: int) -> list[Question]:
+    return [Question(Topic.PART, _narrow(suspect, {name: each}), name, each, number) for each in values]
+
+
+def _ask_id(topic: Topic, subscriber_id: int, number: int = 0) -> Question:
+    return Question(topic, ListQuery(limit=_SAMPLE, id=subscriber_id), "id", subscriber_id, number)
+
+
+def _narrow(suspect: Suspect, values: Mapping[str, object]) -> ListQuery:
+    return replace(suspect.query, offset=0, limit=_SAMPLE, **values)  # type: ignore[arg-type] # each is of its field's type
+
+
+# What the answers mean
+
+
+def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding]:
+    """Return what each kind of evidence says of the list's size."""
+    findings = []
+    for name in (*_PARTITIONS, "base_id"):
+        if rounds := _read_rounds(suspect, name, answers):
+            says = _decide_partition(suspect, name, answers) or Says.NOTHING
             last = rounds[-1]
-            self._note(name, says, f"{' + '.join(f'{each:,}' for each in last.parts)} of {last.after:,}")
-
-    def _decide_counts(self, rounds: Sequence[Counts]) -> Says | None:
-        certificate = self._certificate
-        known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
-        is_quiet = len(known) == 1 and not (certificate.appeared or certificate.vanished)
-        return decide_counts(rounds, is_quiet, known)
-
-    async def _has_moved_up(self) -> bool:
-        """Return whether the list's end shows what the sweep did not: it came in, or moved up from beyond a window."""
-        ids = _read_ids(await self._read_end())
-        return not bool(np.isin(np.array(ids, dtype=np.int64), self._ids).all())
-
-    async def _read_end(self) -> ListPage | None:
-        end = await self._ask(replace(self._suspect.query, offset=max(0, self._certificate.distinct - _OVERLAP)))
-        if end is not None and end.total_count is not None:
-            self._totals.append(end.total_count)
-        return end
-
-    async def count_bases(self) -> None:
-        """More in the bases that were seen than in the whole contradict it; as many say nothing, since the rest may be
-        of bases that no page showed."""
-        if (
-            self._is_decided
-            or not self._is_counted
-            or "base_id" in self._filters
-            or not 2 <= len(self._bases) <= _MOST_BASES
-        ):
-            return
-        rounds = [await self._count_round("base_id", sorted(self._bases)) for _ in range(_AGAIN)]
-        known = [each for each in rounds if each is not None]
-        if len(known) == len(rounds) and self._decide_counts(known) is Says.CONTRADICTS and not self._note_totals():
-            last = known[-1]
-            self._note("base_id", Says.CONTRADICTS, f"{sum(last.parts):,} in {len(last.parts)} bases of {last.after:,}")
-
-    async def _count_round(self, name: str, values: Sequence[object]) -> Counts | None:
-        """None where a part's rows are not as asked, or a count is missing."""
-        before = await self._count_all()
-        parts = [await self._count_part(name, value) for value in values]
-        after = await self._count_all()
-        if before is None or after is None or any(each is None for each in parts):
-            return None
-        return Counts(before, [each for each in parts if each is not None], after)
-
-    async def _count_all(self) -> int | None:
-        page = await self._ask(replace(self._suspect.query, offset=0, limit=_SAMPLE))
-        if page is None or page.total_count is None:
-            return None
-        self._totals.append(page.total_count)
-        self._bases.update(each for row in page.subscribers if type(each := read_field(row, "base_id")) is int)
-        return page.total_count
-
-    async def _count_part(self, name: str, value: object) -> int | None:
-        page = await self._ask(_narrow(self._suspect.query, {name: value}, _SAMPLE))
-        if page is None or page.total_count is None or bool(page.subscribers) != bool(page.total_count):
-            return None
-        return page.total_count if are_as_asked({**self._asked, name: value}, page.subscribers) else None
-
-    async def _is_pair_working(self, name: str) -> bool:
-        """Within a filter: whether the two together still ask by the first, shown by a value of it that is nowhere."""
-        for other in self._filters:
-            nowhere = make_up_value(other, self._draw)
-            if nowhere is None:
-                return False
-            page = await self._ask(_narrow(self._suspect.query, {other: nowhere, name: _PARTITIONS[name][0]}, _SAMPLE))
-            if page is None or page.subscribers or page.total_count:
-                return False
-        return True
-
-    @property
-    def _asked(self) -> dict[str, object]:
-        return {name: getattr(self._suspect.query, name) for name in self._filters}
-
-    def _note_totals(self) -> bool:
-        """Return whether a TotalCount above the one at the sweep's end was met: no window shows more at another
-        time."""
-        if decide_totals(self._certificate, self._totals) is not Says.AGREES:
-            return False
-        highest = max([self._certificate.total_first or 0, *self._totals])
-        self._note("total_count", Says.AGREES, f"{highest:,} at another time than {self._certificate.total_last:,}")
-        return True
-
-    # Look-ups by Id
-
-    async def look_up_lacking(self, find_lacking: FindLacking) -> None:
-        """Look up entries of the ledger that the sweep lacks: one that is there, and is as the query asks, contradicts
-        it. By a filter two: one may have been altered meanwhile."""
-        lacking = list(await find_lacking(self._ids))[:_LACKING]
-        if not lacking or not await self._is_found_by_id():
-            return
-        found = [each for each in lacking if await self._is_there(each)]
-        is_by_filter = bool(self._filters - {"base_id"})
-        says = Says.CONTRADICTS if len(found) > is_by_filter else Says.NOTHING
-        self._note("ledger", says, f"{len(found)} of {len(lacking)} that the list lacks are there")
-
-    async def look_beyond(self) -> None:
-        """Look up the ids beyond the last, in steps of those at the end: where ids are dense there, and none of twenty
-        exists, the list ends where they do. Ids that exist contradict it, unless the list's end has them by now."""
-        order = self._certificate.order
-        if self._is_decided or self._filters or order not in (Order.ID, Order.ID_DESC) or len(self._ids) < 2:
-            return
-        if not await self._is_found_by_id():
-            return
-        tail = self._ids[-_TAIL:] if order is Order.ID else self._ids[:_TAIL]
-        distance = int(np.gcd.reduce(np.diff(tail)))
-        density = (len(tail) - 1) * distance / int(tail[-1] - tail[0])
-        last, step = (int(tail[-1]), distance) if order is Order.ID else (int(tail[0]), -distance)
-        asked = [each for each in range(last + step, last + (_BEYOND + 1) * step, step) if each > 0]
-        if not asked:
-            return
-        found = {each for each in asked if await self._is_there(each)}
-        words = f"{len(found) or 'none'} of {len(asked)} ids beyond the last exist" + "s" * (not found)
-        if not found:
-            self._note("ids_beyond", Says.AGREES if density >= _DENSE else Says.NOTHING, words)
-            return
-        is_left_out = await self._is_end_behind(found, step)
-        if not (self._is_counted and self._note_totals()):
-            self._note("ids_beyond", Says.CONTRADICTS if is_left_out else Says.NOTHING, words)
-
-    async def _is_end_behind(self, found: Collection[int], step: int) -> bool:
-        """Return whether the list's end, read again and again, lacks some that are there: of those found, or the next
-        ones. Else they came while they were looked up, or came in from beyond a window as others went."""
-        known = set(found)
-        for _ in range(_AGAIN):
-            end = await self._read_end()
-            shown = set(_read_ids(end))
-            if not shown:
-                return False
-            last = max(shown) if step > 0 else min(shown)
-            asked = {*sorted(known - shown, key=abs)[:_TRIES], *(last + step * each for each in range(1, _TRIES + 1))}
-            there = {each for each in asked - shown if each > 0 and await self._is_there(each)}
-            if not there:
-                return False
-            known |= there
-        return True
-
-    async def _is_found_by_id(self) -> bool:
-        """The control of the filter Id: it finds one that the list has just shown, and lists no other. One that has
-        vanished meanwhile is no control."""
-        if self._finds_by_id is None:
-            self._finds_by_id = False
-            for share in (2, 3, 4):
-                known = int(self._ids[len(self._ids) // share])
-                page = await self._ask(ListQuery(limit=_SAMPLE, id=known))
-                if page is None or page.subscribers:
-                    self._finds_by_id = page is not None and [row.get("Id") for row in page.subscribers] == [known]
-                    break
-        return self._finds_by_id
-
-    async def _is_there(self, subscriber_id: int) -> bool:
-        """Return whether the service shows it by its Id, and it is as the suspected query asks."""
-        page = await self._ask(ListQuery(limit=_SAMPLE, id=subscriber_id))
-        shown = [] if page is None else [row for row in page.subscribers if row.get("Id") == subscriber_id]
-        return bool(shown) and are_as_asked(self._asked, shown)
+            words = f"{' + '.join(f'{each:,}' for each in last.parts)} of {last.after:,}"
+            findings.append(Finding(name, says, words))
+    for finding in (_decide_totals(suspect, answers), _decide_lacking(suspect, answers), _decide_ids(suspect, answers)):
+        findings += [finding] if finding is not None else []
+    return findings
 
 
-def _read_ids(page: ListPage | None) -> list[int]:
-    return [] if page is None else [each for row in page.subscribers if type(each := row.get("Id")) is int]
+def _contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
+    return any(each.says is Says.CONTRADICTS for each in decide_evidence(suspect, answers))
 
 
-def _narrow(query: ListQuery, values: Mapping[str, Any], limit: int) -> ListQuery:
-    return replace(query, offset=0, limit=limit, **values)
+def _decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Says | None:
+    """None: the counts are to be asked for once more."""
+    certificate = suspect.certificate
+    known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
+    says = decide_counts(_read_rounds(suspect, name, answers), suspect.is_quiet, known)
+    # Bases that no page showed may be missing in both sums.
+    return Says.NOTHING if name == "base_id" and says is Says.AGREES else says
+
+
+def _read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
+    """Return the counts of a partition, round by round; none where an answer is missing or is not as asked."""
+    pairs = [each for each in answers if each.question.topic is Topic.PAIR and each.question.name == name]
+    if (len(pairs) < len(suspect.filters) and suspect.filters) or not all(_is_empty(each) for each in pairs):
+        return []
+    rounds: list[Counts] = []
+    wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
+    parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
+    for number in sorted({each.question.round for each in parts}):
+        counts = [_read_count(suspect, each) for each in parts if each.question.round == number]
+        around = [each.total for each in wholes if each.question.round in (number - 1, number)]
+        totals = [each for each in around if each is not None]
+        if len(totals) < len(around) or len(totals) < 2 or any(each is None for each in counts):
+            return []
+        known = [each for each in counts if each is not None]
+        if name == "base_id":  # the bases that are not counted keep the rows that the reading showed
+            asked = {each.question.value for each in parts}
+            known.append(
+                suspect.certificate.distinct - sum(rows for base, rows in suspect.bases.items() if base in asked)
+            )
+        rounds.append(Counts(totals[0], known, totals[-1]))
+    return rounds
+
+
+def _read_count(suspect: Suspect, answer: Answer) -> int | None:
+    page = answer.page
+    if page is None or page.total_count is None or bool(page.subscribers) != bool(page.total_count):
+        return None
+    asked = {**suspect.filters, answer.question.name: answer.question.value}
+    return page.total_count if are_as_asked(asked, page.subscribers) else None
+
+
+def _is_empty(answer: Answer) -> bool:
+    return answer.page is not None and not answer.page.subscribers and not answer.page.total_count
+
+
+def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Compare every TotalCount of the run. A window shows no more at one time than at another. Where nothing else
+    changes, a list that shows far more at another time has left subscribers out."""
+    certificate = suspect.certificate
+    last = certificate.total_last
+    wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
+    totals = [each.total for each in wholes if each.total is not None]
+    if last is None or not suspect.is_counted:
+        return None
+    unseen = max((len(_read_unseen(suspect, each)) for each in wholes), default=0)
+    least = max(_JUMP_ROWS, _JUMP_SHARE * last)
+    is_still = suspect.is_quiet and len(set(totals)) == 1
+    if is_still and max(totals[0] - last, unseen) >= least:
+        return Finding("total_count", Says.CONTRADICTS, f"{totals[0]:,} in a second reading, {unseen:,} of them new")
+    if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= least:
+        return Finding("total_count", Says.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last:,}")
+    highest = max([certificate.total_first or 0, *totals])
+    if highest > last:
+        return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}")
+    return None
+
+
+def _read_unseen(suspect: Suspect, answer: Answer) -> IdArray:
+    shown = np.array(sorted(set(_read_ids(answer))), dtype=np.int64)
+    unseen: IdArray = shown[~contained(suspect.ids, shown)]
+    return unseen
+
+
+def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """One confirmed subscriber that exists and is not listed contradicts. By a filter it takes two: one may have been
+    altered meanwhile."""
+    asked = [each for each in answers if each.question.topic is Topic.LACKING]
+    if not asked:
+        return None
+    found = _find_present(suspect, answers, Topic.LACKING)
+    is_by_filter = bool(set(suspect.filters) - {"base_id"})
+    says = Says.CONTRADICTS if len(found) > is_by_filter else Says.NOTHING
+    return Finding("ledger", says, f"{len(found)} of {len(asked)} that the list lacks are there")
+
+
+def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Ids that exist and are not listed contradict, unless they came meanwhile. Where ids are dense at the end, and
+    none exists beyond it, the list ends where the ids do."""
+    asked = [each for each in answers if each.question.topic in (Topic.MISSING, Topic.BEYOND)]
+    if not asked:
+        return None
+    missing = _find_present(suspect, answers, Topic.MISSING)
+    beyond = _find_present(suspect, answers, Topic.BEYOND)
+    again = [each for each in asked if each.question.round]
+    hidden = {each.question.value for each in again if _is_present(suspect, each)}
+    for subscriber_id in beyond:
+        side = _find_side(suspect, subscriber_id)
+        ends = [each for each in answers if each.question.topic is Topic.END and each.question.name == side]
+        shown = [set(_read_ids(each)) for each in ends if each.page is not None]
+        if shown and not any(subscriber_id in each for each in shown):
+            hidden.add(subscriber_id)
+    number = len({each.question.value for each in asked})
+    words = f"{len(missing | beyond) or 'none'} of {number} ids that the list lacks exist"
+    if hidden:
+        return Finding("ids", Says.CONTRADICTS, words)
+    is_known = any(each.question.topic is Topic.KNOWN and _is_present(suspect, each) for each in answers)
+    is_proof = is_known and not missing and not beyond and _compute_chance(suspect) <= _CHANCE
+    return Finding("ids", Says.AGREES if is_proof else Says.NOTHING, words)
+
+
+def _compute_chance(suspect: Suspect) -> float:
+    """Return the chance that all ids asked for beyond the end are missing though subscribers follow there."""
+    order, ids = suspect.certificate.order, suspect.ids
+    if order not in (Order.ID, Order.ID_DESC):
+        return 1.0
+    step = int(np.gcd.reduce(np.diff(ids)))
+    tail = ids[-_TAIL:] if order is Order.ID else ids[:_TAIL]
+    density = (len(tail) - 1) * step / int(tail[-1] - tail[0])
+    end = _BEYOND if order is Order.ID else min(_BEYOND, int(ids[0] - 1) // step)
+    return float((1 - density) ** end)
+
+
+def _find_present(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> set[int]:
+    """Return the ids of this topic that exist."""
+    present = [each for each in answers if each.question.topic is topic and _is_present(suspect, each)]
+    return {subscriber_id for each in present for subscriber_id in _read_ids(each)}
+
+
+def _is_present(suspect: Suspect, answer: Answer) -> bool:
+    """Return whether the service shows the subscriber by the Id, and no other, and the subscriber is as the suspected
+    query asks."""
+    if answer.page is None or _read_ids(answer) != [answer.question.value]:
+        return False
+    return are_as_asked(suspect.filters, answer.page.subscribers)
+
+
+def _read_ids(answer: Answer) -> list[int]:
+    rows = [] if answer.page is None else answer.page.subscribers
+    return [each for row in rows if type(each := row.get("Id")) is int]

@@ -5,9 +5,11 @@ Which page comes next and what they prove is decided in connector.paging; what a
 
 import asyncio
 import os
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic
@@ -15,26 +17,33 @@ from typing import Any, Generic
 import numpy as np
 
 from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_missed, try_filters
-from connector.listing.evidence import FindLacking, Suspect, gather_evidence
+from connector.listing.evidence import FindLacking, Suspect, draw_nowhere, gather_evidence
 from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page, try_page
-from connector.paging.certificate import Certificate, Reason, Verdict, decide_cut_off, may_be_cut_off
-from connector.paging.overlap import NO_IDS, IdArray, Mask, Measures, PageRequest
-from connector.paging.pager import DIMENSIONS, Pager
-from connector.service.client import Client, ParseListed
+from connector.pace.concurrency import ConcurrencyLimit
+from connector.paging.certificate import Certificate, Reason, Verdict, decide_cut_off
+from connector.paging.overlap import NO_IDS, IdArray, Mask, PageRequest
+from connector.paging.pager import Pager
+from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, Rows
 
 _PAGING = frozenset({"offset", "limit"})
 _NONE: frozenset[int] = frozenset()
 
-MOST_AHEAD = 4
-"""Pages under way beyond the next one: while one is decoded here, others are made there, and no service is stormed."""
+MOST_IN_FLIGHT = 32
+"""Pages in flight, at most: as bytes and as columns each takes about a megabyte."""
 
-LIST_CONNECTIONS = 8
-"""Enough for the pages under way and those that were dropped a moment ago."""
+LIST_CONNECTIONS = MOST_IN_FLIGHT + 8
+"""Enough for the pages in flight and those that were dropped a moment ago."""
 
-_PATIENCE = 8
-"""After a page that had to be asked for again, so many are read one at a time."""
+_FIRST_IN_FLIGHT, _LEAST_IN_FLIGHT = 8, 5
+"""Pages in flight before anything is known of the service, and the fewest that latency alone leaves: no service is
+stormed by eight."""
+
+_FEWEST_IN_ROUND = 4
+"""Pages whose mean time is a measure of the service's latency."""
+
+_SEED_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,17 @@ class ListProgress:
 
     sweep: int
     rows: int
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage(Generic[Rows]):
+    """A page of a sweep: its rows, the id of each, which rows are to be kept, and the latest TotalCount."""
+
+    sweep: int
+    rows: Rows
+    ids: IdArray
+    kept: Mask
     total: int | None
 
 
@@ -55,90 +75,101 @@ async def read_list(
     form: Form[Rows] = WIRE,  # type: ignore[assignment] # no other default is known for a form
     now: Callable[[], datetime],
     on_progress: Callable[[ListProgress], None] | None = None,
-    ahead: int = MOST_AHEAD,
-    is_thorough: bool = True,
+    max_concurrency: int = MOST_IN_FLIGHT,
+    reads_ahead: bool = True,
     ignore_total_count: bool = False,
     accept_cut_off_possible: bool = False,
     find_lacking: FindLacking | None = None,
+    base_ids: Sequence[int] = (),
+    earlier_total: int | None = None,
     draw: Callable[[int], bytes] = os.urandom,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Certificate:
     """Read all subscribers that `query` asks for into `sink`, and certify whether these were all (service-api.md 4.3).
 
     `form` is that of the rows which the sink takes: wire objects, if nothing else is said. `query.limit` is the size of
-    a page; `query.offset` must be 0 (ValueError). `now` gives aware times. Rows that do not match the query's filters
-    are left out, whatever the service thinks that they mean, and counted in the certificate's `filters`. A page is
-    handed to the sink while the next is on its way, and on a quiet list up to `ahead` more. What `is_thorough` asks for
-    more than pages: the query's own filters are tried first, with a listed subscriber and with one made up
-    by `draw` (random bytes), and the service is asked by one of those that worked, else for the whole list; where the
-    order is unstable the list is read in parts, by filters that work. With `ignore_total_count` a list whose TotalCount
-    alone disagrees is complete. A long list that is complete otherwise is checked for a result window that cuts it off
-    (architecture 7, rule 7), by entries of the ledger too where `find_lacking` gives them; one that may be cut off,
-    with no evidence either way, is complete with `accept_cut_off_possible`. Raises ListFailed when a page cannot be
-    had; what the sink raises passes through.
+    a page; `query.offset` must be 0 (ValueError). `now` gives aware times, `monotonic` seconds to measure latency by.
+    Rows that do not match the query's filters are left out, whatever the service thinks that they mean, and counted in
+    the certificate's `filters`. The filters are tried first, with a listed subscriber and with one made up by `draw`
+    (random bytes); the service is asked by one of those that worked, else for the whole list. At most `max_concurrency`
+    requests are under way, and MOST_IN_FLIGHT. With `reads_ahead` pages are fetched ahead while the list is quiet: as
+    many as the service's latency and refusals allow. With `ignore_total_count` a list whose TotalCount alone disagrees
+    is complete. A list that is complete otherwise is checked for subscribers that it leaves out (architecture 7, rule
+    7): by counts, by `base_ids` (those that a load is for), by `earlier_total` (the TotalCount that the run saw shortly
+    before), and by entries of the ledger where `find_lacking` gives them. A list that may be cut off, with no evidence
+    either way, is complete with `accept_cut_off_possible`. Raises ListFailed when a page cannot be had; what the sink
+    raises passes through.
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
     started_at, filters, ask = now(), list_filters(query), partial(try_page, client, retrier)
-    trial = await try_filters(ask, filters, draw) if filters and is_thorough else None
+    trial = await try_filters(ask, filters, draw) if filters else None
     if trial is not None:
         query = _narrow(query, filters, trial.sent)
     dispatcher = PageDispatcher(
         sink, form, build_match(filters), on_progress, trial.expected if trial is not None else _NONE
     )
-    pager = Pager(query.limit, _choose_measures(list_filters(query), is_thorough, ignore_total_count))
-    await read_pages(client, retrier, query, pager, dispatcher, form, ahead)
-    recorded = await _record_filters(ask, filters, trial, dispatcher) if filters else {}
+    pager = Pager(query.limit, ignores_total_count=ignore_total_count, reads_ahead=reads_ahead)
+    limit = ConcurrencyLimit(
+        min(max_concurrency, MOST_IN_FLIGHT),
+        first=_FIRST_IN_FLIGHT,
+        least=_FIRST_IN_FLIGHT,
+        fewest_in_round=_FEWEST_IN_ROUND,
+    )
+    async with (
+        PageFetcher(client, retrier, query, form, limit, monotonic) as fetcher,
+        aclosing(read_pages(fetcher, pager, form, limit)) as pages,
+    ):
+        async for page in pages:
+            dispatcher.dispatch(page)
+    recorded = await _record_filters(ask, filters, trial, dispatcher) if trial is not None else {}
     certificate = pager.certify(started_at, now(), recorded)
     if certificate.is_complete and recorded.get("missed"):
         return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
-    if not may_be_cut_off(certificate):
+    if not certificate.is_complete:
         return certificate
-    suspect = Suspect(certificate, query, pager.ids)
-    findings = await gather_evidence(ask, suspect, list_filters(query), draw, find_lacking)
+    sent_filters = list_filters(query)
+    suspect = Suspect(
+        certificate,
+        query,
+        sent_filters,
+        pager.ids,
+        bases=dispatcher.bases,
+        base_ids=base_ids,
+        earlier_total=earlier_total,
+        lacking=[] if find_lacking is None else await find_lacking(pager.ids),
+        seed=draw(_SEED_BYTES),
+        nowhere=draw_nowhere(sent_filters, draw),
+    )
+    findings = await gather_evidence(ask, suspect, limit.allowed)
     return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)
 
 
 async def read_pages(
-    client: Client,
-    retrier: Retrier,
-    query: ListQuery,
-    pager: Pager,
-    dispatcher: "PageDispatcher[Rows]",
-    form: Form[Rows],
-    ahead: int,
-) -> None:
-    """Have every page fetched that `pager` asks for, until it asks for none; hand the rows to `dispatcher`."""
-    prefetcher = PagePrefetcher(
-        client,
-        lambda page: fetch_page(client, retrier, _ask_for(query, page), parse=form.parse),
-        lambda page: _attempt_page(client, _ask_for(query, page), form.parse),
-    )
-    await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
-    try:
-        while (page := pager.decide_next()) is not None:
-            try:
-                listed = await prefetcher.take_next()
-            except ListFailed as failure:
-                if page.ends_at is None or not failure.says_no_more:
-                    raise
-                pager.take(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
-                await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
-                continue
-            ids = read_ids(form, listed)
-            kept = pager.take(
-                ids,
-                total=listed.total_count,
-                offset=listed.offset,
-                limit=listed.limit,
-                is_matching=_is_matching(form, listed, page),
-                bases=_read_bases(form, listed) if pager.wants_bases else (),
-            )
-            await prefetcher.follow(_pages_to_ask(pager, ahead), is_calm=pager.is_calm)
-            await asyncio.sleep(0)  # lets the next request leave before this page is worked on
-            if not page.is_probe:
-                dispatcher.dispatch(page.sweep, replace(listed, total_count=pager.total), ids, kept)
-    finally:
-        await prefetcher.drop_all()
+    fetcher: "PageFetcher[Rows]", pager: Pager, form: Form[Rows], limit: ConcurrencyLimit
+) -> AsyncGenerator[ReadPage[Rows], None]:
+    """Have every page fetched that `pager` asks for, until it asks for none, with at most as many in flight as `limit`
+    allows; yield each page that came. Raises ListFailed."""
+    await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
+    while (page := pager.decide_next()) is not None:
+        try:
+            listed = await fetcher.take_next()
+        except ListFailed as failure:
+            if page.ends_at is None or not failure.says_no_more:
+                raise
+            pager.take(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
+            await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
+            continue
+        ids = read_ids(form, listed)
+        kept = pager.take(ids, total=listed.total_count, offset=listed.offset, limit=listed.limit)
+        await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
+        await asyncio.sleep(0)  # lets the next request leave before this page is worked on
+        yield ReadPage(page.sweep, listed.subscribers, ids, kept, pager.total)
+
+
+def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
+    page = pager.decide_next()
+    return [] if page is None else [page, *pager.decide_ahead(limit.allowed - 1)]
 
 
 def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -> ListQuery:
@@ -148,49 +179,18 @@ def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -
 
 
 async def _record_filters(
-    ask: Ask, filters: Mapping[str, object], trial: FilterTrials | None, dispatcher: "PageDispatcher[Rows]"
+    ask: Ask, filters: Mapping[str, object], trial: FilterTrials, dispatcher: "PageDispatcher[Rows]"
 ) -> dict[str, Any]:
     """The certificate's `filters`."""
-    recorded: dict[str, Any] = {"asked": filters, "dropped": dispatcher.dropped}
-    if trial is None:
-        return recorded
-    recorded |= {"sent": trial.sent, "controls": trial.controls}
+    recorded: dict[str, Any] = {
+        "asked": filters,
+        "dropped": dispatcher.dropped,
+        "sent": trial.sent,
+        "controls": trial.controls,
+    }
     # Who is missing has gone meanwhile, if the list no longer shows them.
     missed = await find_missed(ask, filters, dispatcher.missing) if trial.sent is not None else _NONE
     return recorded | ({"missed": len(missed)} if missed else {})
-
-
-def _pages_to_ask(pager: Pager, ahead: int) -> list[PageRequest]:
-    page = pager.decide_next()
-    return [] if page is None else [page, *pager.decide_ahead(ahead)]
-
-
-def _ask_for(query: ListQuery, page: PageRequest) -> ListQuery:
-    filters: dict[str, Any] = dict(page.filters)
-    return replace(query, offset=page.offset, limit=page.limit, **filters)
-
-
-def _choose_measures(filters: Mapping[str, object], is_thorough: bool, ignore_total_count: bool) -> Measures:
-    """The filters that are asked for already cannot split the list."""
-    splits_by = tuple(name for name in DIMENSIONS if is_thorough and name not in filters)
-    return Measures(splits_by, ignore_total_count)
-
-
-def _is_matching(form: Form[Rows], listed: ListPage[Rows], page: PageRequest) -> bool:
-    """Return whether every row is as the page's own filters ask."""
-    match = build_match(dict(page.filters))
-    return match is None or bool(match(partial(form.read_values, listed.subscribers)).all())
-
-
-def _read_bases(form: Form[Rows], listed: ListPage[Rows]) -> set[int]:
-    """The Ids of the bases that its rows are of."""
-    return {each for each in form.read_values(listed.subscribers, "base_id") if type(each) is int}
-
-
-async def _attempt_page(client: Client, query: ListQuery, parse: ParseListed[Rows]) -> ListPage[Rows] | None:
-    """A page that may be asked for once more, later and with patience."""
-    answer = await client.list_subscribers(query, parse)
-    return answer if isinstance(answer, ListPage) else None
 
 
 def list_filters(query: ListQuery) -> dict[str, object]:
@@ -209,7 +209,8 @@ def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
 
 @dataclass(slots=True)
 class PageDispatcher(Generic[Rows]):
-    """To `sink`, in `form`, the rows that `match`; `missing` are the `expected` Ids that no row of this sweep had."""
+    """Hands to `sink`, in `form`, the rows that `match`. `missing` are the `expected` Ids that no row of this sweep
+    had; `bases` has the rows of each base, of a reading without filters."""
 
     sink: PageSink[Rows]
     form: Form[Rows]
@@ -220,80 +221,128 @@ class PageDispatcher(Generic[Rows]):
     sweep: int = 0
     rows: int = 0
     dropped: int = 0
+    bases: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.missing = self.expected
 
-    def dispatch(self, sweep: int, listed: ListPage[Rows], ids: IdArray, kept: Mask) -> None:
-        if sweep != self.sweep:
-            self.sweep, self.rows, self.dropped, self.missing = sweep, 0, 0, self.expected
-            self.sink.start_sweep(sweep)
+    def dispatch(self, page: ReadPage[Rows]) -> None:
+        """Hand the page's rows to the sink; a page of another sweep starts over."""
+        if page.sweep != self.sweep:
+            self.sweep, self.rows, self.dropped, self.missing = page.sweep, 0, 0, self.expected
+            self.bases = Counter()
+            self.sink.start_sweep(page.sweep)
         if self.missing:
-            self.missing = self.missing.difference(ids.tolist())
+            self.missing = self.missing.difference(page.ids.tolist())
+        kept = page.kept
         if self.match is not None:
-            matching = kept & self.match(partial(self.form.read_values, listed.subscribers))
+            matching = kept & self.match(partial(self.form.read_values, page.rows))
             self.dropped += int(np.count_nonzero(kept) - np.count_nonzero(matching))
             kept = matching
         if kept.any():
-            self.sink.take(listed.subscribers if kept.all() else self.form.keep(listed.subscribers, kept))
+            rows = page.rows if kept.all() else self.form.keep(page.rows, kept)
+            if self.match is None:
+                self.bases.update(each for each in self.form.read_values(rows, "base_id") if type(each) is int)
+            self.sink.take(rows)
         self.rows += int(np.count_nonzero(kept))
         if self.on_progress is not None:
-            self.on_progress(ListProgress(sweep, self.rows, listed.total_count))
+            self.on_progress(ListProgress(page.sweep, self.rows, page.total))
 
 
-class PagePrefetcher(Generic[Rows]):
-    """The pages under way, in the order in which they are to be taken; leave none behind: `drop_all`.
+class PageFetcher(Generic[Rows]):
+    """The pages in flight, in the order in which they are to be taken; as a context it leaves none behind.
 
-    `fetch` has a page, trying again; `attempt` tries once, and None says that it failed. Only the next page is fetched
-    with patience: five at once would use up the retries that one of them needs to outlive a restart.
+    Only the next page is fetched with patience, the others once: all of them together would use up the retries that one
+    of them needs to outlive a restart. `limit` learns how long pages take, and of each that failed.
     """
 
     def __init__(
         self,
         client: Client,
-        fetch: Callable[[PageRequest], Coroutine[Any, Any, ListPage[Rows]]],
-        attempt: Callable[[PageRequest], Coroutine[Any, Any, ListPage[Rows] | None]],
+        retrier: Retrier,
+        query: ListQuery,
+        form: Form[Rows],
+        limit: ConcurrencyLimit,
+        monotonic: Callable[[], float],
     ) -> None:
         self._client = client
-        self._fetch = fetch
-        self._attempt = attempt
-        self._under_way: deque[tuple[PageRequest, asyncio.Task[ListPage[Rows] | None]]] = deque()
-        self._retried = client.counts["list"].retried
-        self._patience = 0
+        self._retrier = retrier
+        self._query = query
+        self._form = form
+        self._limit = limit
+        self._monotonic = monotonic
+        self._in_flight: deque[tuple[PageRequest, asyncio.Task[ListPage[Rows] | None]]] = deque()
+        self._unanswered = 0
 
     async def follow(self, wanted: Sequence[PageRequest], *, is_calm: bool) -> None:
         """Go on to `wanted`, the next page first: what was asked for and deviates from it is dropped, all of it unless
-        `is_calm`; the rest is begun, but the next one alone while the service wants quiet or gave a page badly."""
-        kept = 0
-        while is_calm and kept < min(len(self._under_way), len(wanted)) and self._under_way[kept][0] == wanted[kept]:
-            kept += 1
-        await self._drop_from(kept)
-        for page in wanted[kept:] if len(wanted) > 1 and self._is_well() else wanted[kept:1]:
-            begin = self._attempt if self._under_way else self._fetch
-            self._under_way.append((page, asyncio.create_task(begin(page))))
+        `is_calm`; the rest is begun, but the next one alone while the service wants quiet."""
+        same = 0
+        while is_calm and same < min(len(self._in_flight), len(wanted)) and self._in_flight[same][0] == wanted[same]:
+            same += 1
+        if same < len(self._in_flight) and is_calm and same == len(wanted):
+            same = len(self._in_flight)  # fewer are allowed now: those in flight are taken all the same
+        await self._drop_from(same)
+        for page in wanted[same:1] if self._client.is_quiet else wanted[same:]:
+            fetch = self._attempt if self._in_flight else self._fetch
+            self._in_flight.append((page, asyncio.create_task(fetch(page))))
 
     async def take_next(self) -> ListPage[Rows]:
         """Return the answer to the next page; raises what its request raised."""
-        page, answer = self._under_way[0]
+        page, answer = self._in_flight[0]
         listed = await answer
         if listed is None:
             self._client.counts["list"].retried += 1
             listed = await self._fetch(page)
-        self._under_way.popleft()
+        self._in_flight.popleft()
         return listed
 
-    async def drop_all(self) -> None:
+    async def __aenter__(self) -> "PageFetcher[Rows]":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         """End every request whose answer is no longer needed; their own failures do not count."""
         await self._drop_from(0)
 
+    async def _fetch(self, page: PageRequest) -> ListPage[Rows]:
+        retried = self._client.counts["list"].retried
+        with self._measure() as measure:
+            listed = await fetch_page(self._client, self._retrier, self._ask_for(page), parse=self._form.parse)
+            measure.is_refused = self._client.counts["list"].retried > retried
+        return listed
+
+    async def _attempt(self, page: PageRequest) -> ListPage[Rows] | None:
+        with self._measure() as measure:
+            answer = await self._client.list_subscribers(self._ask_for(page), self._form.parse)
+            measure.is_refused = not isinstance(answer, ListPage)
+        return answer if isinstance(answer, ListPage) else None
+
+    @contextmanager
+    def _measure(self) -> Iterator["_Measure"]:
+        """Tell the limit what came of one request. The time of a request that waits for a pause says nothing."""
+        measure, sent_at, is_paused = _Measure(), self._monotonic(), self._client.is_quiet
+        self._unanswered += 1
+        try:
+            yield measure
+            if measure.is_refused:
+                self._limit.note_refused(sent_at, self._monotonic())
+            elif not is_paused:
+                self._limit.note(sent_at, self._monotonic(), self._unanswered)
+        finally:
+            self._unanswered -= 1
+
+    def _ask_for(self, page: PageRequest) -> ListQuery:
+        return replace(self._query, offset=page.offset, limit=page.limit)
+
     async def _drop_from(self, kept: int) -> None:
-        dropped = [self._under_way.pop()[1] for _ in range(len(self._under_way) - kept)]
+        dropped = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept)]
         for answer in dropped:
             answer.cancel()
         await asyncio.gather(*dropped, return_exceptions=True)
 
-    def _is_well(self) -> bool:
-        retried = self._client.counts["list"].retried
-        self._patience = _PATIENCE if retried != self._retried else max(0, self._patience - 1)
-        self._retried = retried
-        return not self._patience and not self._client.is_quiet
+
+@dataclass(slots=True)
+class _Measure:
+    """What came of one request for a page."""
+
+    is_refused: bool = False

@@ -171,8 +171,8 @@ class _Comparison:
             ListQuery(),
             self,
             now=session.clock.now,
-            ahead=0,
-            is_thorough=False,
+            max_concurrency=session.access.policy.max_concurrency,
+            reads_ahead=False,
         )
         certificate = await session.control.until_stopped(reading)
         if not certificate.is_complete:

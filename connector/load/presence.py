@@ -13,7 +13,7 @@ from typing import Any
 from connector.errors import RunAborted
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
-from connector.listing.access import KeyGroup, ListAccess, LookupKey
+from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
 from connector.listing.base_list import Listing, RecordedBase, list_account, list_on, record_base
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
@@ -31,14 +31,13 @@ from connector.load.lookups import (
     split_keys,
 )
 from connector.load.session import Session
-from connector.paging.certificate import SMALLEST_WINDOW
 from connector.rows import Planned
 from connector.service.wire import ListQuery
 from connector.states import State
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-_ABSENT_ASKED = 20  # looked up of those that a listing says are absent; 20 more once one of them is present
-_ABSENT_SAMPLED = 400  # rows of a chunk, among which these 20 are chosen
+_ABSENT_ASKED = 5  # looked up of those that a listing says are absent; 5 more once one of them is present
+_ABSENT_SAMPLED = 400  # rows of a chunk, among which these are chosen
 _HIDDEN_SAMPLE = 50  # rows of a base that the list does not show
 
 
@@ -258,9 +257,7 @@ class AccountPresence:
     # A list that is cut off (architecture 7, rule 7)
 
     async def _contradicts_absence(self, wants: Sequence[Want], listed: int) -> bool:
-        """Return whether two subscribers that a long listing lacks are found by look-ups of their own."""
-        if listed < SMALLEST_WINDOW:
-            return False
+        """Return whether two subscribers that a listing lacks are found by look-ups of their own."""
         absent, found = await self._find_absent(wants), 0
         for part in (absent[:_ABSENT_ASKED], absent[_ABSENT_ASKED : 2 * _ABSENT_ASKED]):
             found += await self._record_shown(part)
@@ -298,6 +295,7 @@ class AccountPresence:
         for base in {id(base): base for base, _ in asked}.values():
             identities = {key.identity for of, key in asked if of is base}
             listed = build_reader(base.access, [base.session.policy.identity]).read(rows)
+            keep_shown(base.access, rows, listed, identities)
             shown = {identity: number for identity, number in listed if identity in identities}
             await self._record_found(base, list(shown.items()))
             count += len(shown)

@@ -19,12 +19,11 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why the verdict is what it is; the first four prove completeness, the others say what stood in the way."""
+    """Why the verdict is what it is; the first three prove completeness, the others say what stood in the way."""
 
     ONE_ANSWER = "one_answer"  # the whole list came in a single answer
     ID_ORDER = "id_order"  # ids strictly monotone and every overlap matched (rule 1)
     TWO_SWEEPS = "two_sweeps"  # two successive sweeps agree with each other and with every TotalCount (rule 2)
-    PARTITIONS = "partitions"  # parts by filters that work, each whole in one answer, in two rounds that agree (rule 3)
     TOTAL_COUNT = "total_count"  # TotalCount, or the place of a page, disagrees for good with the rows received
     CHANGING = "changing"  # an order not by id, in which no two successive sweeps agreed
     UNSTABLE_ORDER = "unstable_order"  # rows change places from one request to the next
@@ -34,7 +33,7 @@ class Reason(StrEnum):
     CUT_OFF_POSSIBLE = "cut_off_possible"  # a size that result windows have, and no evidence either way (rule 7)
 
 
-PROOFS = frozenset((Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS, Reason.PARTITIONS))
+PROOFS = frozenset((Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS))
 """The reasons that a complete list may have."""
 
 
@@ -75,8 +74,8 @@ class Order(StrEnum):
 class Certificate:
     """What is known of one reading of the list: the keys of the report's `certificate`, in its order.
 
-    `sweeps` and `pages` count all that was taken (a round of parts is a sweep; pages that were asked for ahead and
-    dropped, and counts and controls, are in the report's requests alone); `distinct` the different ids of the last
+    `sweeps` and `pages` count all that was taken (pages that were asked for ahead and dropped, and questions for
+    evidence, are in the report's requests alone); `distinct` the different ids of the last
     sweep, the one that decides; `total_first` and `total_last` the first and last TotalCount seen (None: never given).
     `appeared` and `vanished` count the changes that were noticed during the window, at least. `filters` is empty, or
     has `asked` (what is wanted), `dropped` (rows that came and do not match, left out) and, where filters were tried,
@@ -116,11 +115,10 @@ class Certificate:
 
 
 SMALLEST_WINDOW = 1000
-"""Shorter lists are not suspected: no result window smaller than the largest page (service-api.md 8) is known."""
+"""The size of the smallest window that a round number gives away: shorter lists have such sizes by chance too often."""
 
-_ROUNDS = 3
-"""Rounds of counts of a list that changes meanwhile: a subscriber that changes sides is counted twice in one, and not
-at all in another."""
+_ROUNDS_OF_QUIET, _ROUNDS = 2, 3
+"""Rounds of counts that must contradict: a subscriber that changes sides meanwhile is counted twice in one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,29 +147,19 @@ class Counts:
 def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[int]) -> Says | None:
     """Return what counts of the parts say, round by round; None: ask for another round.
 
-    A window that cuts the whole off cuts each part for itself, so that two parts with subscribers in them exceed it. A
-    list that changes is believed by rounds that all agree, and contradicted by rounds that all exceed every TotalCount
-    (`totals` are others than theirs) by more than these differ. `is_quiet`: no row came or went during the sweep.
+    A window that cuts the whole off cuts each part for itself, and a class that the whole hides is in its own part: the
+    parts exceed the whole. A list that changes is contradicted by rounds that all exceed every TotalCount (`totals` are
+    others than theirs) by more than these differ. `is_quiet`: no row came or went during the sweep.
     """
-    if sum(1 for each in rounds[-1].parts if each) < 2:
+    if not rounds or sum(1 for each in rounds[-1].parts if each) < 2:
         return Says.NOTHING  # the one part is cut off where the whole is
-    is_agreeing = all(each.is_agreeing for each in rounds)
-    if len(rounds) < (_ROUNDS - 1 if is_agreeing and is_quiet else _ROUNDS):
-        return None
-    if is_agreeing:
+    if all(each.is_agreeing for each in rounds):
         return Says.AGREES
     known = [*totals, *(each.before for each in rounds), *(each.after for each in rounds)]
     least = 2 * max(known) - min(known)
-    return Says.CONTRADICTS if all(sum(each.parts) > least for each in rounds) else Says.NOTHING
-
-
-def decide_totals(certificate: Certificate, later: Collection[int]) -> Says:
-    """Return what TotalCounts before and after the sweep's end say: a window shows no more at one time than at
-    another."""
-    last = certificate.total_last
-    if last is None:
+    if not all(sum(each.parts) > least for each in rounds):
         return Says.NOTHING
-    return Says.AGREES if max([certificate.total_first or 0, *later]) > last else Says.NOTHING
+    return Says.CONTRADICTS if len(rounds) >= (_ROUNDS_OF_QUIET if is_quiet else _ROUNDS) else None
 
 
 def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, accepts_possible: bool) -> Certificate:
@@ -191,11 +179,6 @@ def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, acc
     if accepts_possible:
         return replace(heard, cut_off=CutOff.ACCEPTED)
     return replace(heard, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
-
-
-def may_be_cut_off(certificate: Certificate) -> bool:
-    """Return whether evidence is to be asked for: the reading is complete, and long enough for a window."""
-    return certificate.is_complete and max(certificate.distinct, certificate.total_last or 0) >= SMALLEST_WINDOW
 
 
 def is_window_size(rows: int) -> bool:

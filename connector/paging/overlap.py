@@ -15,9 +15,6 @@ Mask = npt.NDArray[np.bool_]
 
 NO_IDS: IdArray = np.empty(0, dtype=np.int64)
 
-Filters = tuple[tuple[str, object], ...]
-"""Field names and the values asked for."""
-
 _OVERLAP_SHARE = 20
 """A page repeats 1/20 of the one before: 5.3 % more pages, and 50 rows of a full page may vanish between two requests
 before a step back is needed."""
@@ -86,40 +83,27 @@ def first_occurrences(ids: IdArray) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
-    """What a reading may do beside its sweeps: split a list without an order by the filters `splits_by`, and leave
-    TotalCount out of account."""
-
-    splits_by: tuple[str, ...] = ()
-    ignores_total_count: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class PageRequest:
     """A page to ask for: `sweep` counts from 1, and a page of a new number begins at the list's head.
 
-    `filters` are to be asked for beside those of the reading; the rows of a `is_probe` page are not for the output.
     `ends_at` is set just past rows that agree with that TotalCount: a refusal there says no more than an empty page.
     """
 
     sweep: int
     offset: int
     limit: int
-    filters: Filters = ()
-    is_probe: bool = False
     ends_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """One page as it came: where it was asked for, its ids, the three echoes, and whether its rows are as asked."""
+    """One page as it came: where it was asked for, its ids, and the three echoes."""
 
     asked: int
     ids: IdArray
     total: int | None
     offset: int | None
     limit: int | None
-    is_matching: bool = True
 
 
 @dataclass(frozen=True, slots=True)

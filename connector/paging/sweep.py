@@ -35,6 +35,9 @@ _CALM_AGAIN = 8
 """After a change so many overlaps must show none before pages are asked for ahead again: each change may cost the pages
 that were under way, so that a list that changes all the time is read one page at a time."""
 
+_AHEAD_PER_CALM = 2
+"""Pages that may be asked for ahead for each page in a row that showed no change."""
+
 _RECOUNTS = 2
 """How often the end is read again while TotalCount disagrees: it may be counted a moment apart from the rows."""
 
@@ -145,17 +148,19 @@ class Sweep:
         """
         return self._calm > 0
 
-    def expect(self, most: int) -> list[int]:
-        """Offsets of the pages after the next one, should all go on as it has: never past TotalCount, none before the
-        first overlaps have matched, nor after one that broke."""
-        last, offsets = self._last, list[int]()
+    def expect(self, most: int) -> list[tuple[int, int | None]]:
+        """Return offset and `ends_at` of the pages after the next one, should all go on as it has: never further than
+        the empty page at TotalCount, and none after an overlap that broke."""
+        last, expected = self._last, list[tuple[int, int | None]]()
         if last is None or last.total is None or self._phase is not _Phase.READING or self.overlaps_broken:
-            return offsets
-        page = replace(last, offset=self.next_offset)
-        while len(offsets) < min(most, self._calm - 1) and page.end < last.total:
+            return expected
+        page, most = replace(last, offset=self.next_offset), min(most, _AHEAD_PER_CALM * (self._calm + 1))
+        while len(expected) < most and page.end < last.total:
             page = replace(page, offset=self._offset_after(page))
-            offsets.append(page.offset)
-        return offsets
+            expected.append((page.offset, None))
+        if len(expected) < most and self.has_overlap:
+            expected.append((last.total, last.total))
+        return expected
 
     def take(self, answer: PageAnswer) -> Mask:
         """Take in the answer at `next_offset`; says of each id whether it is the first time in this sweep, and to be

@@ -124,8 +124,6 @@ def _filter(store: SubscriberStore, settings: SandboxSettings, filters: tuple[Fi
     if any(_is_blind(each, settings.blind_filters) for each in filters):
         return []
     ids = _narrow(store, settings, filters)
-    if len(filters) == 1 and filters[0].name == "IsActive":
-        return [each for each in ids if store.is_active(each) is filters[0].value]
     join = any if settings.combine == "any" else all
 
     def passes(subscriber: dict[str, Any]) -> bool:
@@ -163,6 +161,8 @@ class SubscriberList:
     def __init__(self, store: SubscriberStore) -> None:
         self._store = store
         self._results: dict[tuple[object, ...], SortedKeys] = {}
+        self._groups: dict[str, dict[object, list[int]]] = {}
+        self._grouped_at: int | None = None  # the store's version
 
     def read_page(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> bytes:
         """Return the body of the page that the query names, as the switches would have it at the moment `now`.
@@ -195,11 +195,27 @@ class SubscriberList:
             return store.sort(by_email=by_email, base_id=query.base_id)
         key = (query.filters, settings.filters, settings.blind_filters, settings.combine, by_email, store.version)
         if key not in self._results:
-            found = _filter(store, settings, query.filters)
+            if len(query.filters) == 1 and query.filters[0].name in ("IsActive", "Gender"):
+                found = self._group(query.filters[0].name).get(query.filters[0].value, [])
+            else:
+                found = _filter(store, settings, query.filters)
             while len(self._results) >= _KEPT_RESULTS:
                 del self._results[next(iter(self._results))]
             self._results[key] = SortedKeys([store.sort_key(each) for each in found] if by_email else list(found))
         return self._results[key]
+
+    def _group(self, name: str) -> dict[object, list[int]]:
+        """Return the ids of all visible subscribers by their IsActive or Gender; remembered until the next change."""
+        if self._grouped_at != self._store.version:
+            self._grouped_at, self._groups = self._store.version, {}
+        if name not in self._groups:
+            keys = self._store.sort(by_email=False, base_id=None)
+            read = self._store.is_active if name == "IsActive" else self._store.gender
+            groups: dict[object, list[int]] = {}
+            for each in keys.read_ids(0, len(keys)):
+                groups.setdefault(read(each), []).append(each)
+            self._groups[name] = groups
+        return self._groups[name]
 
     def _draw_late(self, settings: SandboxSettings, now: float, random: Random) -> set[int]:
         """Return those that are on the list, but not yet on the replica that this request is read from."""

@@ -202,6 +202,10 @@ class SyntheticSubscribers:
         """Whether one of them is active: nine of ten are."""
         return _is_active(self._index(subscriber_id))
 
+    def gender(self, subscriber_id: int) -> str:
+        """Return the gender of one of them."""
+        return _draw_people()[self._index(subscriber_id) % _SHAPES].gender
+
     def find_email(self, email: str) -> int | None:
         """Return the id whose email is `email` (trimmed, lower case), if one of them has it."""
         digits = email.partition("@")[0].rpartition(".")[2]
@@ -244,7 +248,7 @@ FIRST_ID = 100_001  # not 1: churn at the head of a list in id order needs ids b
 
 _LOOKED_THROUGH = 100_000  # subscribers, for a text anywhere in them: a tenth of a second, in which nothing is served
 
-_BASE_MARK, _ACTIVE_MARK = b'"Base":{"Id":', b'"IsActive":'
+_BASE_MARK, _ACTIVE_MARK, _GENDER_MARK = b'"Base":{"Id":', b'"IsActive":', b'"Gender":"'
 
 
 def fold_key(text: str) -> str:
@@ -270,6 +274,11 @@ def _read_base(wire: bytes) -> int:
 def _read_active(wire: bytes) -> bool:
     start = wire.index(_ACTIVE_MARK) + len(_ACTIVE_MARK)  # no text can hold the mark: its quotes have a \ before them
     return wire.startswith(b"true", start)
+
+
+def _read_gender(wire: bytes) -> str:
+    start = wire.index(_GENDER_MARK) + len(_GENDER_MARK)
+    return wire[start : wire.index(b'"', start)].decode()
 
 
 class SubscriberStore:
@@ -330,6 +339,11 @@ class SubscriberStore:
         """Whether the subscriber is active, without reading all of it: a filter may ask it of each."""
         row = self._rows[subscriber_id]
         return row.is_active(subscriber_id) if isinstance(row, SyntheticSubscribers) else _read_active(row)
+
+    def gender(self, subscriber_id: int) -> str:
+        """Return the subscriber's gender, without reading all of it."""
+        row = self._rows[subscriber_id]
+        return row.gender(subscriber_id) if isinstance(row, SyntheticSubscribers) else _read_gender(row)
 
     def add(
         self,

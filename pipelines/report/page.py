@@ -75,13 +75,12 @@ _REASONS = {
     "one_answer": "The whole list came in a single answer.",
     "id_order": "The ids were in strict order across the reading, and each page overlapped the next.",
     "two_sweeps": "Two readings, one after the other, agree with each other and with every TotalCount.",
-    "partitions": "It was read in parts by filters, each whole in one answer, in two rounds that agree.",
     "total_count": "TotalCount, or the place of a page, disagrees for good with the rows received.",
     "changing": "The list changed so much that no two readings agreed.",
-    "unstable_order": "Rows changed their places from one request to the next.",
+    "unstable_order": "The service lists subscribers in another order at each request.",
     "filter": "Read by a filter, the list left out a subscriber that it shows without it.",
     "paging": "The service repeated pages in place of going on.",
-    "cut_off": "The service has subscribers that the list leaves out: it is cut off.",
+    "cut_off": "The service has subscribers that the list leaves out.",
     "cut_off_possible": "The list has a size at which services cut lists off, and there is no evidence either way.",
 }
 _CUT_OFF = {

@@ -2,20 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.listing.evidence import MOST_REQUESTS
 from connector.listing.pages import ListFailed
-from connector.listing.reader import ListProgress, PagePrefetcher, read_list
+from connector.listing.reader import MOST_IN_FLIGHT, ListProgress, read_list
 from connector.paging.certificate import Reason
-from connector.paging.overlap import PageRequest
 from connector.sandbox import SandboxProcess
-from connector.service.client import RequestCounts, open_client
+from connector.service.client import open_client
 from connector.service.settings import Service, Token
-from connector.service.wire import ListPage, ListQuery
+from connector.service.wire import ListQuery
 from tests.export.exports import Collector, create, hurried, now, read, service_of
 
 
@@ -187,15 +186,15 @@ def test_a_quiet_list_is_read_with_several_pages_under_way(sandbox: SandboxProce
     first, step = seeded["first_id"], seeded["step"]
     assert (certificate.is_complete, certificate.sweeps) == (True, sweeps)
     assert sorted(collector.ids) == [first + step * number for number in range(6000)]
-    assert sandbox.stats()["peak_in_flight"] == 5
-    assert received(sandbox) <= 1.1 * sweeps * 60 + 20  # and the evidence that no window cuts it off
+    assert 5 <= sandbox.stats()["peak_in_flight"] <= MOST_IN_FLIGHT
+    assert received(sandbox) <= 1.1 * sweeps * 60 + MOST_REQUESTS
 
 
-def test_with_none_ahead_one_request_is_under_way(sandbox: SandboxProcess) -> None:
+def test_with_a_concurrency_of_one_one_request_is_under_way(sandbox: SandboxProcess) -> None:
     sandbox.seed(3000, base_name="News")
     sandbox.switch(**SLOWLY)
 
-    certificate, _ = read(sandbox, PAGE, ahead=0)
+    certificate, _ = read(sandbox, PAGE, max_concurrency=1)
 
     assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (Reason.ID_ORDER, 1)
 
@@ -233,7 +232,7 @@ def test_a_list_that_changes_is_certified_in_id_order_and_none_is_missing(
         assert certificate.appeared + certificate.vanished > 0
 
 
-def test_pages_that_fail_are_asked_for_again_and_no_others_ahead_of_them(sandbox: SandboxProcess) -> None:
+def test_pages_that_fail_are_asked_for_again(sandbox: SandboxProcess) -> None:
     sandbox.seed(6000, base_name="News")
     read(sandbox, PAGE)
     needed = received(sandbox)
@@ -243,7 +242,7 @@ def test_pages_that_fail_are_asked_for_again_and_no_others_ahead_of_them(sandbox
 
     assert certificate.is_complete
     assert len(set(collector.ids)) == len(collector.ids) == 6000
-    assert sandbox.stats()["requests"]["list"]["answers"]["200"] == 2 * needed < received(sandbox)
+    assert 2 * needed < received(sandbox) < 3 * needed
 
 
 def test_a_service_that_refuses_for_the_rate_is_read_to_the_end(sandbox: SandboxProcess) -> None:
@@ -274,44 +273,3 @@ def test_a_page_in_the_middle_that_fails_for_good_ends_the_reading_and_leaves_no
         assert 3000 < len(collector.ids) < 6000
 
     asyncio.run(run())
-
-
-PAGES = [PageRequest(1, offset, 10) for offset in range(0, 50, 10)]
-
-
-@dataclass
-class Asked:
-    """A service that answers who asks with patience, and fails the others; and what it was asked."""
-
-    counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
-    is_quiet: bool = False
-    patiently: list[int] = field(default_factory=list)
-    once: list[int] = field(default_factory=list)
-
-    async def fetch(self, page: PageRequest) -> ListPage:
-        self.patiently.append(page.offset)
-        return ListPage([], 0, page.offset, page.limit)
-
-    async def attempt(self, page: PageRequest) -> ListPage | None:
-        self.once.append(page.offset)
-        return None
-
-
-def test_only_the_next_page_is_asked_for_with_patience() -> None:
-    """Five that try again at once would use up the retries that one needs to outlive a restart."""
-
-    async def run() -> tuple[Asked, list[int | None]]:
-        asked = Asked()
-        pages = PagePrefetcher(asked, asked.fetch, asked.attempt)  # type: ignore[arg-type] # what it needs of a client
-        await pages.follow(PAGES, is_calm=True)
-        taken = []
-        for number in range(len(PAGES)):
-            taken.append((await pages.take_next()).offset)
-            await pages.follow(PAGES[number + 1 :], is_calm=True)
-        await pages.drop_all()
-        return asked, taken
-
-    asked, taken = asyncio.run(run())
-    assert taken == asked.patiently == [page.offset for page in PAGES]
-    assert asked.once == [page.offset for page in PAGES[1:]]
-    assert asked.counts["list"].retried == len(PAGES) - 1

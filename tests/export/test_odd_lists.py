@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
+from connector.listing.evidence import MOST_REQUESTS
 from connector.listing.pages import ListFailed
 from connector.listing.reader import read_list
 from connector.paging.certificate import Certificate, Reason
@@ -200,7 +201,7 @@ def test_each_filter_is_recorded_as_it_behaves(
     assert certificate.is_complete
     assert certificate.filters["controls"] == dict.fromkeys(asked, control)
     assert certificate.filters["sent"] == (next(iter(asked)) if control in ("exact", "partial") else None)
-    assert sandbox.stats()["requests"]["list"]["received"] - before - certificate.pages <= 1 + 5
+    assert sandbox.stats()["requests"]["list"]["received"] - before - certificate.pages <= 1 + 5 + MOST_REQUESTS
 
 
 def test_several_filters_are_tried_one_by_one(sandbox: SandboxProcess) -> None:
@@ -210,14 +211,6 @@ def test_several_filters_are_tried_one_by_one(sandbox: SandboxProcess) -> None:
 
     assert certificate.filters["controls"] == {"base_id": "exact", "first_name": "exact"}
     assert certificate.filters["sent"] == "first_name"
-
-
-def test_without_thoroughness_nothing_is_tried(sandbox: SandboxProcess) -> None:
-    create(sandbox, *PEOPLE)
-
-    certificate, _ = read(sandbox, ListQuery(base_id=7), is_thorough=False)
-
-    assert set(certificate.filters) == {"asked", "dropped"}
 
 
 def list_by(filters_of: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> Serve:
@@ -299,11 +292,15 @@ def test_who_is_shown_without_the_filter_must_be_shown_with_it() -> None:
 def test_several_filters_are_asked_one_at_most_at_a_time() -> None:
     asked_by = list[set[str]]()
 
-    def count(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
-        asked_by.append(set(filters))
+    def by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
         return lambda each: filters.get("BaseId") in (None, str(each["Base"]["Id"]))
 
-    certificate, ids = read_ids(list_by(count), ListQuery(limit=100, base_id=7, is_active=False))
+    def serve(offset: int, limit: int, filters: Filters) -> Page:
+        if limit == 100:  # a page of the reading, not evidence
+            asked_by.append(set(filters))
+        return list_by(by_base)(offset, limit, filters)
+
+    certificate, ids = read_ids(serve, ListQuery(limit=100, base_id=7, is_active=False))
 
     assert certificate.is_complete
     assert ids == [each for each in IDS if each % 3 == 0 and each % 2]

@@ -1,5 +1,8 @@
 """How many may be under way: between 1 and the ceiling, more only when that is what holds requests back."""
 
+import heapq
+from dataclasses import dataclass
+
 import pytest
 
 from connector.pace.concurrency import ConcurrencyLimit
@@ -93,3 +96,79 @@ def test_a_service_that_has_become_slower_gets_as_many_again() -> None:
     answer(limit, 0.2, 5000, since=now)
 
     assert limit.allowed == 128
+
+
+def build_page_limit(ceiling: int = 32) -> ConcurrencyLimit:
+    """The limit of pages of the list: five at first, and rounds of four answers and more."""
+    return ConcurrencyLimit(ceiling, first=5, least=5, fewest_in_round=4)
+
+
+@dataclass(slots=True)
+class PageService:
+    """Pages are made in `latency_s`, `capacity` at a time; more than `refuses_above` in flight are refused at once."""
+
+    latency_s: float
+    capacity: int = 1000
+    refuses_above: int = 1000
+
+    def fetch(self, limit: ConcurrencyLimit, pages: int) -> tuple[float, int]:
+        """Fetch so many pages as the limit allows, in virtual time; return the seconds, and the requests refused."""
+        now, refused, answered = 0.0, 0, 0
+        in_flight: list[tuple[float, float, bool]] = []  # (answered at, sent at, whether refused)
+        free_at = [0.0] * self.capacity
+        while answered < pages:
+            while len(in_flight) < limit.allowed:
+                if len(in_flight) >= self.refuses_above:
+                    heapq.heappush(in_flight, (now + 0.01, now, True))
+                    continue
+                done_at = max(now, heapq.heappop(free_at)) + self.latency_s
+                heapq.heappush(free_at, done_at)
+                heapq.heappush(in_flight, (done_at, now, False))
+            at, sent_at, is_refused = in_flight[0]
+            now = at
+            if is_refused:
+                refused += 1
+                limit.note_refused(sent_at, now)
+            else:
+                answered += 1
+                limit.note(sent_at, now, len(in_flight))
+            heapq.heappop(in_flight)
+        return now, refused
+
+
+def test_pages_of_a_slow_service_are_soon_fetched_many_at_a_time() -> None:
+    limit = build_page_limit()
+
+    took_s, _ = PageService(latency_s=0.3).fetch(limit, 200)
+
+    assert limit.allowed == 32
+    assert took_s < 200 * 0.3 / 20
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 8])
+def test_pages_do_not_queue_up_before_a_service_that_makes_few_at_a_time(capacity: int) -> None:
+    limit = build_page_limit()
+
+    took_s, _ = PageService(0.1, capacity=capacity).fetch(limit, 400)
+
+    assert took_s < 1.05 * 400 * 0.1 / capacity
+    assert 5 <= limit.allowed <= max(5, 2 * capacity)
+
+
+@pytest.mark.parametrize("refuses_above", [1, 2, 3, 10])
+def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refuses_above: int) -> None:
+    limit = build_page_limit()
+
+    took_s, refused = PageService(0.1, refuses_above=refuses_above).fetch(limit, 400)
+
+    assert limit.allowed <= refuses_above + 1
+    assert refused < 40
+    assert took_s < 2 * 400 * 0.1 / refuses_above
+
+
+def test_a_refusal_of_what_left_before_the_last_fall_says_nothing_new() -> None:
+    limit = build_page_limit()
+    limit.note_refused(0.0, 1.0)
+    limit.note_refused(0.5, 1.1)
+
+    assert limit.allowed == 2

@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 
 from connector.paging.certificate import Certificate
-from connector.paging.overlap import Measures, PageRequest
-from connector.paging.pager import DIMENSIONS, Pager
+from connector.paging.overlap import PageRequest
+from connector.paging.pager import Pager
 from tests.paging.times import FINISHED, STARTED
 
 ORDERS = (
@@ -31,7 +31,8 @@ STABLE = ("id", "id_desc", "email")
 Reply = tuple[list[int], int | None, int | None, int | None]
 """Ids, TotalCount, Offset and Limit."""
 
-THOROUGH = Measures(DIMENSIONS)
+Filters = tuple[tuple[str, object], ...]
+"""Field names and the values asked for."""
 
 
 @dataclass(slots=True)
@@ -40,11 +41,11 @@ class SimulatedList:
 
     `where` they happen: anywhere (inserts then at the end), or by id at the head, in the middle or at the end; `late`
     is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
-    none; `filters` work, are ignored or inverted, or lose some of one value (lossy, lossy by activity), and who is
-    touched changes sides; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored),
-    clamped (offset at most 3 limits) or silent (at most half the limit, and the echo does not say so). A `window` cuts
-    off every result. `lags` are those of replicas, in requests, of which each answer comes from one. `id_steps` are the
-    distances between one id and the next; where `is_homogeneous`, all are active, in one base and of no gender.
+    none; `filters` work, are ignored, or lose some of one value (lossy), and who is touched changes sides; `paging` is
+    honest, aligned (offset cut to a multiple of limit), stuck (offset ignored), clamped (offset at most 3 limits) or
+    silent (at most half the limit, and the echo does not say so). A `window` cuts off every result. `lags` are those of
+    replicas, in requests, of which each answer comes from one. `id_steps` are the distances between one id and the
+    next; where `is_homogeneous`, all are active, in one base and of no gender.
     """
 
     random: Random
@@ -85,7 +86,7 @@ class SimulatedList:
         self.throughout = set(self.ids)
         self.ever = set(self.ids)
 
-    def answer(self, page: PageRequest) -> Reply:
+    def answer(self, page: PageRequest, filters: Filters = ()) -> Reply:
         """The ids of a page and its three echoes; then the list changes."""
         offset, limit = page.offset, page.limit
         if self.requests:
@@ -94,7 +95,7 @@ class SimulatedList:
         shown = min(limit, self.limit)
         place = self._place(offset, shown)
         ids = self._read_replica(self.random.choice(self.lags)) if self.lags else self.ids
-        found = self._sorted([each for each in ids if self._finds(each, page)] if page.filters else ids)
+        found = self._sorted([each for each in ids if self._finds(each, filters)] if filters else ids)
         found = found[: self.window] if self.window else found
         rows = found[place : place + (shown // 2 or 1 if self.paging == "silent" else shown)]
         if self.order == "page_sorted":
@@ -116,22 +117,19 @@ class SimulatedList:
             return min(offset, 3 * limit)
         return 0 if self.paging == "stuck" else offset
 
-    def is_as_asked(self, each: int, page: PageRequest) -> bool:
-        """Whether somebody is what the page's filters ask for."""
+    def is_as_asked(self, each: int, filters: Filters) -> bool:
+        """Whether somebody is what the filters ask for."""
         person = self.people[each]
-        return all(person[name] == value for name, value in page.filters)
+        return all(person[name] == value for name, value in filters)
 
-    def _finds(self, each: int, page: PageRequest) -> bool:
+    def _finds(self, each: int, filters: Filters) -> bool:
         if self.filters == "ignored":
             return True
-        if self.filters == "inverted":
-            return not self.is_as_asked(each, page)
-        if not self.is_as_asked(each, page):
+        if not self.is_as_asked(each, filters):
             return False
         if self.filters == "work" or each % 7:
             return True
-        lossy = (False,) if self.filters == "lossy by activity" else (False, "")
-        return all(value not in lossy for name, value in page.filters if name != "base_id")
+        return all(value not in (False, "") for name, value in filters if name != "base_id")
 
     def _total(self, count: int) -> int | None:
         return {
@@ -260,9 +258,9 @@ class UnderWay:
         return reply
 
 
-def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0, measures: Measures | None = None) -> Result:
+def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Result:
     """Read the whole simulated list, with up to `ahead` pages asked for beyond the next one."""
-    reading, sweeps, under_way, most = Pager(limit, measures), dict[int, list[int]](), UnderWay(simulated), 1
+    reading, sweeps, under_way, most = Pager(limit), dict[int, list[int]](), UnderWay(simulated), 1
     while (page := reading.decide_next()) is not None:
         assert simulated.requests < 20_000, "the reading does not end"
         under_way.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)
@@ -273,11 +271,6 @@ def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0, measure
             total=total,
             offset=offset,
             limit=shown,
-            is_matching=not page.filters or all(simulated.is_as_asked(each, page) for each in ids),
-            bases={int(str(simulated.people[each]["base_id"])) for each in ids} if reading.wants_bases else (),
         )
-        if page.is_probe:
-            assert not kept.any(), "a probe's rows are not for the output"
-        else:
-            sweeps.setdefault(page.sweep, []).extend(each for each, keep in zip(ids, kept, strict=True) if keep)
+        sweeps.setdefault(page.sweep, []).extend(each for each, keep in zip(ids, kept, strict=True) if keep)
     return Result(reading.certify(STARTED, FINISHED), sweeps, most)

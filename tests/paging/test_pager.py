@@ -227,7 +227,7 @@ def test_pages_are_asked_for_ahead_more_and_more_as_joints_match() -> None:
         ahead.append(len(reading.decide_ahead(4)))
         read_pages(reading, rows, 1)
 
-    assert ahead == [0, 0, 0, 1, 2, 3, 4, 4]
+    assert ahead == [0, 2, 4, 4, 4, 4, 4, 4]
     assert [page.offset for page in reading.decide_ahead(4)] == [855, 950, 1045, 1140]
     assert reading.decide_next() == PageRequest(1, 760, 100)
 
@@ -237,7 +237,7 @@ def test_what_is_asked_for_ahead_is_what_comes_next_up_to_the_end() -> None:
     while (page := reading.decide_next()) is not None:
         assert not expected or page == expected[0]
         expected = reading.decide_ahead(4)
-        assert all(each.offset < 1234 for each in expected)
+        assert all(each.offset < 1234 or each.ends_at == 1234 for each in expected)
         read_pages(reading, rows, 1)
     assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
 
@@ -252,10 +252,10 @@ def test_after_a_change_pages_are_read_one_by_one_until_it_is_calm_again(change:
 
     assert not reading.is_calm
     assert not reading.decide_ahead(4)
-    read_pages(reading, rows, 8)
+    read_pages(reading, rows, 7)
     assert not reading.decide_ahead(4)
-    read_pages(reading, rows, 2)
-    assert len(reading.decide_ahead(4)) == 1
+    read_pages(reading, rows, 1)
+    assert len(reading.decide_ahead(4)) == 2
 
 
 def test_without_a_total_count_no_page_is_asked_for_ahead() -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from connector.listing.evidence import MOST_REQUESTS
 from connector.paging.certificate import CutOff, Reason, is_window_size
 from tests.paging.windows import build_cut_off_list, build_honest_list
 
@@ -19,11 +20,11 @@ def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None
         if certificate.is_complete and listed.is_cut_off and not listed.simulated.throughout <= shown:
             assert not listed.has_evidence, f"seed {seed}: {certificate}"
             assert certificate.cut_off is CutOff.NOT_EXCLUDED, f"seed {seed}: {certificate}"
-        assert listed.asked <= 100, f"seed {seed}"
+        assert listed.asked <= MOST_REQUESTS, f"seed {seed}"
         ends[certificate.reason if not certificate.is_complete else certificate.cut_off] += 1
         kinds.update(kind for kind, words in certificate.evidence.items() if words.startswith("contradicts"))
     assert ends[Reason.CUT_OFF] > LISTS // 3
-    assert {"is_active", "base_id", "ids_beyond", "ledger"} <= set(kinds), (
+    assert {"is_active", "gender", "base_id", "ids", "ledger"} <= set(kinds), (
         "no list is told by that kind of evidence any more"
     )
     assert ends[Reason.CUT_OFF_POSSIBLE] > 0

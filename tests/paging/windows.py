@@ -1,6 +1,7 @@
 """Long lists, cut off by a result window or honest, and what a reading of each says with the evidence of rule 7."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -9,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from connector.listing.evidence import Suspect, gather_evidence
-from connector.paging.certificate import Certificate, decide_cut_off, may_be_cut_off
-from connector.paging.overlap import IdArray, PageRequest
+from connector.paging.certificate import Certificate, decide_cut_off
+from connector.paging.overlap import PageRequest
 from connector.paging.pager import Pager
 from connector.service.wire import ListPage, ListQuery
 from tests.paging.simulated import SimulatedList
@@ -48,10 +49,18 @@ class LongList:
             ids, total, offset, limit = self.simulated.answer(page)
             reading.take(np.array(ids, dtype=np.int64), total=total, offset=offset, limit=limit)
         certificate = reading.certify(STARTED, FINISHED)
-        if may_be_cut_off(certificate):
-            suspect = Suspect(certificate, ListQuery(), reading.ids)
-            draw = self.simulated.random.randbytes
-            findings = asyncio.run(gather_evidence(self.ask, suspect, (), draw, self.find_lacking))
+        if certificate.is_complete:
+            shown = reading.ids.tolist()
+            suspect = Suspect(
+                certificate,
+                ListQuery(limit=1000),
+                {},
+                reading.ids,
+                bases=Counter(int(str(self.simulated.people[each]["base_id"])) for each in shown),
+                lacking=sorted(self.known.difference(shown)),
+                seed=self.simulated.random.randbytes(8),
+            )
+            findings = asyncio.run(gather_evidence(self.ask, suspect, 5))
             certificate = decide_cut_off(certificate, findings, accepts_possible=False)
         return certificate, set(reading.ids.tolist())
 
@@ -60,12 +69,8 @@ class LongList:
         self.asked += 1
         self.is_hidden &= len(self.simulated.ids) > self.simulated.window
         filters = tuple((name, value) for name in _FILTERS if (value := getattr(query, name)) is not None)
-        ids, total, offset, limit = self.simulated.answer(PageRequest(1, query.offset, query.limit, filters))
+        ids, total, offset, limit = self.simulated.answer(PageRequest(1, query.offset, query.limit), filters)
         return ListPage([self._write(each) for each in ids], total, offset, limit)
-
-    async def find_lacking(self, ids: IdArray) -> Sequence[int]:
-        """Those of the ledger's that were not shown."""
-        return sorted(self.known.difference(ids.tolist()))
 
     def _write(self, each: int) -> dict[str, Any]:
         person = self.simulated.people[each]

@@ -21,7 +21,7 @@ def test_unknowns_without_an_email_do_not_stop_a_run_by_email(connector: Connect
     path = write_csv(tmp_path / "ids.csv", "client_user_id,first_name", "A1,Ann", "A2,Bob", "A3,Cem")
     lose_three(connector, path, "--identity", "client_user_id", drop_before=1)
     ended = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"))
-    assert ended.rows == {"read": 1, "created": 1}
+    assert ended.rows == {"read": 1, "created": 1}, ended.stderr
     assert ended.report["settled"] == {"found": 0, "absent": 3}
     assert connector.sandbox.truth()["subscribers"] == 4
 

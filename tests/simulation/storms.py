@@ -78,7 +78,7 @@ FAULTS: tuple[tuple[str, str, Callable[[Random, float, Setting], Part]], ...] = 
 _WEIGHTS = {
     "redirect": 0.3,
     "wrong_answer": 0.4,
-    "mixed_up": 0.6,
+    "mixed_up": 1.0,
     "late inside": 3.0,
     "delayed": 2.0,
     "created_422": 0.6,

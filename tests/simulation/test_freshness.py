@@ -87,7 +87,7 @@ def test_a_pause_that_the_service_asked_for_makes_knowledge_old() -> None:
 def test_who_was_rejected_is_looked_for_again_when_the_retry_takes_long() -> None:
     storm = Storm({"required": ["Phone"], "latency_ms": 5})
     retry = Night((), 100.0, retry=RetryPlan(is_rejected=True))
-    scenario = build(30, [Night((), 1.0, storm=storm), retry, Night((), 100.0)], latency_ms=10_000, max_concurrency=1)
+    scenario = build(180, [Night((), 1.0, storm=storm), retry, Night((), 100.0)], latency_ms=2_000, max_concurrency=1)
     result, came = play_with_newcomers(scenario, 1)
     assert came >= 5
     assert (result.faults, find_late(result, 120.0)) == ([], [])

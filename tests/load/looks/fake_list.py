@@ -11,7 +11,7 @@ from typing import Any
 from connector.service.client import RequestCounts
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 
-OF_EVIDENCE = 50
+OF_EVIDENCE = (50, 999)
 """The limit of what is asked for evidence that a list is not cut off."""
 
 Answer = ListPage | Refused | Ambiguous | NotSent
@@ -53,6 +53,7 @@ class FakeList:
     hidden_bases: frozenset[int] = frozenset()
     under_way: int = 0
     most_under_way: int = 0
+    is_quiet: bool = False
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
     def add(self, subscriber_id: int, email: str = "", *, base: object = None, client: str = "") -> None:
@@ -61,7 +62,7 @@ class FakeList:
         self.people.append({"Id": subscriber_id, "Base": given, "Email": email, "ClientUserId": client})
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> Answer:
-        (self.evidence if query.limit == OF_EVIDENCE else self.asked).append(query)
+        (self.evidence if query.limit in OF_EVIDENCE else self.asked).append(query)
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
