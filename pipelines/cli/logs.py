@@ -16,8 +16,8 @@ import click
 
 _NAMES = ("connector", "pipelines")
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
-_OF_RUNS = ("connector.report", "pipelines.report.text")
-"""Log when a run begins and ends, and its progress."""
+_OF_RUNS = ("connector.report", "pipelines.report.text", "pipelines.flows.engine")
+"""Log when a run begins and ends, its progress, and how each shard ended."""
 
 
 class _JsonFormatter(logging.Formatter):
