@@ -14,7 +14,7 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
-from connector.listing.base_list import Listing, RecordedBase, list_account, list_on, record_base
+from connector.listing.base_list import Listing, list_account, list_on, record_base
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
 from connector.listing.requests import ask, find_shown
@@ -51,7 +51,7 @@ class BasePresence:
         self.until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
         self._chunk: Planned | None = None  # the one chunk that it covers; None: all, by a listing
         self.listed: SweptRows | None = None  # the listing that the base was recorded from
-        self.recorded = RecordedBase(0, 0)  # what that showed
+        self.may_be_hidden = False  # that listing showed nobody, and the base was not asked for by its Id yet
 
     @property
     def access(self) -> ListAccess:
@@ -81,8 +81,9 @@ class BasePresence:
     async def record(self, rows: SweptRows, *, since: int = 0) -> None:
         """Record the subscribers of the base that a listing shows; `since`: only those that were added later."""
         recorded = await record_base(self.access, rows, since=since)
-        if since == 0:
-            self.listed, self.recorded = rows, recorded
+        if since:
+            return  # the pages of a renewal overlap
+        self.listed, self.may_be_hidden = rows, recorded.subscribers == 0
         if recorded.doubled:
             self.session.tally.say(
                 f"identities that are in the base more than once already: {recorded.doubled:,}. The "
@@ -221,8 +222,9 @@ class AccountPresence:
         base = want.base
         if base.listed is not listing.rows:
             await base.record(listing.rows)
-        if base.recorded.subscribers == 0 and await self._is_hidden(base):
+        if base.may_be_hidden and await self._is_hidden(base):
             return await self._list_hidden(want)
+        base.may_be_hidden = False
         base.cover(None, listing.began_at)
         return True
 
@@ -245,11 +247,11 @@ class AccountPresence:
         service_id = base.session.journal.base.service_id
         listing = await list_account([base.access], want.keys, base_id=service_id)
         await base.record(listing.rows)
-        if not listing.is_complete or base.recorded.subscribers == 0:
+        if not listing.is_complete or base.may_be_hidden:
             return False
         base.session.tally.say(
-            f"the list shows the subscribers of the base {service_id} only if it is asked for that base: they were "
-            "read separately"
+            f"The list showed no subscriber of the base {service_id} until it was asked for that base. The base was "
+            "read separately."
         )
         base.cover(None, listing.began_at)
         return True

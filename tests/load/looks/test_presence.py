@@ -88,7 +88,7 @@ def test_a_base_that_the_list_hides_is_read_by_itself(tmp_path: Path) -> None:
         await news.account.learn(wants)
         assert all(each.base.covers(each.planned) for each in wants)
         assert read_recorded(shop.session.journal, "ann2@x.org", "bob@x.org") == [50_002, None]
-        assert "only if it is asked for that base" in session.tally.messages[0]
+        assert "showed no subscriber of the base 8 until it was asked for that base" in session.tally.messages[0]
 
     look_at_fake(fake, tmp_path, look)
 
@@ -110,6 +110,22 @@ def test_an_expired_listing_is_read_on_for_all_its_bases_together(tmp_path: Path
         assert len(fake.asked) == asked + 2
         assert read_recorded(shop.session.journal, "new1@x.org") == [60_000]
         assert read_recorded(news.session.journal, "new1@x.org") == [None]
+
+    look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
+
+
+def test_a_base_that_is_filled_meanwhile_is_not_taken_for_hidden(tmp_path: Path) -> None:
+    fake, time = FakeList(crowd(2500)), VirtualTime()
+
+    async def look(session: Session) -> None:
+        news, shop = build_bases(session, SHOP)
+        chunks = [build_want(each, *many()) for each in (news, shop)]
+        await news.account.learn(chunks)
+        fake.add(60_000, "new1@x.org", base={"Id": SHOP, "Name": "Base 8"})
+        time.now += 100
+        await news.account.learn(chunks)
+        assert all(each.base.covers(each.planned) for each in chunks)
+        assert session.tally.messages == []
 
     look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
 
