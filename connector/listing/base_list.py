@@ -77,9 +77,9 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class RecordedBase:
-    """How many subscribers of a base were recorded, and how many identities were met under more than one id."""
+    """Whether a listing shows subscribers of a base, and how many identities it shows under more than one id."""
 
-    subscribers: int
+    is_listed: bool
     doubled: int
 
 
@@ -128,7 +128,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
             waiting = []
     await journal.ask(partial(_write_listed, base, identity, waiting))
     _, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
-    return RecordedBase(len(digests), int(np.count_nonzero(counts > 1)))
+    return RecordedBase(bool(ours), int(np.count_nonzero(counts > 1)))
 
 
 def _write_listed(base: Base, identity: str, listed: Sequence[tuple[bytes, int]], ledger: Ledger) -> None:

@@ -83,7 +83,7 @@ class BasePresence:
         recorded = await record_base(self.access, rows, since=since)
         if since:
             return  # the pages of a renewal overlap
-        self.listed, self.may_be_hidden = rows, recorded.subscribers == 0
+        self.listed, self.may_be_hidden = rows, not recorded.is_listed
         if recorded.doubled:
             self.session.tally.say(
                 f"identities that are in the base more than once already: {recorded.doubled:,}. The "

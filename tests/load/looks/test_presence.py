@@ -114,6 +114,20 @@ def test_an_expired_listing_is_read_on_for_all_its_bases_together(tmp_path: Path
     look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
 
 
+def test_a_base_whose_subscribers_have_no_email_is_not_taken_for_hidden(tmp_path: Path) -> None:
+    fake = FakeList(crowd(50))
+    fake.add(51, client="c51", base={"Id": SHOP, "Name": "Base 8"})
+
+    async def look(session: Session) -> None:
+        (shop,) = build_bases(open_other_base(session, SHOP))
+        wanted = build_want(shop, "bob@x.org")
+        await shop.account.learn([wanted])
+        assert shop.covers(wanted.planned)
+
+    look_at_fake(fake, tmp_path, look)
+    assert all(query.base_id is None for query in fake.asked)
+
+
 def test_a_base_that_is_filled_meanwhile_is_not_taken_for_hidden(tmp_path: Path) -> None:
     fake, time = FakeList(crowd(2500)), VirtualTime()
 

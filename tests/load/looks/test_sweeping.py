@@ -153,7 +153,7 @@ def test_a_listing_records_everybody_of_the_base_and_nobody_else(tmp_path: Path)
     fake.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})
     listed, base, recorded = listing(fake, tmp_path, "ann@x.org", "bob@x.org", "p1@crowd.org")
     assert recorded == [51, None, None]
-    assert (listed.is_complete, base) == (True, RecordedBase(subscribers=1, doubled=0))
+    assert (listed.is_complete, base) == (True, RecordedBase(is_listed=True, doubled=0))
 
 
 @pytest.mark.parametrize("is_there", [True, False])
