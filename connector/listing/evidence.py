@@ -305,9 +305,13 @@ def _decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) ->
     """None: the counts are to be asked for once more."""
     certificate = suspect.certificate
     known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
-    says = decide_counts(_read_rounds(suspect, name, answers), suspect.is_quiet, known)
-    # Bases that no page showed may be missing in both sums.
-    return Says.NOTHING if name == "base_id" and says is Says.AGREES else says
+    rounds = _read_rounds(suspect, name, answers)
+    says = decide_counts(rounds, suspect.is_quiet, known)
+    if name != "base_id":
+        return says
+    # Bases that no page showed may be missing in both sums, and the bases that are not counted may have changed since.
+    is_large = all(sum(each.parts) - each.after >= _compute_jump(each.after) for each in rounds)
+    return Says.NOTHING if says is Says.AGREES or not is_large else says
 
 
 def _read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
@@ -356,7 +360,7 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     if last is None or not suspect.is_counted:
         return None
     unseen = max((len(_read_unseen(suspect, each)) for each in wholes), default=0)
-    least = max(_JUMP_ROWS, _JUMP_SHARE * last)
+    least = _compute_jump(last)
     is_still = suspect.is_quiet and len(set(totals)) == 1
     if is_still and max(totals[0] - last, unseen) >= least:
         return Finding("total_count", Says.CONTRADICTS, f"{totals[0]:,} in a second reading, {unseen:,} of them new")
@@ -366,6 +370,11 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     if highest > last:
         return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}")
     return None
+
+
+def _compute_jump(total: int) -> float:
+    """Return the rows that do not come or go between two requests of a list of this size that seems not to change."""
+    return max(_JUMP_ROWS, _JUMP_SHARE * total)
 
 
 def _read_unseen(suspect: Suspect, answer: Answer) -> IdArray:
