@@ -198,7 +198,8 @@ def sync_folder(folder: Path) -> None:
 
 FORMULA = "^'*[=+@\t\r\n-]"
 """A text that is guarded: it begins, also behind apostrophes, with a character of OWASP's list, "CSV Injection", so
-that Excel, LibreOffice or Google Sheets may carry it out; and `unguard_formula` gives back each text as it was."""
+that Excel, LibreOffice or Google Sheets may run it. Texts that already have an apostrophe there get another one, so
+that removing one apostrophe restores every text."""
 
 GUARDED = f"^'({FORMULA[1:]})"
 """A text that `guard_formula` gave; its group begins as the text did before."""
@@ -207,8 +208,3 @@ GUARDED = f"^'({FORMULA[1:]})"
 def guard_formula(text: str) -> str:
     """Return the text for a cell of a CSV: behind an apostrophe, if a spreadsheet would run it."""
     return f"'{text}" if re.match(FORMULA, text) else text
-
-
-def unguard_formula(text: str) -> str:
-    """Return the text that `guard_formula` was given."""
-    return text[1:] if re.match(GUARDED, text) else text

@@ -40,10 +40,6 @@ class Shown:
         """Return whether this subscriber is among the rows."""
         return any(row["Id"] == subscriber_id for row in self.rows)
 
-    def proves(self, subscriber_id: int) -> bool:
-        """Return whether this subscriber proves a filter: it is in an answer whose absence would be believed."""
-        return self.is_whole and self.holds(subscriber_id)
-
 
 async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
     """Return the first page of what this query lists (service-api.md 4.3); None where the service refuses the value of

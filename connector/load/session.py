@@ -292,12 +292,6 @@ class Limits:
         if reason := self._find_excess():
             raise RunAborted(reason)
 
-    def find_trip(self) -> str | None:
-        """Return why the run is to end, by what was sent and answered by now; None: it may go on."""
-        if self.max_creates is not None and self.begun > self.max_creates:
-            return self.describe_creates()
-        return self._find_excess() if self.answered >= _ENOUGH else None
-
     def describe_creates(self) -> str:
         """Return why no more rows are created."""
         return (

@@ -90,11 +90,6 @@ class _Ramp:
         """Whether it is in its first half, where only what had been overestimated is refused."""
         return self.at_s < self.length_s / 2
 
-    @property
-    def is_past(self) -> bool:
-        """Whether it has come to its end, and probes."""
-        return self.at_s >= self.length_s
-
 
 class _Row:
     """Refusals with nothing served between, from the one that ended a ramp: after `served` requests in `sent_s`."""

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.atomic_file import guard_formula, unguard_formula
+from connector.atomic_file import GUARDED, guard_formula
 from connector.fields import BY_NAME, NAMES
 from connector.warehouse import columns
 from connector.warehouse.columns import (
@@ -219,7 +220,7 @@ def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) ->
     table = pa.table({"a": [text, None], "n": [-1, 2]})
 
     assert guard_formula(text) == guarded
-    assert unguard_formula(guarded) == text
+    assert re.sub(GUARDED, r"\1", guarded) == text
     assert guard_formulas(table).to_pydict() == {"a": [guarded, None], "n": [-1, 2]}
 
 

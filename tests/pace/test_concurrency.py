@@ -98,9 +98,9 @@ def test_a_service_that_has_become_slower_gets_as_many_again() -> None:
     assert limit.allowed == 128
 
 
-def build_page_limit(ceiling: int = 32) -> ConcurrencyLimit:
-    """The limit of pages of the list: five at first, and rounds of four answers and more."""
-    return ConcurrencyLimit(ceiling, first=5, least=5, fewest_in_round=4)
+def build_page_limit() -> ConcurrencyLimit:
+    """Return the limit for pages of the list: eight at first, and at least four answers in a round."""
+    return ConcurrencyLimit(32, first=8, least=5, fewest_in_round=4)
 
 
 @dataclass(slots=True)
@@ -171,4 +171,4 @@ def test_a_refusal_of_what_left_before_the_last_fall_says_nothing_new() -> None:
     limit.note_refused(0.0, 1.0)
     limit.note_refused(0.5, 1.1)
 
-    assert limit.allowed == 2
+    assert limit.allowed == 4

@@ -24,7 +24,6 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
-_ROOT = Path(__file__).parents[2]
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_OVER_FILES = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
 _CONTEXT = multiprocessing.get_context("forkserver")

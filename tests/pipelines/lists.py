@@ -46,18 +46,11 @@ def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
     return Counter((event["base_id"], normalise_email(event["subscriber"]["Email"])) for event in events)
 
 
-def write_parts(
-    folder: Path, *files: tuple[str, ...], columns: str = "email,list", base: str = "{column: list}", more: str = ""
-) -> Path:
-    """A job that reads these files in turn: each is a chunk by itself. `more` is added to its `load`."""
+def write_parts(folder: Path, *files: tuple[str, ...]) -> Path:
+    """Write a job that reads these files in turn. The rows of each file are a chunk of their own."""
     for number, rows in enumerate(files):
-        write_csv(folder / f"part{number}.csv", columns, *rows)
-    job = write_lists(folder, base=base, path="part*.csv")
-    text = job.read_text(encoding="utf-8").replace("200ms", f"200ms{more}")
-    if "first_name" in columns:
-        text = text.replace("email: email", "email: email, first_name: first_name")
-    job.write_text(text, encoding="utf-8")
-    return job
+        write_csv(folder / f"part{number}.csv", "email,list", *rows)
+    return write_lists(folder, base="{column: list}", path="part*.csv")
 
 
 def load_here(

@@ -8,16 +8,17 @@ from tests.pipelines.conftest import Connector, Ended
 from tests.pipelines.lists import write_lists, write_parts
 
 SUBSCRIBERS = 10_000
+ROWS = 1000
 
 
-def sync_into(sandbox: SandboxProcess, folder: Path, bases: int, rows: int = 1000) -> Ended:
+def sync_into(sandbox: SandboxProcess, folder: Path, bases: int) -> Ended:
     """Load new rows into so many bases, which share the account's subscribers."""
     folder.mkdir()
     for number in range(bases):
         sandbox.seed(SUBSCRIBERS // bases, base_id=100 + number)
-    lines = [f"new{number}@x.org,{100 + number % bases}" for number in range(rows)]
+    lines = [f"new{number}@x.org,{100 + number % bases}" for number in range(ROWS)]
     ended = Connector(sandbox, folder).run_json("sync", write_lists(folder, *lines, base="{column: list}"))
-    assert (ended.code, ended.rows) == (0, {"read": rows, "created": rows}), ended.stderr
+    assert (ended.code, ended.rows) == (0, {"read": ROWS, "created": ROWS}), ended.stderr
     return ended
 
 
