@@ -325,7 +325,7 @@ def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
 
 
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
-    """The pace begins at the limit that the account's last run found, if one did."""
+    """Return a pace that begins at the limit that the account's last load found: a shard at its part of that limit."""
     with ledger.transaction() as connection:
         found, found_at = read_found_limit(connection, frame.account) or (None, 0.0)
     age_s = clock.now().timestamp() - found_at

@@ -62,7 +62,7 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
         for option, key in _MESSAGE_KEYS.items()
     },
 }
-"""What replaces an option, by the command's name ("*": every command) and the option."""
+"""What replaces an option, by the command's name and the option."""
 
 _SPLIT = (
     "Use `template`: \"{{ name.partition(' ')[0] }}\" is the text before the first blank, "
@@ -90,7 +90,7 @@ stands for any field of the subscriber."""
 
 def explain_removed_option(command: str, option: str) -> str | None:
     """Return what replaces an option of a command, or None if the command never had the option."""
-    return REMOVED_OPTIONS.get((command, option)) or REMOVED_OPTIONS.get(("*", option))
+    return REMOVED_OPTIONS.get((command, option))
 
 
 def explain_removed_key(keys: tuple[str | int, ...]) -> str | None:
