@@ -86,22 +86,6 @@ def test_the_fullest_email_is_the_documents() -> None:
     ]
 
 
-def test_every_setting_is_written_and_null_only_where_none_was_given() -> None:
-    email = sent()
-    assert email["TrackingSettings"] == {
-        "TrackLinks": True,
-        "TrackPlainTextLinks": False,
-        "TrackOpen": None,
-        "TrackUnsubscribe": True,
-    }
-    assert email["EmailSettings"] == {
-        "InlineImages": False,
-        "SendAt": 1_800_000_000,
-        "UseDkim": True,
-        "UseDkimSelector": "s1",
-    }
-
-
 @pytest.mark.parametrize("name", SAID)
 def test_no_setting_has_a_default(name: str) -> None:
     with pytest.raises(TypeError, match=name):

@@ -142,6 +142,9 @@ def test_of_ids_that_are_listed_twice_the_one_is_compared_that_the_ledger_knows(
         comparison.add_entries(0, [(digest(1), State.CONFIRMED, known_id, None, None)])
         lines = report(comparison, ["first_name"], asked=[7])
     assert [line["ids"] for line in lines if line["difference"] == "drifted"] == expected
+    assert [line["message"] for line in lines if line["difference"] == "duplicated"] == [
+        f"the ledger knows the id {known_id}"
+    ]
 
 
 def test_an_empty_list_has_nobody() -> None:

@@ -287,13 +287,9 @@ def test_the_columns_of_a_template_are_the_mappings() -> None:
         fill("{{ row['b c'] }}", a=["x"])
 
 
-@pytest.mark.parametrize(
-    ("template", "words"),
-    [("{{ a", "line 1, cannot be read"), ("x" * (LONGEST + 1), "at most 10,000"), ("{{ row[a] }}", "name the column")],
-)
-def test_what_is_no_template_is_no_rule(template: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        ColumnRule(template=template)
+def test_a_template_of_more_than_10_000_characters_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at most 10,000"):
+        ColumnRule(template="x" * (LONGEST + 1))
 
 
 @pytest.mark.parametrize(

@@ -226,36 +226,6 @@ def test_every_missing_column_is_told_at_once() -> None:
         require_columns(mapping, COLUMNS)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"column": "a", "value": "b"}, {"column": "a", "split": ""}, {"value": "\ud800"},
-     {"column": "a", "template": "{{ b }}"},
-     {"column": "a", "case": "Title"}, {"column": "a", "default": ""},
-     {"value": "a", "default": "b"}, {"column": "a", "values": {" ": "x"}, "default": "b"},
-     {"column": "a", "default": "\ud800"}, {"column": "a", "values": {"M": "male", "M ": "female"}},
-     {"column": "a", "case": "lower", "values": {"M": "male"}}, {"column": "a", "case": "upper", "values": {"m": "x"}}],
-    ids=str,
-)  # fmt: skip
-def test_a_rule_that_makes_no_sense_cannot_be_made(given: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError):
-        ColumnRule(**given)  # type: ignore[arg-type] # wrong on purpose
-
-
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("id", ColumnRule(column="a")),
-        ("base_name", ColumnRule(value="a")),
-        ("nothing", ColumnRule(column="a")),
-        ("email", ColumnRule(column="a", split="|")),
-        ("email", ColumnRule(column="a", format=("%Y",))),
-    ],
-)
-def test_a_rule_that_does_not_fit_its_field_is_refused(name: str, rule: ColumnRule) -> None:
-    with pytest.raises(ConfigurationError, match=name):
-        FieldMapping({name: rule})
-
-
 def test_a_mapping_stays_as_it_was_made() -> None:
     values = {"M": "male"}
     rules = {"gender": ColumnRule(column="sex", values=values)}
