@@ -71,11 +71,6 @@ def test_what_breaks_a_rule_is_rejected_by_name(given: dict[str, Any], field: st
     assert caught.value.message.startswith(field)
 
 
-def test_unknown_fields_are_dropped_when_not_strict() -> None:
-    given = {"Id": 5, "Surname": "x", "Address": {"Street": "x", "City": "y"}}
-    assert parse(given, "ignore") == (1, None, {"Address": {"City": "y"}})
-
-
 @pytest.mark.parametrize(
     ("base", "wanted"),
     [
@@ -189,11 +184,6 @@ def test_created_status_required_unknown_and_altered_fields_are_switches(calls: 
     reply = calls.create("a@example.com", FirstName="Ana", Address={"City": "Lyon"}, Unheard=1)
     assert (reply.status, reply.json["Subscriber"]["FirstName"]) == (201, "ANA")
     assert reply.json["Subscriber"]["Address"] == {"City": "LYON"}
-
-
-def test_absent_fields_show_as_switched(calls: Calls) -> None:
-    calls.sandbox.switch(absent_fields="null")
-    assert calls.create("a@example.com").json["Subscriber"]["FirstName"] is None
 
 
 def test_ids_go_in_steps(calls: Calls) -> None:
