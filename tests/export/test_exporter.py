@@ -135,19 +135,6 @@ def test_a_cancelled_export_leaves_the_target_as_it_was_and_no_file(sandbox: San
     assert len(names_in(file)) == 1
 
 
-def test_a_filtered_export_holds_only_what_was_asked_for(sandbox: SandboxProcess, tmp_path: Path) -> None:
-    create(sandbox, *PEOPLE)
-    sandbox.switch(filters="ignored")
-    destination = parse_destination(str(tmp_path / "out.parquet"))
-
-    exported = export(sandbox, destination, query=ListQuery(base_id=7))
-
-    assert exported.written == 2
-    assert set(read_back(destination)["base_id"].to_pylist()) == {7}
-    controls = {"base_id": "ignored"}
-    assert exported.certificate.filters == {"asked": {"base_id": 7}, "dropped": 1, "controls": controls, "sent": None}
-
-
 def test_the_certificate_speaks_of_the_last_sweep_and_so_does_the_export(
     sandbox: SandboxProcess, tmp_path: Path
 ) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from connector.listing.pages import ListFailed
-from connector.paging.certificate import CutOff, Order, Reason, TotalCount
+from connector.paging.certificate import CutOff, Reason, TotalCount
 from connector.sandbox import SandboxProcess
 from connector.service.wire import ListQuery
-from tests.export.exports import create, read
+from tests.export.exports import read
 
 COMPLETE: dict[str, object] = {"is_complete": True, "distinct": 2500}
 CUT_OFF: dict[str, object] = {"is_complete": False, "reason": Reason.CUT_OFF}
@@ -75,24 +75,6 @@ def test_a_filtered_list_that_is_cut_off_is_incomplete(sandbox: SandboxProcess) 
 
     assert certificate.filters["sent"] == "base_id"
     assert certificate.reason is Reason.CUT_OFF
-
-
-def fill(sandbox: SandboxProcess, count: int, base_id: int, **fields: object) -> None:
-    people = [{"base_id": base_id, "email": f"p{number}.{base_id}@x.org", **fields} for number in range(count)]
-    for number, person in enumerate(people):
-        person.setdefault("is_active", number % 2 == 0)
-        person.setdefault("gender", ("male", "female", "")[number % 3])
-    create(sandbox, *people)
-
-
-def test_a_list_whose_order_changes_at_each_request_is_incomplete(sandbox: SandboxProcess) -> None:
-    fill(sandbox, 300, 7)
-    sandbox.switch(order="shuffled", max_limit=100)
-
-    certificate, collector = read(sandbox)
-
-    assert (certificate.reason, certificate.order) == (Reason.UNSTABLE_ORDER, Order.UNSTABLE)
-    assert len(collector.ids) == len(set(collector.ids)) == certificate.distinct
 
 
 @pytest.mark.parametrize("order", ["id", "email"])

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -79,26 +78,6 @@ def test_filters_are_those_of_the_list(sandbox: SandboxProcess) -> None:
     assert read(sandbox, email="ann@example.com")["base_id"].tolist() == [7]
 
 
-def test_a_filter_may_be_a_scalar_of_numpy(sandbox: SandboxProcess) -> None:
-    ann = {"base_id": 7, "email": "ann@example.com", "is_active": True}
-    create(sandbox, ann, {"base_id": 8, "email": "bo@example.com", "is_active": False})
-    number = read(sandbox, base_id=7)["id"].to_numpy()[0]
-
-    for asked in ({"id": np.int64(number)}, {"base_id": np.int64(7)}, {"is_active": np.bool_(True)}):
-        frame = read(sandbox, **asked)
-        assert frame["email"].tolist() == ["ann@example.com"], asked
-        assert frame.attrs["certificate"]["verdict"] == "complete"
-
-
-@pytest.mark.parametrize("wrong", [{"base_id": "7"}, {"base_id": True}, {"id": 1.0}, {"is_active": 1}, {"email": " "}])
-def test_a_filter_of_another_type_is_refused_before_anything_is_asked(
-    sandbox: SandboxProcess, wrong: dict[str, object]
-) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        read(sandbox, **wrong)
-    assert "list" not in sandbox.stats()["requests"]
-
-
 def test_an_incomplete_list_is_an_error_unless_allowed(sandbox: SandboxProcess) -> None:
     sandbox.seed(1500, base_name="News")
     sandbox.switch(order="shuffled", filters="ignored")
@@ -110,11 +89,6 @@ def test_an_incomplete_list_is_an_error_unless_allowed(sandbox: SandboxProcess) 
     frame = read(sandbox, allow_incomplete=True)
     assert frame["id"].is_unique
     assert frame.attrs["certificate"]["verdict"] == "incomplete"
-
-
-def test_plain_http_to_another_machine_is_refused() -> None:
-    with pytest.raises(ConfigurationError):
-        read_subscribers(base_url="http://example.com", token="t0ken")
 
 
 def test_pandas_is_imported_only_by_who_asks_for_a_dataframe() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connector.errors import ConfigurationError, RunAborted
+from connector.errors import ConfigurationError
 from connector.listing.evidence import MOST_REQUESTS
 from connector.listing.pages import ListFailed
 from connector.listing.reader import MOST_IN_FLIGHT, ListProgress, read_list
@@ -32,29 +32,6 @@ def test_everyone_is_read_once_in_each_sweep(sandbox: SandboxProcess, order: str
     assert sorted(collector.ids) == [first + step * number for number in range(3210)]
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (3210, 3210, 3210)
     assert certificate.started_at < certificate.finished_at
-
-
-def test_a_list_that_fails_for_good_ends_the_run_in_words(sandbox: SandboxProcess) -> None:
-    sandbox.switch(list_error=1)
-
-    with pytest.raises(ListFailed, match="did not give its list") as failure:
-        read(sandbox)
-
-    assert failure.value.status == 500
-    assert isinstance(failure.value, RunAborted)
-
-
-def test_a_wrong_token_is_told_apart_by_its_status(sandbox: SandboxProcess) -> None:
-    async def run() -> None:
-        async with open_client(service_of(sandbox, token="another-token")) as client:
-            await read_list(client, hurried(), ListQuery(), Collector(), now=now)
-
-    with pytest.raises(ListFailed, match="Check the token") as failure:
-        asyncio.run(run())
-
-    assert failure.value.status == 401
-    assert isinstance(failure.value, ConfigurationError), "nothing was done yet: the configuration is wrong"
-    assert "another-token" not in str(failure.value)
 
 
 def test_a_token_that_is_refused_after_a_first_page_aborts_the_run(sandbox: SandboxProcess) -> None:
