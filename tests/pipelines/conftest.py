@@ -157,6 +157,11 @@ def count_stored(sandbox: SandboxProcess) -> Counter[str]:
     )
 
 
+def has_stored(sandbox: SandboxProcess, number: int) -> bool:
+    """Return whether the sandbox has at least this many subscribers."""
+    return bool(sandbox.stats()["subscribers"] >= number)
+
+
 def wait_for(is_so: Callable[[], bool]) -> None:
     """Return as soon as it is so; fail after two minutes: a machine may have other work."""
     deadline = time.monotonic() + 120

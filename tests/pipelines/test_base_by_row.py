@@ -9,15 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, wait_for, write_csv
+from tests.pipelines.conftest import Connector, Ended, has_stored, wait_for, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
 TOO_LARGE = 2**53  # the sandbox knows no such id
-
-
-def has_stored(connector: Connector, number: int) -> bool:
-    return bool(connector.sandbox.stats()["subscribers"] >= number)
 
 
 def test_rows_go_to_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:
@@ -136,7 +132,7 @@ def test_a_signal_stops_all_bases_and_the_next_run_finishes_them(connector: Conn
     job = write_lists(tmp_path, *rows)
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_concurrency: 2"), encoding="utf-8")
     with connector.start("sync", job, "--output", "json") as process:
-        wait_for(partial(has_stored, connector, 70))
+        wait_for(partial(has_stored, connector.sandbox, 70))
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=30)
     stopped = Ended(process.returncode, stdout, stderr)

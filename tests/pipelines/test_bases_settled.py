@@ -9,15 +9,11 @@ import pytest
 
 from connector.clock import system_clock
 from connector.listing.evidence import MOST_REQUESTS
-from tests.pipelines.conftest import Connector, wait_for
+from tests.pipelines.conftest import Connector, has_stored, wait_for
 from tests.pipelines.lists import count_by_base, load_here, write_lists, write_parts
 
 BASES = range(1, 9)
 QUIET_S = 0.2
-
-
-def has_stored(connector: Connector, number: int) -> bool:
-    return bool(connector.sandbox.stats()["subscribers"] >= number)
 
 
 @pytest.mark.parametrize("loss", ["drop_before", "drop_after"])
@@ -46,7 +42,7 @@ def test_what_an_earlier_run_left_in_a_base_without_rows_is_settled(connector: C
     job = write_lists(tmp_path, "ann@x.org,shop")
     connector.sandbox.switch(hang_after=1)
     with connector.start("sync", job) as process:
-        wait_for(partial(has_stored, connector, 1))
+        wait_for(partial(has_stored, connector.sandbox, 1))
         process.kill()
         process.communicate()
     connector.sandbox.switch(hang_after=0)

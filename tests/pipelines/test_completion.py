@@ -1,18 +1,8 @@
-"""The shell completes commands, options and files, by scripts that `connector` prints."""
+"""The shell completes commands, options and files."""
 
 import pytest
 
 from tests.pipelines.conftest import Connector
-
-
-@pytest.mark.parametrize(
-    ("shell", "words"),
-    [("bash", "complete -o nosort -F"), ("zsh", "#compdef connector"), ("fish", "complete --no-files")],
-)
-def test_each_shell_gets_its_script(connector: Connector, shell: str, words: str) -> None:
-    ended = connector.run(environ={"_CONNECTOR_COMPLETE": f"{shell}_source"})
-    assert ended.code == 0
-    assert words in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import time
 from collections import Counter
 from functools import partial
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
+from tests.pipelines.conftest import Connector, Ended, count_stored, has_stored, wait_for, write_csv
 from tests.pipelines.test_drift import JOB, read_drift, read_fields, sync
-from tests.pipelines.test_interrupted import has_stored
 from tests.pipelines.test_sync_command import write_job
 
 

@@ -42,20 +42,6 @@ def test_a_job_exports_with_its_filters(filled: Connector, tmp_path: Path) -> No
     assert ended.report["certificate"]["filters"]["sent"] == "email"
 
 
-def test_an_incomplete_list_leaves_the_target_as_it_was_unless_asked_for(filled: Connector, tmp_path: Path) -> None:
-    filled.run_json("export", "out.csv")
-    before = (tmp_path / "out.csv").read_bytes()
-    filled.sandbox.switch(order="shuffled", filters="ignored")
-    ended = filled.run_json("export", "out.csv")
-    assert (ended.code, ended.report["status"], ended.report["rows"]["written"]) == (1, "partial", 0)
-    assert ended.report["certificate"]["verdict"] == "incomplete"
-    assert (tmp_path / "out.csv").read_bytes() == before
-    fresh = filled.run_json("export", "new.csv", "--allow-incomplete")
-    assert fresh.code == 1
-    assert fresh.report["rows"]["written"] > 0
-    assert (tmp_path / "new.csv").exists()
-
-
 @pytest.mark.parametrize("filters", [(), ("--email", "a@example.com")])
 def test_a_token_that_is_refused_at_the_first_request_is_configuration(
     connector: Connector, tmp_path: Path, filters: tuple[str, ...]

@@ -1,6 +1,5 @@
 """`connector import` and `sync` of files of every format: the same people in each, the same outcome."""
 
-import csv
 import json
 import subprocess
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored
-from tests.sources.files.people import FILES, SAMPLES, pack_gzip, write_csv, write_xlsx
+from tests.pipelines.conftest import Connector, count_stored
+from tests.pipelines.leftovers import read_rejects
+from tests.sources.files.people import FILES, pack_gzip, write_csv, write_xlsx
 from tests.sources.files.reading import write
 
 STORED = [
@@ -35,11 +35,6 @@ def read_stored(connector: Connector) -> list[dict[str, Any]]:
     found = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
     flat = [{**person, "Zip": person["Address"]["Zip"]} for person in found]
     return sorted(({key: person[key] for key in STORED[0]} for person in flat), key=lambda person: person["Email"])
-
-
-def read_rejects(ended: Ended) -> list[dict[str, str]]:
-    with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def write_job(folder: Path, file: str, more: str = "") -> Path:
@@ -109,12 +104,6 @@ def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connecto
         stdin=content,
     )
     assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
-
-
-def test_an_old_workbook_with_an_error_is_refused_before_anything_is_sent(connector: Connector) -> None:
-    ended = connector.run("import", str(SAMPLES / "people.xls"), "--base-name", "News")
-    assert ended.code == 2
-    assert "holds an error, such as #N/A, in a cell; save it as .xlsx" in ended.stderr
 
 
 def test_numbers_where_a_text_belongs_are_warned_of(connector: Connector, tmp_path: Path) -> None:
@@ -192,12 +181,6 @@ def test_a_file_that_lacks_a_mapped_column_stops_the_sync_before_anything_is_sen
     assert count_stored(connector.sandbox) == {}
 
 
-def test_a_pattern_that_matches_nothing_is_told(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run("sync", write_job(tmp_path, 'path: "inbox/*.csv"'))
-    assert ended.code == 2
-    assert "no file matches" in ended.stderr
-
-
 def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connector, tmp_path: Path) -> None:
     write(tmp_path, "people.csv", "email,is_active\na@x.org,true\nb@x.org,true\nc@x.org,true\n")
     (tmp_path / "lists").mkdir()
@@ -220,10 +203,3 @@ def test_a_job_of_csv_takes_a_corrected_rejects_file_that_was_saved_as_a_workboo
     corrected = {**reject, "email": "bob@x.org"}
     path = write(tmp_path, "corrected.xlsx", write_xlsx([list(corrected), list(corrected.values())]))
     assert connector.run_json("import", path, "--job", job).rows == {"read": 1, "created": 1}
-
-
-def test_an_archive_that_is_cut_off_is_refused_before_any_row_is_read(connector: Connector, tmp_path: Path) -> None:
-    path = write(tmp_path, "people.csv.gz", pack_gzip(write_csv())[:-9])
-    ended = connector.import_file(path)
-    assert (ended.code, ended.report["status"]) == (2, "usage")
-    assert "is cut off or damaged" in ended.report["message"]

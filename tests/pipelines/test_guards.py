@@ -103,12 +103,6 @@ def test_an_empty_query_stops_the_run(connector: Connector, tmp_path: Path) -> N
     assert is_tripped(connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text)), "the source is empty")
 
 
-def test_a_query_is_read_twice_and_loaded(connector: Connector, tmp_path: Path) -> None:
-    add_people(tmp_path, 1, 2)
-    job = write_job(tmp_path, "guard: {max_creates: 2}", text=QUERY.replace("SOURCE", "table: people"))
-    assert connector.run_json("sync", job).rows == {"read": 2, "created": 2}
-
-
 def test_a_tripped_guard_leaves_the_cursor_and_a_passed_one_moves_it(connector: Connector, tmp_path: Path) -> None:
     add_people(tmp_path, *range(1, 6))
     text = QUERY.replace("SOURCE", CURSOR)

@@ -87,18 +87,6 @@ def test_the_same_file_again_creates_nobody_and_asks_for_one_who_is_known_alone(
     assert sum(count_stored(connector.sandbox).values()) == 50
 
 
-def test_a_base_is_the_same_by_name_and_by_the_id_that_it_turned_out_to_have(
-    connector: Connector, tmp_path: Path
-) -> None:
-    path = write_addresses(tmp_path / "people.csv", 5)
-    connector.import_file(path)
-    base_id = connector.sandbox.truth()["events"][0]["base_id"]
-    by_id = connector.run_json("import", path, "--base-id", str(base_id))
-    assert by_id.rows == {"read": 5, "exists": 5}
-    other = connector.run_json("import", path, "--base-name", "Shop")
-    assert other.rows == {"read": 5, "created": 5}
-
-
 def test_a_wrong_token_ends_the_run_at_the_first_request_and_burns_no_row(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)
     wrong = connector.run_json("import", path, "--base-id", "7", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
@@ -123,13 +111,6 @@ def test_options_shape_the_import(connector: Connector, tmp_path: Path) -> None:
     ann, bob = sorted(stored, key=lambda each: str(each["Email"]))
     assert (ann["FirstName"], ann["IsActive"], ann["CustomField2"]) == ("Ann", True, "SW1A 1AA")
     assert bob["Address"]["Zip"] == "1012"
-
-
-def test_client_user_id_can_be_the_identity(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", "client_user_id,email", "A1,a@x.org", "a1,b@x.org", "A1,c@x.org")
-    ended = connector.import_file(path, "--identity", "client_user_id")
-    assert ended.rows == {"read": 3, "duplicate": 1, "created": 2}
-    assert connector.import_file(path, "--identity", "client_user_id").rows["exists"] == 2
 
 
 def test_a_file_without_rows_ends_the_run(connector: Connector, tmp_path: Path) -> None:
@@ -204,16 +185,6 @@ def test_the_report_file_is_its_owners_even_where_one_was_readable_by_all(connec
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 3), "--report", str(report))
     assert report.stat().st_mode & 0o777 == 0o600
     assert json.loads(report.read_text(encoding="utf-8")) == ended.report
-
-
-def test_a_stdout_that_nobody_reads_changes_nothing_but_the_exit_code(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 3)
-    with connector.start("import", path, "--base-id", "7", "--output", "json", has_reader=False) as process:
-        _, stderr = process.communicate()
-    assert process.returncode == 3
-    assert "the report could not be written" in stderr
-    assert "Traceback" not in stderr
-    assert len(count_stored(connector.sandbox)) == 3
 
 
 @pytest.mark.parametrize("name", ["x[red] [bold].csv", "b\udcff.csv"])

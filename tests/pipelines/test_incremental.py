@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
@@ -109,14 +108,6 @@ def test_rows_without_a_value_are_read_each_time_and_move_nothing(connector: Con
     assert (second.rows, is_at(second, 9)) == ({"read": 4, "created": 3, "exists": 1}, True)
     assert "1 row has no timestamp in updated_at (the first is record 4)" in second.stderr
     assert connector.run_json("sync", job).rows == {"read": 4, "exists": 4}  # 'soon' is larger than any day
-
-
-def test_numbers_are_compared_as_numbers(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, ("nine", 9), ("ten", 10))
-    job = write_job(tmp_path, start="0")
-    assert "the cursor stands at 10 now" in connector.run_json("sync", job).report["messages"]
-    write_people(tmp_path, ("hundred", 100))
-    assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "exists": 1}
 
 
 def test_a_cursor_of_text_is_not_shown(connector: Connector, tmp_path: Path) -> None:
@@ -253,15 +244,3 @@ def test_full_needs_no_cursor(connector: Connector, tmp_path: Path) -> None:
     job = tmp_path / "file.yaml"
     job.write_text("job: f\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n", encoding="utf-8")
     assert connector.run_json("sync", job, "--full").rows == {"read": 1, "created": 1}
-
-
-def test_a_duckdb_file_is_synced_incrementally_too(connector: Connector, tmp_path: Path) -> None:
-    with duckdb.connect(str(tmp_path / "crm.duckdb")) as database:
-        database.execute("create table people (email varchar, updated_at timestamp)")
-        for name, hour in (("ann", 8), ("bob", 9)):
-            database.execute(f"insert into people values ('{name}@example.com', '{DAY} 0{hour}:00')")
-    job = write_job(tmp_path)
-    job.write_text(job.read_text(encoding="utf-8").replace("sqlite:///crm.db", "duckdb:///crm.duckdb"), "utf-8")
-    first = connector.run_json("sync", job)
-    assert (first.code, first.rows, is_at(first, 9)) == (0, {"read": 2, "created": 2}, True)
-    assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}

@@ -11,9 +11,8 @@ from threading import Event, Thread
 import pytest
 import sqlalchemy as sa
 
-from connector.sandbox import SandboxProcess
 from tests.databases import OPEN, Database
-from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for
+from tests.pipelines.conftest import Connector, Ended, count_stored, has_stored, wait_for
 
 ROUNDS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5")) * 3 // 5  # two of three are killed
 LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
@@ -78,10 +77,6 @@ def changing(crm: Database, prefix: str) -> Iterator[None]:
 def read_people(crm: Database) -> set[str]:
     with crm.begin() as connection:
         return {str(row[0]) for row in connection.exec_driver_sql("select email from customers")}
-
-
-def has_stored(sandbox: SandboxProcess, number: int) -> bool:
-    return bool(sandbox.stats()["subscribers"] >= number)
 
 
 def kill_in_the_middle(connector: Connector, job: Path, target: int) -> None:

@@ -11,16 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, Ended, count_stored, has_stored, wait_for, write_addresses
 
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
 PEOPLE = 100 * (KILLS + 1)
-
-
-def has_stored(sandbox: SandboxProcess, number: int) -> bool:
-    return bool(sandbox.stats()["subscribers"] >= number)
 
 
 def test_killed_at_random_moments_nobody_is_lost_or_there_twice(connector: Connector, tmp_path: Path) -> None:

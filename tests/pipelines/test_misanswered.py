@@ -1,28 +1,18 @@
 """Creates that are answered with another base or identity than was sent (architecture 4.9): held until a person
 decides."""
 
-import json
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 from connector.states import State
 from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, read_states, retry
+from tests.pipelines.reconciled import plant
 
 TAGGED = ("ann+news@x.org,true", "bob@x.org,true", "cyd@x.org,true")
 
 
 def write_tagged(folder: Path) -> Path:
     return write_csv(folder / "people.csv", "email,is_active", *TAGGED)
-
-
-def put(connector: Connector, email: str, base_name: str) -> None:
-    """A subscriber who comes by another way."""
-    body = json.dumps({"Subscriber": {"Base": {"Name": base_name}, "Email": email}}).encode()
-    headers = {"Authorization": connector.sandbox.token, "Content-Type": "application/json"}
-    url = f"{connector.sandbox.base_url}/api/subscribers/create-subscriber/"
-    with urlopen(Request(url, body, headers)) as answer:
-        assert json.load(answer)["success"]
 
 
 def test_a_base_that_is_answered_as_another_makes_one_wrong_subscriber_in_all(
@@ -94,7 +84,7 @@ def test_what_was_answered_as_another_is_given_up(connector: Connector, tmp_path
 
 
 def test_a_base_is_found_by_its_name_in_other_capitals(connector: Connector, tmp_path: Path) -> None:
-    put(connector, "stranger@y.org", "NEWS ")
+    plant(connector.sandbox, "stranger@y.org", {"Name": "NEWS "})
     for way in ("exact", "folded"):
         connector.sandbox.switch(base_names=way)
         path = write_addresses(tmp_path / f"{way}.csv", 3, first=10 * len(way))
@@ -104,8 +94,8 @@ def test_a_base_is_found_by_its_name_in_other_capitals(connector: Connector, tmp
 
 
 def test_a_name_that_two_bases_bear_in_other_capitals_is_refused(connector: Connector, tmp_path: Path) -> None:
-    put(connector, "one@y.org", "News")
-    put(connector, "two@y.org", "NEWS")
+    plant(connector.sandbox, "one@y.org", {"Name": "News"})
+    plant(connector.sandbox, "two@y.org", {"Name": "NEWS"})
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     assert (ended.code, connector.sandbox.stats()["subscribers"]) == (2, 2), ended.stderr
     assert "ids 1, 2" in ended.stderr

@@ -245,20 +245,6 @@ def test_duplicates_and_drift_hold_of_those_who_were_seen_on_an_incomplete_list(
     assert accepted.report["differences"] == {**NOTHING, "duplicated": 20, "drifted": 20}
 
 
-def test_of_one_who_is_there_twice_the_one_is_compared_whom_the_ledger_knows(
-    connector: Connector, tmp_path: Path
-) -> None:
-    other = plant(connector.sandbox, "ann@x.org", FirstName="Other")
-    job = write_job(tmp_path)
-    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, look: none"), encoding="utf-8")
-    write_people(tmp_path, {"ann@x.org": "Ann"})
-    assert connector.run_json("sync", job).rows["created"] == 1
-    assert find_differences(reconcile(connector, job)) == {"duplicated": 1}
-    (line,) = read_lines(tmp_path)
-    ours = max(int(each) for each in line["ids"].split("; "))
-    assert (line["ids"], line["message"]) == (f"{other}; {ours}", f"the ledger knows the id {ours}")
-
-
 @pytest.mark.parametrize("where", ["head", "middle"])
 def test_while_people_come_and_go_nobody_who_stays_is_claimed(connector: Connector, tmp_path: Path, where: str) -> None:
     sandbox, job = connector.sandbox, write_job(tmp_path)
@@ -431,16 +417,6 @@ class StoppedSource:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def test_the_file_is_its_owners_alone_and_guards_spreadsheets(connector: Connector, tmp_path: Path) -> None:
-    plant(connector.sandbox, "ann@x.org", FirstName="=HYPERLINK(1)", IsActive=True)
-    write_people(tmp_path, {"ann@x.org": "+1"})
-    reconcile(connector, write_job(tmp_path))
-    (line,) = read_lines(tmp_path)
-    assert (line["source"], line["service"]) == ("'+1", "'=HYPERLINK(1)")
-    assert (tmp_path / "differences.csv").stat().st_mode & 0o777 == 0o600
-    assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".partial")] == []
 
 
 def test_people_read_a_table(connector: Connector, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Every field of service-api.md 2.1 goes in and comes back equal, under the normalisation rules; Unicode included."""
 
-import asyncio
 import csv
 import json
 from collections.abc import Sequence
@@ -15,9 +14,6 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from connector import read_subscribers
 from connector.fields import SENT
 from connector.sandbox import SandboxProcess
-from connector.service.client import open_client
-from connector.service.settings import Service, Token
-from connector.service.wire import Created, encode_subscriber
 from tests.pipelines.conftest import Connector
 
 TEXT = (
@@ -78,22 +74,6 @@ def _plain(value: Any) -> Any:
     return list(value) if not isinstance(value, str | bool | type(None)) else value
 
 
-async def create_all(sandbox: SandboxProcess, people: Sequence[dict[str, Any]]) -> None:
-    async with open_client(Service(sandbox.base_url, Token(sandbox.token))) as client:
-        for person in people:
-            answer = await client.create_subscriber(encode_subscriber({"base_id": 7} | person))
-            assert isinstance(answer, Created)
-
-
-@SLOW
-@given(PEOPLE)
-def test_what_is_created_is_what_is_listed(sandbox: SandboxProcess, people: list[dict[str, Any]]) -> None:
-    sandbox.reset()
-    people = address(people)
-    asyncio.run(create_all(sandbox, people))
-    assert read_back(sandbox) == expect(people)
-
-
 def write_file(path: Path, people: Sequence[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, NAMES)
@@ -127,11 +107,3 @@ def test_a_file_comes_in_whole_and_its_export_comes_in_whole_elsewhere(
     again = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")
     assert again.rows == {"read": len(people), "created": len(people)}
     assert {person["email"]: person for person in read_back(connector.sandbox)} == by_email
-
-
-def test_the_frame_is_typed_whatever_it_holds(sandbox: SandboxProcess) -> None:
-    frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
-    assert len(frame) == 0
-    types = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
-    assert (types["id"], types["is_active"], types["email"]) == ("Int64", "boolean", "str")
-    assert (types["tags"], types["birthday"]) == ("object", "datetime64[s]")

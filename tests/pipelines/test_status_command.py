@@ -269,21 +269,6 @@ def test_a_full_standard_error_changes_no_exit_code(
     assert ended.returncode == code
 
 
-def test_a_check_that_cannot_be_shown_says_so(connector: Connector, tmp_path: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-m", "pipelines", "check"],
-            env=os.environ | connector.environ,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert ended.returncode == 3
-    assert "standard output cannot be written to" in ended.stderr
-
-
 def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "state" / "runs").write_text("in the way")

@@ -55,13 +55,6 @@ def test_a_database_is_synced_as_its_job_says(connector: Connector, tmp_path: Pa
     assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
-def test_a_file_is_synced_by_its_headers_when_the_job_maps_nothing(connector: Connector, tmp_path: Path) -> None:
-    write_addresses(tmp_path / "people.csv", 4)
-    job = write_job(tmp_path, "job: people\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n")
-    assert connector.run_json("sync", job).rows == {"read": 4, "created": 4}
-    assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
-
-
 def test_several_jobs_end_in_one_object_and_the_worst_code(connector: Connector, tmp_path: Path) -> None:
     write_addresses(tmp_path / "people.csv", 2)
     write_csv(tmp_path / "dirty.csv", "email,is_active", "nobody,true")

@@ -13,15 +13,15 @@ from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector
 from tests.pipelines.planned import JOB, describe
 
-BINARY = bytes(range(256)) * 20
 SOURCE = "source: {file: {path: people.csv}}\n"
 NEWS = "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
 DAY = "2026-11-20"
 
 
-def by_cursor(what: str = "table: people", column: str = "updated_at", start: str = "2000-01-01T00:00:00") -> str:
+def by_cursor(start: str = "2000-01-01T00:00:00") -> str:
     return (
-        f"job: x\nsource: {{sql: {{url: 'sqlite:///crm.db', {what}, cursor: {{column: {column}, start: {start}}}}}}}\n"
+        "job: x\nsource: {sql: {url: 'sqlite:///crm.db', table: people, "
+        f"cursor: {{column: updated_at, start: {start}}}}}}}\n"
     )
 
 
@@ -45,21 +45,14 @@ FILES: dict[str, str | bytes] = {
     "empty.csv": "",
     "header.csv": "email\n",
     "plans.csv": "Plan\ngold\n",
-    "binary.csv": BINARY,
-    "packed.csv": b"PK\x03\x04" + BINARY,
-    "bare.csv": "a@secret.org\nb@secret.org\n",
     "taken.prom": "node_time 1\n",
     "job.yaml": JOB,
     "export.yaml": "job: x\nexport: {to: a.csv}\n",
     "cursor.yaml": by_cursor() + NEWS,
     "number.yaml": by_cursor(start="'0'").replace("'0'", "0") + NEWS,
-    "unselected.yaml": by_cursor('query: "select email from people where updated_at >= :cursor"') + NEWS,
-    "no-column.yaml": by_cursor(column="updated") + NEWS,
     "lists.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{column: names}}, fields: {{email: email}}}}\n",
     "no-list.yaml": suppressing("{file: {path: nowhere.csv, column: email}}"),
-    "empty-list.yaml": suppressing("{file: {path: empty.csv, column: email}}"),
     "other-list.yaml": suppressing("{file: {path: people.csv, column: emial}}"),
-    "bare-list.yaml": suppressing("{file: {path: bare.csv, column: email}}"),
     "notify-none.yaml": notifying("{}"),
     "notify-http.yaml": notifying("{webhook: {url: 'http://example.com/hook/hunter2'}}"),
     "sauce.yaml": "job: x\nsauce: 1\n",
@@ -96,23 +89,15 @@ FROM, TO, SUBJECT, TEXT = "--from a@example.com", "--to b@example.net", "--subje
 PLAIN = f"send {FROM} {TO} {SUBJECT} {TEXT}"
 
 CASES: list[tuple[str, str]] = [
-    ("export people.xls", ".parquet"),
-    ("export oracle://user:hunter2@host/x", "duckdb:///"),
     ("export out.csv --mode upsert", "can only be replaced"),
     ("export out.parquet --guard-formulas", "no CSV"),
     ("export out.csv --max-shrink 0.5", "share"),
-    ("export nowhere/out.csv", "nowhere"),
     ("export out.csv --gender other", "gender"),
     ("export nowhere.yaml", "nowhere.yaml"),
-    ("export sqlite:///w.db --schema esp", "schema"),
     ("export sqlite:///left.db", "left.db-journal"),
     ("export duckdb:///gone.db", "gone.db.wal"),
     (f"send {FROM} {SUBJECT} {TEXT}", "Email.To"),
-    (f"send {FROM} {TO} {SUBJECT}", "Email.Html"),
-    (f"send {TO} {SUBJECT} {TEXT}", "Email.From"),
-    (f"send {FROM} {TO} {TEXT}", "Email.Subject"),
     (f"{PLAIN} --to nobody", "--to"),
-    (f"send {FROM} {TO} {TEXT} --subject 'a\r\nBcc: x@y.org'", "Email.Subject"),
     (f"{PLAIN} --attach nowhere.pdf", "nowhere.pdf"),
     (f"{PLAIN} --html ''", "--html"),
     ("send message.txt", "message.txt"),
@@ -137,8 +122,6 @@ CASES: list[tuple[str, str]] = [
     ("improt people.csv", "Did you mean: import?"),
     (f"import nowhere.csv {NEWS_7}", "nowhere.csv"),
     (f"import empty.csv {NEWS_7}", "empty"),
-    (f"import binary.csv {NEWS_7}", "binary.csv"),
-    (f"import packed.csv {NEWS_7}", "packed.csv"),
     (f"import plans.csv {NEWS_7}", "email"),
     (f"import job.yaml {NEWS_7}", "did you mean: connector sync"),
     ("import people.csv", "--base-id"),
@@ -168,13 +151,9 @@ CASES: list[tuple[str, str]] = [
     ("sync cursor.yaml --since yesterday", "--since must be a timestamp"),
     (f"sync number.yaml --since {DAY}", "--since must be a whole number"),
     ("sync job.yaml --since 1", "has no source.sql.cursor"),
-    ("sync unselected.yaml", "select it, too"),
-    ("sync no-column.yaml", "updated"),
     ("sync lists.yaml", "the base is mapped to the column names, which is not there, did you mean name?"),
     ("sync no-list.yaml", "the suppression list cannot be read"),
-    ("sync empty-list.yaml", "empty"),
     ("sync other-list.yaml", "no column emial (did you mean email?)"),
-    ("sync bare-list.yaml", "has no header"),
     ("sync notify-none.yaml", "notify.webhook: is missing"),
     ("sync notify-http.yaml", "https"),
     ("plan people.csv", "--base-id"),
@@ -226,9 +205,6 @@ CASES: list[tuple[str, str]] = [
     (f"init '${{NOWHERE}}' --table t {NEWS_7}", "set NOWHERE and run again"),
     (f"init mysql://ann:hunter2@db/crm --table t {NEWS_7}", "SOURCE holds a password"),
     ("sandbox --port 0 --set ordre=id", "'order'"),
-    ("sandbox --port 0 --set order=random", "shuffled"),
-    ("sandbox --port 0 --set refuse=2", "refuse"),
-    ("sandbox --port 0 --set order", "name=value"),
 ]
 SETTINGS: list[tuple[Mapping[str, str | None], str, str]] = [
     ({"CONNECTOR_TOKEN": None}, f"import people.csv {NEWS_7}", "CONNECTOR_TOKEN"),

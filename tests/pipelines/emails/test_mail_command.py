@@ -140,14 +140,6 @@ def test_a_refusal_that_would_hit_every_row_stops_the_run_at_the_first(mailer: C
     assert (ended.code, ended.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
 
 
-def test_a_protected_header_is_told_in_the_services_words(mailer: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, {"headers": {"X-Order": "{{ order }}"}})
-    mailer.sandbox.switch(protected_headers="x-order")
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
-    assert "protected" in read_rejects(ended)[0]["_message"]
-
-
 def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_path: Path) -> None:
     people = [f"person{each}@example.net,P,1" for each in range(60)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)

@@ -190,14 +190,6 @@ def test_an_email_that_never_left_may_be_sent_again(mailer: Connector, sandbox: 
     assert (ended.code, ended.report["email"]["state"], ended.rows) == (3, "unsent", {"read": 1, "unsent": 1})
 
 
-def test_an_email_goes_out_while_a_load_holds_the_ledger(mailer: Connector) -> None:
-    from connector.ledger.opening import open_ledger
-
-    (mailer.folder / "state").mkdir(mode=0o700)
-    with open_ledger(ledger_url(mailer)):
-        assert mailer.run_json("send", *PLAIN).code == 0
-
-
 def test_a_second_signal_gives_the_answer_up_and_says_that_it_is_unknown(mailer: Connector) -> None:
     mailer.sandbox.switch(hang_after=1)
     with mailer.start("send", *PLAIN, "--output", "json") as process:
