@@ -25,10 +25,10 @@ _LAST_WAIT_S = 5.0  # for what is being recorded when a second signal comes: a l
 
 @dataclass(slots=True)
 class Stop:
-    """Whether a run is to stop, and why; and what the run does or waits for until then.
+    """Records whether and why a run must stop, and what the run does or waits for.
 
-    `event` is set once no new request may leave. `signal` is the signal that stopped the run, `reason` the run's own
-    reason. While `is_recording`, a second signal does not cancel the work: nothing is left that could be ended.
+    `event` is set once no new request may leave. `signal` is the signal that stopped the run, and `reason` is the run's
+    own reason. While `is_recording`, a second signal does not cancel the work, which only records results by then.
     """
 
     clock: Clock = field(default_factory=system_clock)
@@ -45,12 +45,12 @@ class Stop:
         return self.event.is_set()
 
     def end(self, reason: str) -> None:
-        """End the run for this reason (the first reason counts), once all requests in flight have come back."""
+        """Stop the run for this reason: no new request leaves. If several reasons are given, the first one counts."""
         self.reason = self.reason or reason
         self.event.set()
 
     def end_after(self, time_limit_s: float) -> None:
-        """End the run after this many seconds, unless the run is ending already."""
+        """Stop the run after this many seconds, unless the run is stopping already."""
         reason = (
             f"the time limit of {show_duration(time_limit_s)} has passed: nothing more was begun, and what was under "
             "way is recorded; run it again for the rest"
@@ -68,7 +68,7 @@ class Stop:
             raise RunAborted(self.reason)
 
     async def wait_for(self, future: asyncio.Future[Any]) -> bool:
-        """Wait until the future is done or the run is to stop; return whether the future is done. Cancels nothing."""
+        """Wait until the future is done or the run must stop; return whether the future is done. The future goes on."""
         stopped = asyncio.ensure_future(self.event.wait())
         try:
             await asyncio.wait((future, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -77,7 +77,7 @@ class Stop:
         return future.done()
 
     async def rest(self, seconds: float) -> bool:
-        """Wait this many seconds, or until the run is to stop; return whether the run goes on."""
+        """Wait this many seconds, or until the run must stop; return whether the run goes on."""
         if seconds > 0:
             sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
             try:
@@ -87,7 +87,7 @@ class Stop:
         return not self.is_stopping
 
     async def wait(self, seconds: float, why: str) -> bool:
-        """Rest this many seconds; meanwhile `describe` returns the reason with a countdown."""
+        """Wait like `rest`; meanwhile `describe` returns the reason `why` with a countdown."""
         before = self.activity
         self.activity, self.resumes_at = why, self.clock.monotonic() + seconds
         try:
@@ -102,10 +102,10 @@ class Stop:
         return f"waiting {max(self.resumes_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
     async def until_stopped(self, work: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
-        """Return the result of the work. Once the run is to stop, cancel the work, wait for its end, and raise
-        RunAborted unless the work ended with a result or an error of its own.
+        """Return the result of the work, or its error. Once the run must stop, cancel the work and wait for its end.
 
-        `is_cancelled_once`: the work takes back what it has begun, so its cancellation is not repeated meanwhile.
+        Raises RunAborted if the work was cancelled. `is_cancelled_once`: do not cancel the work again while it cleans
+        up.
         """
         task, again_after_s = asyncio.ensure_future(work), None if is_cancelled_once else _CANCELLED_AGAIN_S
         try:
@@ -140,7 +140,7 @@ class Stop:
 
 
 async def _cancel(task: asyncio.Future[Any], again_after_s: float | None = _CANCELLED_AGAIN_S) -> None:
-    """Cancel the task, and again while the task goes on: aiohttp may take a cancellation for its own time-out, and drop
+    """Cancel the task until it ends, again and again: aiohttp may take a cancellation for its own timeout, and drop
     it."""
     while not task.done():
         task.cancel()

@@ -131,9 +131,9 @@ async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False
             await asyncio.wait((working,), timeout=_COMMIT_S)
             if not working.done():
                 raise CommitUnknown(
-                    "The run was stopped while its rows were being committed, and no answer came: the target is as "
-                    "before or as after. Of a table the run's line in _connector_runs has a finished_at then; of a "
-                    "file or an object, the rows have the run's _run_id."
+                    "The run was stopped while its rows were being committed, and no answer came. The target has "
+                    "either all of the new rows or none. A table has the new rows if the run's line in "
+                    "_connector_runs has a finished_at; a file or an object, if its rows have this run's _run_id."
                 ) from None
         interrupting.cancel()
         if not working.done() or not is_kept:

@@ -86,11 +86,11 @@ _JOIN = (
 
 
 class Comparison(Closing):
-    """A context manager, and a sink for `read_list`, which takes the list. `add_rows` and `add_entries` take the source
-    and the ledger, `join` makes the tables `joined` and `vanished`, and `fetch` reads them.
+    """Joins the list, a source and the ledger; a context manager, and a sink for `read_list`.
 
-    `identity` is the field that identifies a subscriber, `names` are the fields that are compared. Every method raises
-    RunAborted where DuckDB fails.
+    Add the source by `add_rows` and the ledger by `add_entries`. Then make the tables `joined` and `vanished` by
+    `join`, and read them by `fetch`. `identity` is the field that identifies a subscriber, and `names` are the fields
+    that are compared. Every method raises RunAborted if DuckDB fails.
     """
 
     def __init__(self, identity: str, names: Sequence[str]) -> None:
@@ -144,15 +144,15 @@ class Comparison(Closing):
     def add_rows(
         self, sides: Integers, identities: Digests, numbers: Integers, names: Sequence[str], contents: Iterable[bytes]
     ) -> None:
-        """Add rows that are compared: side, identity (S16), record number, the identity's text, and the values by
-        `write_values`. The first row of a subscriber counts."""
+        """Add rows that are compared: side, identity (S16), record number, text of the identity, and the values as
+        `write_values` writes them. Of several rows of a subscriber the first one counts."""
         positions = range(self._row_count, self._row_count + len(numbers))
         self._row_count += len(numbers)
         columns = (sides, split_digests(identities), positions, numbers, names, list(contents))
         self._insert("source", dict(zip(_TABLES["source"], columns, strict=True)))
 
     def add_present(self, sides: Integers, identities: Digests) -> None:
-        """Add rows that are in the source and are not compared: invalid and suppressed ones."""
+        """Add rows of the source that are not compared, because they are invalid or suppressed."""
         self._insert("source", {"side": sides, "digest": split_digests(identities)})
 
     def add_entries(self, side: int, entries: Iterable[tuple[bytes, int, int | None, int | None, str | None]]) -> None:
@@ -162,19 +162,19 @@ class Comparison(Closing):
     # The join
 
     def assign_bases(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Record which listed base is which side: (index in `bases`, side)."""
+        """Record the side of listed bases, as pairs (index in `bases`, side)."""
         self._insert_waiting()
         self._execute("DELETE FROM base_side")
         self._insert_rows("base_side", pairs)
 
     def join(self) -> None:
-        """Make the table `joined`, with a row for each side and identity, and the table `vanished`, with the confirmed
-        entries of which the list shows neither identity nor id."""
+        """Make the tables `joined` and `vanished`. `joined` has a row for each side and identity. `vanished` has the
+        confirmed entries whose identity and whose id the list does not show."""
         for statement in _JOIN:
             self._execute(statement)
 
     def fetch(self, statement: str) -> Iterator[Any]:
-        """Yield the rows of a query; read them to their end before the next statement."""
+        """Yield the rows of a query. The caller reads all rows before the next statement."""
         with _translated():
             self._database.execute(statement)
             while rows := self._database.fetchmany(_FETCHED_TOGETHER):

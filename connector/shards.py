@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 MOST_SHARDS = 1000
 
-_LEADING_BYTES = 8  # of a digest, by which the ranges are divided
+_LEADING_BYTES = 8  # leading bytes of a digest that decide its shard
 _DIGEST_BYTES = 16
 _RANGE = 1 << (8 * _LEADING_BYTES)
 _BEYOND_ALL = b"\xff" * (_DIGEST_BYTES + 1)  # larger than every digest
@@ -35,7 +35,7 @@ class Shard:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the shard is everything."""
+        """Whether the shard has all identities."""
         return self.count == 1
 
     @property
@@ -45,13 +45,13 @@ class Shard:
 
     @property
     def end(self) -> bytes:
-        """The first digest of the next shard; of the last shard, a value larger than every digest."""
+        """The start of the next shard, or for the last shard a value larger than every digest."""
         if self.index == self.count:
             return _BEYOND_ALL
         return Shard(self.index + 1, self.count).start
 
     def overlaps(self, other: "Shard") -> bool:
-        """Return whether two runs of these shards must not run together. Shards of different counts always overlap."""
+        """Return whether runs of the two shards exclude each other. Shards of different counts always overlap."""
         return self.count != other.count or self.index == other.index
 
     def holds(self, digest: bytes) -> bool:

@@ -181,8 +181,8 @@ class BaseLoads:
         )
         if base.service_id is None and not self._run.frame.shard.is_whole:
             raise ConfigurationError(
-                f"the id of the base {asked.name} is not known yet, and a shard needs it: give the base by its id, or "
-                "run connector sync --limit 1 without --shard first, which learns the id"
+                f"the id of the base {asked.name} is not known yet, and a shard needs the id. Give the base by its id, "
+                "or run connector sync --limit 1 without --shard once: that run learns the id"
             )
         for each in self._begun:
             if each.base.key == base.key:

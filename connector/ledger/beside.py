@@ -93,7 +93,7 @@ def _find_last_run_key(connection: Connection) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LostWork:
-    """What lost runs have sent: how many creates are confirmed, and of how many the outcome is not known."""
+    """Creates of lost runs: the number of confirmed ones, and the number of creates whose outcome is not known."""
 
     created: int
     unresolved: int
@@ -102,15 +102,15 @@ class LostWork:
 def count_lost_work(
     url: str, job: str, last_key: int, reported: Collection[str], shards: Collection[Shard]
 ) -> dict[Shard, LostWork]:
-    """Return, by shard, what those runs of the job have sent that came after the run `last_key` (its key) and are not
-    among `reported` (ids of runs). Raises as `count_open_entries` does."""
+    """Return the creates of lost runs by shard. A lost run is a run of the job that began after the run with the key
+    `last_key`, and whose id is not among `reported`. Raises as `count_open_entries` does."""
 
     def read(connection: Connection) -> dict[Shard, LostWork]:
         values = {"job": keep_text(job), "last_key": last_key}
         runs = connection.execute(_LATER_RUNS, values).all()
         lost = [run_key for run_key, run_id in runs if run_id not in reported]
         if not lost:
-            return {}  # else all entries are read
+            return {}  # without runs, the query would read all entries
         rows = connection.execute(_SENT, _SENT_STATES | {"runs": lost}).all()
         created = join_digests([row.identity for row in rows if row.state == State.CONFIRMED], IDENTITY_BYTES)
         unresolved = join_digests([row.identity for row in rows if row.state != State.CONFIRMED], IDENTITY_BYTES)
@@ -124,7 +124,7 @@ def count_lost_work(
 
 
 _LATER_RUNS = text("SELECT run_key, run_id FROM run WHERE run_key > :last_key AND job = :job")
-# What a run has sent and the service has: the row has a fingerprint, or else the entry is another's.
+# A confirmed entry has a fingerprint if the service has what the run sent; without one the subscriber is another's.
 _SENT = text(
     "SELECT identity, state FROM entry WHERE run_key IN :runs AND (state IN (:sending, :unknown) "
     "OR (state = :confirmed AND fingerprint IS NOT NULL AND how <> :accepted))"

@@ -66,7 +66,7 @@ class Commits:
 
     @property
     def sends_until(self) -> float:
-        """Until when (monotonic) requests may leave that the ledger knows of: the end of the lease, if there is one."""
+        """The time (monotonic) until which requests may leave: the end of the lease, or infinity without a lease."""
         lease = self._ledger.store.lease
         return inf if lease is None else lease.until
 
@@ -155,7 +155,7 @@ class LedgerWriter:
 
     @property
     def sends_until(self) -> float:
-        """Until when (monotonic) the requests of intents may leave, unless a commit renews the lease by then."""
+        """The time (monotonic) until which requests may leave, unless a commit renews the lease earlier."""
         return self._commits.sends_until
 
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:

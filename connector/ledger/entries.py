@@ -65,11 +65,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """An entry whose body is kept, since it may be sent again: UNKNOWN, HELD or REJECTED.
+    """An entry whose body is kept because the create may be sent again: UNKNOWN, HELD or REJECTED.
 
-    `run_id` is the run that sent it last, `suppressed_by` the job whose suppression list that run had (None: none),
-    `is_holding` whether that run left what is proved absent to a person, `status` and `message` those of a refusal,
-    `answered_id` the subscriber id in the answer to a create that is HELD, `run_key` the key of that run.
+    `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressed_by` is the job whose
+    suppression list that run had (None: no list). `is_holding` is whether that run had `on_unknown: hold`. `status` and
+    `message` are those of a refusal. `answered_id` is the subscriber id in the answer to a create that is HELD.
     """
 
     identity: bytes
@@ -88,8 +88,8 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A CONFIRMED entry; `known_since` is when the run that confirmed it had ended, at the latest (Unix seconds; None:
-    a listing showed it, or that run goes on)."""
+    """A CONFIRMED entry. `known_since` is the end of the run that confirmed the entry, or a later time (Unix seconds;
+    None: a listing showed the subscriber, or the run goes on)."""
 
     identity: bytes
     subscriber_id: int
@@ -100,11 +100,11 @@ _LAST_KEY = 2**31 - 1  # of a run
 
 
 class Ledger:
-    """The entries of a ledger, over its store, with the store's connection and transactions; `is_file`: it is a file on
-    this machine, not at a server.
+    """The entries of a ledger, with the connection and the transactions of its store. `is_file` is whether the ledger
+    is a file on this machine, and not on a server.
 
-    Of a `shard` that is not the whole only the shard's own entries are moved. Whatever moves entries that it was not
-    given by their identities is limited to the shard's range of identities.
+    A run of a `shard` moves only entries of the shard. A method that moves entries without their identities as
+    arguments is limited to the shard's range of identities.
     """
 
     def __init__(self, store: Store, shard: Shard = WHOLE) -> None:

@@ -1,12 +1,12 @@
 """Leases of a ledger in PostgreSQL: which process may write the entries of which shard (architecture 4.3).
 
-Theory of operation. Every process that writes holds a lease of its shard; an ordinary run holds the lease of all. A
-new lease is given in one transaction, one taker at a time, and only if no other lease overlaps. The id of a lease is
-the fencing token: each transaction of the holder renews the lease first, and fails once the lease is gone. The renewal
-locks the lease's row until the commit, so no lease is taken away in the middle of a transaction.
+Theory of operation. Every process that writes holds a lease of its shard; an ordinary run holds a lease of all
+identities. A process takes a lease in one transaction, under a lock, and only if no other lease overlaps. The id of a
+lease is the fencing token: each transaction of the holder renews the lease first, and fails if the lease is gone. The
+renewal locks the row of the lease until the commit, so another process cannot take the lease during a transaction.
 
-A lease is free when its holder has given it back, when it has expired on the server's clock, or when this machine knows
-that its holder has ended. No request leaves after the lease by the holder's own clock.
+A lease is free if its holder has released it, if it has expired on the server's clock, or if this machine knows that
+the holder has ended. The holder sends no request after the end of the lease by the holder's own clock.
 """
 
 import os
@@ -27,7 +27,7 @@ _ENDING_S = 1.0
 """A process that was just killed may have a transaction under way until the server has seen its end."""
 
 _ended = set[str]()
-"""The tokens of leases that this process has given back, or would have given back with a connection."""
+"""The tokens of leases that this process no longer needs, whether or not the server could be told."""
 
 lease_metadata = MetaData()
 
@@ -37,9 +37,9 @@ Table(
     Column("lease_id", BigInteger, Identity(), primary_key=True),
     Column("shard_index", SmallInteger, nullable=False),
     Column("shard_count", SmallInteger, nullable=False),
-    Column("run_key", Integer),  # of the holder's run; null: it has none
+    Column("run_key", Integer),  # the key of the holder's run; null: the holder has no run
     Column("holder", Text, nullable=False),  # the process, for people
-    Column("process", Text, nullable=False),  # the process, as its own machine can look it up, and a token
+    Column("process", Text, nullable=False),  # the process, as its own machine can identify it, and a token
     Column("expires_at", DateTime(timezone=True), nullable=False),
 )
 
@@ -48,10 +48,10 @@ Table(
 def hold_lease(
     store: Store, name: str, key: int, shard: Shard, wait_s: float, is_stopped: Callable[[], bool]
 ) -> Iterator[None]:
-    """Hold the lease of a shard for as long as the context lasts; every transaction of the store renews the lease.
+    """Hold the lease of a shard during the context; every transaction of the store renews the lease.
 
-    `name` is the ledger's in messages, `key` the number of the lock under which leases are given. Raises LockedError
-    when an overlapping lease is held for longer than `wait_s` seconds (or until `is_stopped`).
+    `name` is the name of the ledger in messages. `key` is the number of the advisory lock under which leases are taken.
+    Raises LockedError if an overlapping lease is still held after `wait_s` seconds, or once `is_stopped` returns True.
     """
     lease: Lease | None = None
     token = token_hex(8)
@@ -69,18 +69,21 @@ def hold_lease(
     finally:
         _ended.add(token)
         store.lease = None
-        with suppress(LedgerError), store.transaction() as connection:  # else it expires
+        with (
+            suppress(LedgerError),
+            store.transaction() as connection,
+        ):  # if the server cannot be reached, the lease expires
             connection.execute(_RELEASE, {"id": lease.lease_id if lease is not None else None})
 
 
 def name_run(store: Store, run_key: int) -> None:
-    """Record which run holds the store's lease, in the transaction that records the run; without a lease do nothing."""
+    """Record the run in the store's lease, inside the transaction that records the run. Do nothing without a lease."""
     if store.lease is not None:
         store.connection.execute(_NAME_RUN, {"id": store.lease.lease_id, "run": run_key})
 
 
 def _try_take(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
-    """Return a new lease; None while an overlapping one is held."""
+    """Return a new lease, or None while an overlapping lease is held."""
     monotonic = system_clock().monotonic
     asked_at = monotonic()
     with store.transaction() as connection:
@@ -122,8 +125,8 @@ def _identify_process(pid: int) -> str:
 
 
 def _has_ended(holder: str) -> bool:
-    """Return whether the holder has ended, as far as this machine knows: another process of this machine, or a block of
-    this very process that could not give its lease back."""
+    """Return whether this machine knows that the holder has ended: another process of this machine, or a block of this
+    process that could not release its lease."""
     theirs, _, token = holder.rpartition(" ")
     ours = _identify_process(os.getpid())
     if token in _ended:

@@ -141,16 +141,17 @@ def finish_run(connection: Connection, run_key: int, status: str, at: float, row
 
 
 def end_dead_runs(connection: Connection, at: float) -> None:
-    """Record that every run that has not finished, and does not go on beside this one, ended by `at` (Unix seconds).
+    """Record `at` (Unix seconds) as the end of every run that died: unfinished, and without a lease of its own.
 
-    Call it at the beginning of a run, before the run is recorded. A run's status stays unknown.
+    Call this function at the beginning of a run, before the run is recorded. The status of dead runs stays unknown.
     """
     leases = "" if connection.dialect.name == "sqlite" else _NOT_GOING_ON
     connection.execute(text(f"UPDATE run SET finished_at = :at WHERE finished_at IS NULL{leases}"), {"at": at})
 
 
 def find_open_run(connection: Connection) -> str | None:
-    """Return the id of the latest run that goes on, or has died since the last run began; None if there is none."""
+    """Return the id of the latest run without a recorded end, or None. The run goes on, or died after the last start of
+    a run."""
     run_id: str | None = connection.execute(_OPEN_RUN).scalar_one_or_none()
     return run_id
 

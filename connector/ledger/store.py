@@ -35,9 +35,9 @@ _SHARED = re.compile(r":(\w+)")
 _POLL_S = 0.2  # between two tries for a lock
 
 LEASE_S = 30.0
-"""A run keeps its lease for this long after its last transaction: a commit may take seconds."""
+"""Seconds for which a lease lasts after the last transaction of its run: a commit may take seconds."""
 
-_LEASE_MARGIN_S = 5.0  # between the last look at the clock and the first byte of a request
+_LEASE_MARGIN_S = 5.0  # seconds between the last check of the clock and the first byte of a request
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -86,9 +86,9 @@ class Batch:
 class Lease:
     """The right of one process to write the entries of a shard, for as long as the lease is renewed.
 
-    Each transaction of the process renews the lease first, and fails once another process has taken it. `until`
-    (monotonic) is when this process stops sending, unless a transaction has renewed the lease by then. That is earlier
-    than the end on the server's clock, since `until` counts from before the server was asked.
+    Each transaction of the process renews the lease first, and fails if another process has taken the lease. At `until`
+    (monotonic) the process stops sending, unless a transaction has renewed the lease. `until` is earlier than the end
+    on the server's clock, because `until` counts from the moment before the server was asked.
     """
 
     def __init__(self, lease_id: int, monotonic: Callable[[], float]) -> None:
@@ -97,7 +97,7 @@ class Lease:
 
     @contextmanager
     def renewed(self, connection: Connection) -> Iterator[None]:
-        """Renew the lease in the transaction that this context holds. Raises LedgerError when the lease is gone."""
+        """Open a transaction, and renew the lease in it. Raises LedgerError if the lease is gone."""
         asked_at = self._monotonic()
         with connection.begin():
             if connection.execute(_RENEW, {"id": self.lease_id, "lease": LEASE_S}).rowcount != 1:
@@ -109,7 +109,7 @@ class Lease:
         self.extend(asked_at)
 
     def extend(self, asked_at: float) -> None:
-        """Let requests leave as long as a lease that was asked for at `asked_at` (monotonic) allows."""
+        """Set `until` for a lease that was taken or renewed by a request to the server at `asked_at` (monotonic)."""
         self.until = asked_at + LEASE_S - _LEASE_MARGIN_S
 
 
@@ -119,8 +119,8 @@ _RENEW = text("UPDATE lease SET expires_at = clock_timestamp() + make_interval(s
 class Store:
     """A connection to a ledger; use it from one thread at a time, inside `transaction`.
 
-    `name` says in messages which ledger it is; it holds no password. `lease` is that of a ledger in
-    PostgreSQL that may be written.
+    `name` is the name of the ledger in messages, without a password. `lease` is the lease of this process on a ledger
+    in PostgreSQL, or None.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:

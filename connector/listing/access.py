@@ -155,13 +155,13 @@ class ShownSubscribers:
 
 @dataclass(slots=True)
 class LookupState:
-    """What the look-ups of one run share, over all its bases.
+    """The knowledge that all look-ups of a run share, in every base.
 
-    `useless` are the fields whose filters are ignored or cannot be asked, `checked_fields` those whose filter lists
-    nobody for a made-up value. `controls` has the classes of spelling that were tried, and whether the filter finds a
-    subscriber of each; `is_case_blind`: whether the filter by email finds other capitals (None: not tried).
-    `is_list_unreadable`: the last sweep was not complete; `swept`: the sentinels that it showed. `shown`: the
-    subscribers that rows were about to create.
+    `useless` has the fields whose filters are ignored or refused. `checked_fields` has the fields whose filter lists
+    nobody for a made-up value. `controls` has, for each class of spelling that was tried, whether the filter finds a
+    subscriber of the class. `is_case_blind` is whether the filter by email finds other capitals (None: not tried).
+    `is_list_unreadable` is whether the last sweep was incomplete, and `swept` has the sentinels that the sweep showed.
+    `shown` has subscribers that look-ups found for rows that were about to be created.
     """
 
     stats: ListStats | None = None
@@ -197,7 +197,7 @@ class ListPolicy:
 
 @dataclass(slots=True)
 class ListAccess:
-    """What a look-up in one base needs, and what the run's look-ups have learnt.
+    """The objects and settings that a look-up in one base needs, and the state that the run's look-ups share.
 
     `known` are subscribers of the base for which the account guard had no conclusive answer. Until a sweep has shown
     one of them, nothing that a sweep shows is recorded, and no filter is asked before a sweep.

@@ -136,7 +136,7 @@ def _write_listed(base: Base, identity: str, listed: Sequence[tuple[bytes, int]]
 
 
 async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: SweptRows) -> ListEnd | None:
-    """Add to `rows` the subscribers that came since a listing in ascending id order ended there. Return the new end, or
+    """Add to `rows` the subscribers that come after the end of a listing in ascending id order. Return the new end, or
     None where that is unknown. Raises as `list_account` does."""
     access = accesses[0]
     access.control.activity = "reading on for new subscribers"
@@ -199,9 +199,9 @@ class _Searching:
 
 @dataclass(slots=True)
 class _Watching:
-    """Passes all on to another sink, notes which of the watched ids the last sweep shows, and makes the list's stats.
+    """A sink that passes rows to another sink, records which `watched` ids the last sweep shows, and collects stats.
 
-    Once a known subscriber of a base shows, the account is the right one, and `known` of its access is empty.
+    When a sweep shows a known subscriber of a base, the account is verified, and `known` of its access is emptied.
     """
 
     sink: PageSink

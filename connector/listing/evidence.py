@@ -86,12 +86,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A complete reading: its certificate, the query that it was read by, the filters of that query by name, and the
-    ids that it showed (ascending).
+    """A reading of the list that seems complete: its certificate, its query, the filters of the query by name, and the
+    ids of the listed subscribers (ascending).
 
-    `bases` has the rows of each base, of a reading without filters. `base_ids` are the bases that a load is for.
-    `earlier_total` is the TotalCount that the run saw shortly before. `lacking` are confirmed entries of the ledger
-    that are not among the ids. `seed` and `nowhere` (a value of each filter that no subscriber has) are random.
+    `bases` has the number of rows of each base if the query has no filters. `base_ids` are the bases of a load.
+    `earlier_total` is the TotalCount that the run saw shortly before the reading. `lacking` has the ids of confirmed
+    ledger entries that are not among the listed ids. `seed` is random. `nowhere` has, for each filter, a random value
+    that no subscriber has.
     """
 
     certificate: Certificate
@@ -107,7 +108,7 @@ class Suspect:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the service's counts mean anything."""
+        """Whether TotalCount is checked, so that the counts of the service can be compared."""
         return self.certificate.total_count is TotalCount.CHECKED
 
     @property
@@ -119,7 +120,7 @@ class Suspect:
 
 
 async def gather_evidence(ask: Ask, suspect: Suspect, at_once: int) -> list[Finding]:
-    """Ask for evidence until the answers decide, `at_once` questions at a time, and return the findings."""
+    """Ask for evidence, at most `at_once` questions at a time, until no question is left; return the findings."""
     answers: list[Answer] = []
     while questions := plan_questions(suspect, answers):
         answers += await ask_together(ask, questions, at_once)
@@ -260,8 +261,9 @@ def _find_side(suspect: Suspect, subscriber_id: int) -> str:
 
 
 def _ask_whole(suspect: Suspect, number: int) -> Question:
-    """A list of one page is read a second time, a longer one only counted. The limit differs from the reading's, so
-    that no cache repeats an answer."""
+    """Return the question that reads a list of one page a second time, or counts a longer list.
+
+    The limit differs from the limit of the reading, so that no cache repeats an answer."""
     limit = suspect.query.limit
     is_one_page = suspect.certificate.distinct <= limit
     query = replace(suspect.query, offset=0, limit=max(1, limit - 1) if is_one_page and not number else _SAMPLE)
@@ -284,7 +286,7 @@ def _narrow(suspect: Suspect, values: Mapping[str, object]) -> ListQuery:
 
 
 def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding]:
-    """Return what each kind of evidence says of the list's size."""
+    """Return a finding for each kind of evidence: whether it contradicts the size of the list."""
     findings = []
     for name in (*_PARTITIONS, "base_id"):
         if rounds := _read_rounds(suspect, name, answers):
@@ -302,7 +304,7 @@ def _contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
 
 
 def _decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Says | None:
-    """None: the counts are to be asked for once more."""
+    """Return what the counts of a partition say, or None if they must be asked for once more."""
     certificate = suspect.certificate
     known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
     rounds = _read_rounds(suspect, name, answers)
@@ -351,8 +353,9 @@ def _is_empty(answer: Answer) -> bool:
 
 
 def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Compare every TotalCount of the run. A window shows no more at one time than at another. Where nothing else
-    changes, a list that shows far more at another time has left subscribers out."""
+    """Compare the TotalCounts of the run.
+
+    If nothing changes, a list whose TotalCount is much larger at another time has left subscribers out."""
     certificate = suspect.certificate
     last = certificate.total_last
     wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
@@ -373,7 +376,7 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
 
 
 def _compute_jump(total: int) -> float:
-    """Return the rows that do not come or go between two requests of a list of this size that seems not to change."""
+    """Return the change of TotalCount that is too large to happen between two requests if the list seems unchanged."""
     return max(_JUMP_ROWS, _JUMP_SHARE * total)
 
 
@@ -384,8 +387,10 @@ def _read_unseen(suspect: Suspect, answer: Answer) -> IdArray:
 
 
 def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """One confirmed subscriber that exists and is not listed contradicts. By a filter it takes two: one may have been
-    altered meanwhile."""
+    """Return what look-ups of confirmed subscribers that the list lacks say; None without such look-ups.
+
+    One of them that exists contradicts the list. If the query has a filter besides the base, two must exist: the values
+    of one may have changed."""
     asked = [each for each in answers if each.question.topic is Topic.LACKING]
     if not asked:
         return None
@@ -396,8 +401,10 @@ def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | No
 
 
 def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Ids that exist and are not listed contradict, unless they came meanwhile. Where ids are dense at the end, and
-    none exists beyond it, the list ends where the ids do."""
+    """Return what look-ups of ids that the list lacks say; None without such look-ups.
+
+    An id that exists contradicts the list, unless its subscriber came meanwhile. If the ids at the end are dense and no
+    id exists beyond the end, the list is not cut off there."""
     asked = [each for each in answers if each.question.topic in (Topic.MISSING, Topic.BEYOND)]
     if not asked:
         return None
@@ -421,7 +428,7 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
 
 
 def _compute_chance(suspect: Suspect) -> float:
-    """Return the chance that all ids asked for beyond the end are missing though subscribers follow there."""
+    """Return the chance that all ids asked for beyond the end are unused although subscribers follow beyond the end."""
     order, ids = suspect.certificate.order, suspect.ids
     if order not in (Order.ID, Order.ID_DESC):
         return 1.0
@@ -439,8 +446,8 @@ def _find_present(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> 
 
 
 def _is_present(suspect: Suspect, answer: Answer) -> bool:
-    """Return whether the service shows the subscriber by the Id, and no other, and the subscriber is as the suspected
-    query asks."""
+    """Return whether the service shows this subscriber alone for the Id, and the subscriber matches the filters of the
+    suspected query."""
     if answer.page is None or _read_ids(answer) != [answer.question.value]:
         return False
     return are_as_asked(suspect.filters, answer.page.subscribers)

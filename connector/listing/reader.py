@@ -31,17 +31,17 @@ _PAGING = frozenset({"offset", "limit"})
 _NONE: frozenset[int] = frozenset()
 
 MOST_IN_FLIGHT = 32
-"""Pages in flight, at most: as bytes and as columns each takes about a megabyte."""
+"""The largest number of pages in flight. Each page takes about a megabyte, as bytes and as columns."""
 
 LIST_CONNECTIONS = MOST_IN_FLIGHT + 8
-"""Enough for the pages in flight and those that were dropped a moment ago."""
+"""Connections for the pages in flight, and for pages that were dropped a moment ago."""
 
 _FIRST_IN_FLIGHT, _LEAST_IN_FLIGHT = 8, 5
-"""Pages in flight before anything is known of the service, and the fewest that latency alone leaves: no service is
-stormed by eight."""
+"""Pages in flight at the beginning, and the number below which latency alone does not reduce them. Eight requests at
+once overload no service."""
 
 _FEWEST_IN_ROUND = 4
-"""Pages whose mean time is a measure of the service's latency."""
+"""The smallest number of pages whose mean time measures the latency of the service."""
 
 _SEED_BYTES = 8
 
@@ -209,8 +209,8 @@ def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
 
 @dataclass(slots=True)
 class PageDispatcher(Generic[Rows]):
-    """Hands to `sink`, in `form`, the rows that `match`. `missing` are the `expected` Ids that no row of this sweep
-    had; `bases` has the rows of each base, of a reading without filters."""
+    """Passes the rows that match to `sink`, in `form`. `missing` has the `expected` Ids that no row of this sweep had.
+    `bases` has the number of rows of each base, if there is no `match`."""
 
     sink: PageSink[Rows]
     form: Form[Rows]
@@ -250,10 +250,10 @@ class PageDispatcher(Generic[Rows]):
 
 
 class PageFetcher(Generic[Rows]):
-    """The pages in flight, in the order in which they are to be taken; as a context it leaves none behind.
+    """The pages in flight, in the order in which `take_next` returns them. At the end of the context all are cancelled.
 
-    Only the next page is fetched with patience, the others once: all of them together would use up the retries that one
-    of them needs to outlive a restart. `limit` learns how long pages take, and of each that failed.
+    Only the next page is retried; the others are attempted once. Otherwise all pages together would use up the retries
+    that one page needs to outlast a restart of the service. `limit` is told the time of each page, and each failure.
     """
 
     def __init__(
@@ -275,8 +275,11 @@ class PageFetcher(Generic[Rows]):
         self._unanswered = 0
 
     async def follow(self, wanted: Sequence[PageRequest], *, is_calm: bool) -> None:
-        """Go on to `wanted`, the next page first: what was asked for and deviates from it is dropped, all of it unless
-        `is_calm`; the rest is begun, but the next one alone while the service wants quiet."""
+        """Fetch the `wanted` pages, the next page first.
+
+        Requests in flight that differ from `wanted` are dropped; without `is_calm` all are. During a pause that the
+        service has asked for, only the next page is requested.
+        """
         same = 0
         while is_calm and same < min(len(self._in_flight), len(wanted)) and self._in_flight[same][0] == wanted[same]:
             same += 1
@@ -319,7 +322,8 @@ class PageFetcher(Generic[Rows]):
 
     @contextmanager
     def _measure(self) -> Iterator["_Measure"]:
-        """Tell the limit what came of one request. The time of a request that waits for a pause says nothing."""
+        """Pass the time or the failure of one request to the limit. The time of a request that waits for the end of a
+        pause is left out."""
         measure, sent_at, is_paused = _Measure(), self._monotonic(), self._client.is_quiet
         self._unanswered += 1
         try:
@@ -343,6 +347,6 @@ class PageFetcher(Generic[Rows]):
 
 @dataclass(slots=True)
 class _Measure:
-    """What came of one request for a page."""
+    """The result of one request for a page."""
 
     is_refused: bool = False

@@ -1,6 +1,6 @@
 """Keeps the subscribers that a sweep of the list shows, by base, so that one sweep serves every base of a run.
 
-A base that the run meets later is recorded from them, too. They wait in a temporary file, about 60 bytes each.
+The kept subscribers also serve a base that the run meets later. They wait in a temporary file, about 60 bytes each.
 """
 
 from collections import defaultdict
@@ -16,15 +16,16 @@ ListedBase = tuple[int, str | None]
 
 
 _KEPT_WHOLE = 200_000
-"""Subscribers of a list that are kept whole: 130 MB in a temporary file, which spare a second reading of the list."""
+"""The largest list of which all subscribers are kept with their values: 130 MB in a temporary file, which save a
+second reading of the list."""
 
 
 class SweptRows:
     """A sink for a reading of the list. Only the last sweep counts.
 
-    It keeps the identity and the Id of the subscribers in the bases of `accesses`, or with `keeps_all` in every base.
-    Listed subscribers whose identity is one of `identities` are kept whole, for a comparison (architecture 4.12); of a
-    list that is not long all are, since later chunks may bring their rows.
+    The identities and the Ids of subscribers in the bases of `accesses` are kept, with `keeps_all` of all bases.
+    Subscribers with one of `identities` are also kept with their values, for a comparison (architecture 4.12). In a
+    list of up to 200,000 subscribers all are kept with their values, because later chunks may have their rows.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class SweptRows:
 
     @property
     def size(self) -> int:
-        """How many parts are kept: what is added later begins at this index."""
+        """The number of parts that are kept, which is the index of the next part."""
         return sum(len(indices) for indices in self._indices.values())
 
     def start_sweep(self, number: int) -> None:
@@ -58,8 +59,11 @@ class SweptRows:
         self.last_id = 0
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Keep these. Raises RunAborted when there is no room, or another base bears the name of one of ours now, and
-        ConfigurationError when several do."""
+        """Keep the subscribers of a page.
+
+        Raises RunAborted if the disk is full, or if another base now has the name of a base of the run, and
+        ConfigurationError if several bases have the name.
+        """
         by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
         whole, reader = list[dict[str, Any]](), self._readers[0]
         reader.note_inactive(wire_objects)
@@ -94,7 +98,7 @@ class SweptRows:
 
 
 def build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
-    """Return what finds the subscribers of the base of `access`."""
+    """Return a reader for the subscribers of the base of `access`."""
     return BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
 
 

@@ -33,8 +33,8 @@ _REPORTED_FOR_S = 7 * 86_400.0
 
 @dataclass(slots=True)
 class SortedChunk:
-    """A chunk of rows for one base: the indices of rows to be created, each with the state of its entry, and the
-    entries of rows held or rejected. `is_unsure`: a look-up may have shown some of them since."""
+    """A chunk of rows for one base: the indices of rows to create, with the state of their entries, and the entries of
+    held or rejected rows. `is_unsure`: a look-up may have found some of the rows since."""
 
     planned: Planned
     to_create: dict[int, State]
@@ -53,10 +53,10 @@ class Loader:
         self._is_clear = False  # whether no unresolved entry is left that a new row might be (`_clear_unresolved`)
 
     async def begin(self, *, refuses_misanswered: bool = True) -> None:
-        """Check that base and account are the ledger's, and take up refusals that are not final.
+        """Check that base and account are those of the ledger, and take up refusals that are not final.
 
-        Raises ConfigurationError if a create in this base was answered as one in another and that is to be refused,
-        RunAborted (EmptiedError, ListFailed) when the run cannot go on.
+        Raises ConfigurationError if a create in this base was answered as one in another base (`refuses_misanswered`),
+        and RunAborted (EmptiedError, ListFailed) if the run cannot go on.
         """
         if refuses_misanswered:
             refuse_misanswered(self._session.journal.base)
@@ -77,11 +77,12 @@ class Loader:
             self.keep(chunk)
 
     async def sort(self, planned: Planned) -> SortedChunk:
-        """Give an outcome to all rows of the chunk that have one by the ledger. `keep` the chunk however this ends."""
+        """Give an outcome to all rows of the chunk that the ledger decides. Then call `keep`, also after an error in
+        between."""
         return SortedChunk(planned, *await self._sort(planned, _order(planned)))
 
     def want(self, chunk: SortedChunk) -> Want | None:
-        """Return the look-up that the chunk's new rows need; None where the run knows enough."""
+        """Return the look-up that the new rows of the chunk need, or None if no look-up is needed."""
         if not chunk.to_create or self.presence.covers(chunk.planned):
             return None
         chunk.is_unsure = True

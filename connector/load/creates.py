@@ -67,8 +67,9 @@ class Creator:
         await self._session.journal.flush()
 
     def find_deadline(self, candidate: Candidate) -> float:
-        """Return until when (monotonic) the candidate may be sent: its subscriber is known not to exist, and the run
-        holds its lease of the ledger."""
+        """Return the time (monotonic) until which the candidate may be sent.
+
+        Until then the look-up of its subscriber is fresh, and the run holds its lease of the ledger."""
         return min(candidate.known_until, self._session.journal.sends_until)
 
     async def intend(self, candidates: Sequence[Candidate]) -> None:

@@ -34,9 +34,10 @@ class RunMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _KeptRow:
-    """A row that ends as `problem` says, unless a later look-up shows its identity.
+    """A row that is reported as `problem` at the end of the run, unless a later look-up shows its identity.
 
-    `is_of_this_run`: sent by this run, and known absent before. `is_unchecked`: refused, and not looked up since.
+    `is_of_this_run`: this run sent the create, after a look-up had shown the subscriber to be absent. `is_unchecked`:
+    the create was refused, and the subscriber was not looked up since.
     """
 
     problem: Problem
@@ -64,7 +65,7 @@ class Finisher:
         self._stale: set[bytes] = set()
 
     async def begin(self) -> None:
-        """Take up the entries whose refusal by an earlier run is not final. Raises LedgerError."""
+        """Add the entries whose refusal in an earlier run is not final to `unresolved`. Raises LedgerError."""
         now = self._session.clock.monotonic()
         for identity in await self.refusals.begin():
             self.unresolved[identity] = Unresolved(now, is_refused=True)
@@ -117,7 +118,7 @@ class Finisher:
         self._session.tally.report(Problem(row, outcome, "", code, message, status, attempts))
 
     def keep(self, problem: Problem, row: LoadRow, *, is_of_this_run: bool = False, is_unchecked: bool = False) -> None:
-        """Keep a row whose outcome may change by the run's last look-up; the arguments are those of `_KeptRow`."""
+        """Keep a row whose outcome the last look-up of the run may change. The arguments are those of `_KeptRow`."""
         if len(self._kept) < _ROWS_KEPT:
             self._kept.append(_KeptRow(problem, row, is_of_this_run, is_unchecked))
         else:

@@ -37,8 +37,8 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SweepCost:
-    """What a sweep of the list would take: its requests (None: not known). `is_unusable`: the last sweep was not
-    complete, or took longer than a create may rely on its answer."""
+    """The cost of a sweep of the list, in requests (None: not known). `is_unusable`: the last sweep was incomplete, or
+    took longer than a create may rely on a look-up."""
 
     requests: int | None
     is_unusable: bool = False
@@ -46,8 +46,8 @@ class SweepCost:
 
 @dataclass(frozen=True, slots=True)
 class KeysCost:
-    """What filters would take for some keys: the requests, controls included, and how many keys no filter is known to
-    tell. `has_other_spellings`: some keys are absent only if they are absent in other capitals, too."""
+    """The cost of look-ups by filter for some keys: the requests, with controls, and the number of keys for which no
+    filter is known to work. `has_other_spellings`: some keys must also be looked up in other capitals to be absent."""
 
     requests: int
     untellable: int = 0
@@ -56,8 +56,8 @@ class KeysCost:
 
 @dataclass(frozen=True, slots=True)
 class LookupProgress:
-    """How far a look-up has come: the ways that were inconclusive, and the requests by filter that the run has spent on
-    looking before creating. `needs_sweep`: only a sweep shows whose account it is, and which base bears the name."""
+    """The progress of a look-up: the ways that were inconclusive, and the requests by filter that the run has spent on
+    look-ups before creates. `needs_sweep`: only a sweep can verify the account and the name of the base."""
 
     tried: frozenset[Way] = frozenset()
     spent: int = 0
@@ -73,7 +73,7 @@ class Lookup:
 
 
 def decide_lookup(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) -> Lookup:
-    """Return how to look these keys up next; NONE where each way was inconclusive."""
+    """Return the way to look the keys up next; `Way.NONE` if every way was inconclusive."""
     is_sweep_left = Way.SWEEP not in progress.tried
     is_filter_left = not progress.tried & {Way.FILTER, Way.FILTER_AS_SENT}
     if is_sweep_left and progress.needs_sweep:
@@ -88,18 +88,18 @@ def decide_lookup(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) ->
         return Lookup(Way.FILTER, "a sweep was inconclusive")
     if is_sweep_left:
         return Lookup(Way.SWEEP, "the filters were inconclusive")
-    return Lookup(Way.NONE, "neither filters nor a sweep were conclusive")
+    return Lookup(Way.NONE, "both the filters and a sweep were inconclusive")
 
 
 def log_lookup(lookup: Lookup, groups: Sequence[KeyGroup]) -> None:
-    """Log the way of a look-up of these keys."""
+    """Log the way that was chosen for a look-up, and its reason."""
     values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup)}
     logger.info("look-up: %(keys)d keys in %(bases)d bases, %(way)s: %(reason)s", values)
 
 
 def _choose_first(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) -> Lookup:
     if keys.untellable:
-        return Lookup(Way.SWEEP, f"no filter is known to tell {keys.untellable:,} of them")
+        return Lookup(Way.SWEEP, f"no filter is known to work for {keys.untellable:,} of the keys")
     if sweep.requests is None:
         return Lookup(Way.SWEEP, "the list has no TotalCount")
     costs = f"{progress.spent + keys.requests:,} requests by filter, {sweep.requests:,} by a sweep"
@@ -107,15 +107,16 @@ def _choose_first(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) ->
 
 
 async def estimate_sweep(access: ListAccess) -> SweepCost:
-    """Return what a sweep would take. Read one page of the list unless its stats are fresh. Raises ListFailed, and
+    """Return the cost of a sweep. Read one page of the list unless its stats are fresh. Raises ListFailed, and
     RunAborted when the run is to stop."""
     stats = await take_stats(access)
     return SweepCost(stats.pages, access.state.is_list_unreadable)
 
 
 def estimate_keys(groups: Sequence[KeyGroup], sweep: SweepCost) -> KeysCost:
-    """Return what filters would take for the keys of these bases. More keys than a sweep has requests are not looked at
-    one by one."""
+    """Return the cost of look-ups by filter for the keys of these bases.
+
+    If the keys are more than the requests of a sweep, count one request for each key without looking at the keys."""
     number = sum(len(group.keys) for group in groups)
     has_other_spellings = any(key.in_any_spelling for group in groups for key in group.keys)
     if sweep.requests is not None and number >= sweep.requests and not sweep.is_unusable:
@@ -126,8 +127,8 @@ def estimate_keys(groups: Sequence[KeyGroup], sweep: SweepCost) -> KeysCost:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """Some keys of a look-up in one base, and what it shows of them. `is_as_sent`: some of them were not looked up in
-    other capitals, though their absence asks for that."""
+    """Some keys of a look-up in one base, with the result. `is_as_sent`: some of them were not looked up in other
+    capitals, although a proof of their absence needs that."""
 
     access: ListAccess
     keys: Sequence[LookupKey]
@@ -136,13 +137,12 @@ class LookedUp:
 
 
 class KeyLookup:
-    """One look-up in progress, in one base or in several together, the cheaper way first: `read_next` until that
-    returns None."""
+    """A look-up in one or several bases, by the cheaper way first. Call `read_next` until it returns None."""
 
     def __init__(self, groups: Sequence[KeyGroup]) -> None:
-        self._inconclusive = [group for group in groups if group.keys]  # by the ways so far
-        self._unasked: list[KeyGroup] = []  # by the present way
-        self._parts: list[LookedUp] = []  # looked up, and not returned yet
+        self._inconclusive = [group for group in groups if group.keys]  # after all ways that were tried
+        self._unasked: list[KeyGroup] = []  # to be looked up by the present way
+        self._parts: list[LookedUp] = []  # looked up, but not returned yet
         self._way = Way.NONE
         self._progress = LookupProgress(needs_sweep=any(group.access.known for group in groups))
 

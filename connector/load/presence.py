@@ -42,25 +42,26 @@ _HIDDEN_SAMPLE = 50  # rows of a base that the list does not show
 
 
 class BasePresence:
-    """Which subscribers of one base exist, as far as a run has learned. A row that it does not cover is not created."""
+    """Records which subscribers of one base exist, and for which rows a look-up has settled that. Only covered rows are
+    created."""
 
     def __init__(self, session: Session, account: "AccountPresence | None" = None) -> None:
         self.session = session
         self.account = AccountPresence() if account is None else account
         self.account.bases.append(self)
         self.until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
-        self._chunk: Planned | None = None  # the one chunk that it covers; None: all, by a listing
+        self._chunk: Planned | None = None  # the one chunk that is covered; None: every chunk, by a listing
         self.listed: SweptRows | None = None  # the listing that the base was recorded from
-        self.may_be_hidden = False  # that listing showed nobody, and the base was not asked for by its Id yet
+        self.may_be_hidden = False  # the listing showed nobody of the base, and nobody has asked for the base's Id yet
 
     @property
     def access(self) -> ListAccess:
-        """What look-ups in the base need."""
+        """The access of look-ups in the base."""
         return self.session.access
 
     @property
     def needs_sweep(self) -> bool:
-        """Whether only a listing teaches the base's Id, sees whether several bear its name, and whose account it is."""
+        """Whether the base's Id is unknown or the account is not verified: only a listing can settle both."""
         return self.session.journal.base.service_id is None or bool(self.access.known)
 
     def covers(self, planned: Planned) -> bool:
@@ -68,8 +69,8 @@ class BasePresence:
         return self.session.clock.monotonic() < self.until and (self._chunk is None or self._chunk is planned)
 
     def cover(self, planned: Planned | None, began_at: float) -> None:
-        """Cover this chunk (None: all rows) by a look-up that began then (monotonic). Raises RunAborted if that is too
-        long ago."""
+        """Cover this chunk (None: all rows) by a look-up that began at `began_at` (monotonic). Raises RunAborted if the
+        look-up is too old for a create."""
         self.until = self.session.policy.known_until(began_at, self.session.clock.monotonic())
         self._chunk = planned
 
@@ -79,15 +80,16 @@ class BasePresence:
             self.until = _NEVER
 
     async def record(self, rows: SweptRows, *, since: int = 0) -> None:
-        """Record the subscribers of the base that a listing shows; `since`: only those that were added later."""
+        """Record the subscribers of the base that a listing shows. With `since`, a former `size` of the rows, record
+        only the later ones."""
         recorded = await record_base(self.access, rows, since=since)
         if since:
             return  # the pages of a renewal overlap
         self.listed, self.may_be_hidden = rows, not recorded.is_listed
         if recorded.doubled:
             self.session.tally.say(
-                f"identities that are in the base more than once already: {recorded.doubled:,}. The "
-                "service's interface removes no subscriber: remove them in its own pages"
+                f"identities that are in the base more than once already: {recorded.doubled:,}. The interface of the "
+                "service cannot remove subscribers: remove them on the service's own pages"
             )
 
     async def learn(self, planned: Planned, keys: Sequence[LookupKey]) -> None:
@@ -106,15 +108,15 @@ class Want:
 
 
 class AccountPresence:
-    """What a run knows of the account's list, for all its bases. With `has_many_bases` a listing keeps the subscribers
-    of every base, since later chunks may bring other bases."""
+    """Looks up the rows of all bases of a run together. With `has_many_bases`, a listing keeps the subscribers of every
+    base, because later chunks may have rows for other bases."""
 
     def __init__(self, *, has_many_bases: bool = False) -> None:
         self.bases: list[BasePresence] = []
         self._has_many_bases = has_many_bases
         self._listing: Listing | None = None  # the last complete one, while it may be relied on or renewed
-        self._spent = 0  # requests by filter: once a listing would have cost as much, the list is read
-        self._listing_took_s: float | None = None  # set where a listing takes longer than its answer may be relied on
+        self._spent = 0  # requests by filter; once a listing would have cost as many, the list is read
+        self._listing_took_s: float | None = None  # set if a listing took longer than a create may rely on it
 
     async def learn(self, wants: Sequence[Want]) -> None:
         """Look up the keys of a chunk's rows, in all their bases together, and record those present.

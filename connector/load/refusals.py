@@ -1,9 +1,9 @@
 """Checks refused creates by look-ups (architecture 4.8).
 
-A refusal is the service's own statement, and the service may have created the subscriber all the same. At the end of a
-run every refused row is looked up once: a subscriber that is found is confirmed, every other row is rejected with the
-service's words. A create that was answered with 429 is sent again in the same run, so the first 429 of a run is looked
-up at once. A refusal that is not final (`NOT_FINAL`) is sent again by the next run.
+The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the
+end of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A
+create that was answered with 429 is sent again in the same run, so the first 429 of a run is looked up at once. A
+refusal that is not final (`NOT_FINAL`) is sent again by the next run.
 """
 
 import asyncio
@@ -65,9 +65,11 @@ class Refusals:
         return None if entry.run_key is None else self._refusing_runs.get(entry.run_key)
 
     async def classify(self, candidate: Candidate, move: Move) -> Event:
-        """Return REFUSED, or LOST for a 429 that may have taken effect and would otherwise be sent again."""
+        """Return REFUSED, or LOST for a 429 whose create may have taken effect and must not be sent again."""
         if not self._session.policy.is_looking:
-            return Event.REFUSED  # a subscriber that is found may have existed before the create
+            return (
+                Event.REFUSED
+            )  # without look-ups before creates, a subscriber that is found may be older than the create
         if move.status == TOO_MANY_REQUESTS and not await self._has_429_no_effect(candidate):
             return Event.LOST
         if move.status in ENDS_A_RUN:

@@ -49,8 +49,8 @@ class Unresolved:
 
 @dataclass(slots=True)
 class _Looked:
-    """One look-up: its entries, when it began and had ended (monotonic), how many entries it found, those that are
-    absent, whether it proved anything."""
+    """One look-up: its entries, its beginning and end (monotonic), the number of entries that it found, the entries
+    that are proved absent, and whether it was conclusive."""
 
     entries: dict[bytes, Unfinished]
     began_at: float
@@ -168,13 +168,14 @@ class Settler:
         return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown are looked for again")
 
     async def begin_look(self) -> KeyGroup:
-        """Begin a look-up of the unknown entries, and return their keys; `take` each part of it, then `end_look`."""
+        """Begin a look-up of the unknown entries, and return their keys. Then call `take` for each part of the result,
+        and `end_look`."""
         unknown = await self._read_unknown()
         self._looked = _Looked({entry.identity: entry for entry in unknown}, self._session.clock.monotonic())
         return KeyGroup(self._session.access, [self._want(entry) for entry in unknown])
 
     async def take(self, part: LookedUp) -> None:
-        """Settle the entries that a look-up shows, as soon as it shows them, and note which of the others it missed."""
+        """Confirm the entries that a part of a look-up found, and record the others as missed."""
         if part.is_as_sent and part.result.missed:
             self._session.tally.say(LOOKED_UP_AS_SENT)
         looked = self._looked
@@ -185,10 +186,11 @@ class Settler:
         looked.is_conclusive |= bool(part.result.found or part.result.missed)
 
     async def end_look(self) -> None:
-        """Send absent entries again, or give them up, hold or reject them, as the suppression lists, the job or
-        their history say.
+        """Send entries that are proved absent again, or suppress, hold or reject them, by the suppression lists, the
+        job and their history.
 
-        None is sent again before all are looked up: new sentinels would not show yet, and prove nothing absent.
+        No entry is sent again before all are looked up: a new sentinel would not be listed yet, and absence could not
+        be proved.
         """
         if self._looked.absent and not self._session.control.is_stopping:
             await self._dispose(self._looked.absent)

@@ -24,13 +24,16 @@ _GROWTH = 0.1
 _FEWEST_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
 _MOST_ROUNDS_TO_GROW = 16
-_HALF, _THREE_QUARTERS = 0.5, 0.75  # a limit that doubled was right before; one that grew by a tenth nearly is
+_HALF, _THREE_QUARTERS = (
+    0.5,
+    0.75,
+)  # after doubling, half was right before; after growth by a tenth, the limit is nearly right
 
 
 class ConcurrencyLimit:
-    """`allowed` requests may be under way; never more than `ceiling`, and `first` at the beginning.
+    """A limit of requests in flight: `allowed`, which begins at `first` and never exceeds `ceiling`.
 
-    Latency alone never brings the limit below `least`; refusals do. A round has at least `fewest_in_round` answers.
+    Latency alone does not reduce the limit below `least`; refusals do. A round has at least `fewest_in_round` answers.
     """
 
     def __init__(
@@ -72,9 +75,9 @@ class ConcurrencyLimit:
             self._end_round(self._sum_s / self._number, now)
 
     def note_refused(self, sent_at: float, now: float) -> None:
-        """One attempt that left at `sent_at` (s) was refused, or failed: fewer may be under way.
+        """Reduce the limit because an attempt that left at `sent_at` (s) was refused or failed.
 
-        Attempts that left before the last fall say nothing new.
+        Attempts that left before the last reduction are ignored.
         """
         if sent_at < self._began_at:
             return

@@ -118,7 +118,8 @@ SMALLEST_WINDOW = 1000
 """The size of the smallest window that a round number gives away: shorter lists have such sizes by chance too often."""
 
 _ROUNDS_OF_QUIET, _ROUNDS = 2, 3
-"""Rounds of counts that must contradict: a subscriber that changes sides meanwhile is counted twice in one of them."""
+"""Rounds whose counts must all contradict, in a quiet list and in any other: a subscriber that moves to another part
+during a round is counted twice in that round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +146,12 @@ class Counts:
 
 
 def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[int]) -> Says | None:
-    """Return what counts of the parts say, round by round; None: ask for another round.
+    """Return what the counts of several rounds say, or None if another round is needed.
 
-    A window that cuts the whole off cuts each part for itself, and a class that the whole hides is in its own part: the
-    parts exceed the whole. A list that changes is contradicted by rounds that all exceed every TotalCount (`totals` are
-    others than theirs) by more than these differ. `is_quiet`: no row came or went during the sweep.
+    The parts exceed the whole if a window cuts off the whole list, because each part has a window of its own. They also
+    exceed the whole if the list hides a class of subscribers. A list that changes is contradicted if, in every round,
+    the parts exceed every TotalCount by more than the TotalCounts differ. `totals` has TotalCounts from outside the
+    rounds. `is_quiet`: no row came or went during the sweep.
     """
     if not rounds or sum(1 for each in rounds[-1].parts if each) < 2:
         return Says.NOTHING  # the one part is cut off where the whole is

@@ -251,13 +251,13 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
         case {"type": "boolean"}:
             return "true | false"
         case {"type": "array", "items": {"type": "number"}}:
-            return "numbers from 0 with commas between"
+            return "comma-separated numbers, 0 or larger"
         case {"type": "array", "items": {"enum": words}}:
-            return f"words with commas between, of: {', '.join(words)}"
+            return f"comma-separated words out of: {', '.join(words)}"
         case {"type": "array"}:
-            return "words with commas between"
+            return "comma-separated words"
         case {"type": "object"}:
-            return "left=right, with commas between"
+            return "comma-separated pairs left=right"
         case {"pattern": _}:
             return "a text with {token} in it"
         case {"type": "string"}:

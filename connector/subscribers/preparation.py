@@ -86,12 +86,15 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedChunk:
-    """One chunk, sorted: rows to load, faults of invalid ones, and by position repeats, those of them that differ, and
-    rows on the suppression list; how many valid ones lost their zip or a birthday without a year. `names` are the
-    identities of all valid rows, indexed by position. `source_rows` are the records of the source that the chunk was
-    made of, those of other shards among them.
+    """One chunk of a source after validation.
 
-    `bases` are those of the rows to load, in their order, where a column says them; None: all are for one base.
+    `planned` has the rows to load, and `faults` the faults of invalid rows. `repeats`, `different` and `suppressed`
+    have the positions of second rows of a subscriber, of second rows that differ from the first one, and of rows on the
+    suppression list. `omitted_zips` and `yearless` count valid rows that lost their zip, or a birthday without a year.
+    `names` has the identities of all valid rows, indexed by position. `source_rows` counts the records of the source
+    that the chunk was made of, with the records of other shards.
+
+    `bases` has the base of each row to load, if a column names the bases; None if all rows are for one base.
     """
 
     chunk: Chunk
@@ -128,9 +131,11 @@ def prepare_chunks(
     suppression: Suppression | None = None,
     shard: Shard = WHOLE,
 ) -> Iterator[PreparedChunk]:
-    """Read the source to its end, or to `limit` records, chunk by chunk, and leave out the records of other
-    shards; `base` is the column that says each row's base, None where all are for one. Raises SourceError, and
-    ConfigurationError where that column names some bases by id and others by name."""
+    """Read the source chunk by chunk to its end, or to `limit` records, and leave out the records of other shards.
+
+    `base` is the column that names the base of each row, or None if all rows are for one base. Raises SourceError, and
+    ConfigurationError if the column names some bases by id and others by name.
+    """
     seen = SeenIdentities()
     asked: dict[BaseRef, None] = {}
     for read in _read_at_most(source, limit):
@@ -161,8 +166,9 @@ def prepare_chunks(
 
 
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
-    """Return the records of a chunk that belong to the shard: by the digest of the identity, and without a valid
-    identity by the digest of the record's content."""
+    """Return the records of a chunk that belong to the shard.
+
+    The digest of the identity decides. For a record without a valid identity the digest of its content decides."""
     identity = FieldMapping({rules.identity: mapping.rules[rules.identity]})
     mapped = apply_mapping(chunk.frame, identity)
     demands = replace(rules, required=frozenset())

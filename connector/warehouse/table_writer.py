@@ -360,8 +360,9 @@ class TableWriter:
                 return bool(database.fetch(self._statements.select_finish(self._number), 1))
         except database.errors as error:
             raise CommitUnknown(
-                f"The connection was lost while {self} was being committed ({database.explain(error)}): it is as after "
-                f"if the line of the run {run.run_id} in _connector_runs has a finished_at, else as before."
+                f"The connection was lost while {self} was being committed ({database.explain(error)}). The table has "
+                f"the new rows if the line of the run {run.run_id} in _connector_runs has a finished_at; otherwise the "
+                "table is unchanged."
             ) from None
 
     def _clear(self) -> None:

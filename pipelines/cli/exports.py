@@ -99,10 +99,10 @@ def export_command(
     output: Output,
     **filters: str | int | None,
 ) -> None:
-    """Copy the list to DEST, or as the job file JOB says.
+    """Copy the list to DEST, or as the job file JOB describes.
 
-    DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), such an object in a store (s3://bucket/people.parquet),
-    - for standard output, or a database URL.
+    DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), an object in a store with such a name
+    (s3://bucket/people.parquet), - for standard output, or a database URL.
     """
     from connector.service.wire import ListQuery
     from connector.settings import SettingOptions

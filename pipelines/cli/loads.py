@@ -132,7 +132,7 @@ def plan_file(
     "--shard",
     type=ShardOption(),
     metavar="I/N",
-    help="Load only shard I of N, beside the runs of the other shards: the rows of every N-th part of all identities.",
+    help="Load only the rows of shard I of N, for example 2/4. Other runs may load the other shards at the same time.",
 )
 @engine_options
 @click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")

@@ -56,7 +56,12 @@ def engine_options(command: Command) -> Command:
     """Add `--engine`, `--workers`, `--scheduler` and `--shards`, given to the command as `engine`: EngineOptions or
     None."""
 
-    @click.option("--engine", "name", type=click.Choice(["dask"]), help="Run all shards, as tasks of this engine.")
+    @click.option(
+        "--engine",
+        "name",
+        type=click.Choice(["dask"]),
+        help="Run all shards as tasks of this engine.",
+    )
     @click.option(
         "--workers",
         type=click.IntRange(1, MOST_SHARDS),

@@ -27,11 +27,12 @@ _LAST, _LAST_ON_PAGE = 10, 30  # runs that are shown, and runs of each job on a 
 @click.argument("job_path", metavar="[JOB]", required=False, type=click.Path(path_type=Path))
 @output_options
 def check_command(job_path: Path | None, output: Output) -> None:
-    """Check that a JOB can run: its configuration, source, service, ledger and destination; without one the settings.
+    """Check whether JOB can run: its configuration, source, service, ledger and destination.
 
-    It reads the first rows of the source, sends about ten list requests, and tries the destination with no row. Nothing
-    is created, sent or published. Of the list it shows the page size, the order, how filters match, and whether the
-    list may be cut off. Exit code 2: something must be mended; 3: it may go well later.
+    Without JOB, the settings, the service and the ledger are checked. The command reads the first rows of the source,
+    sends about ten list requests, and tries the destination without a row. Nothing is created, sent or published. The
+    command shows the page size of the list, its order, how filters match, and whether the list may be cut off. Exit
+    code 2: correct what failed. Exit code 3: try again later.
     """
     import uvloop
 
@@ -64,7 +65,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
     "--html",
     "page_path",
     type=click.Path(path_type=Path),
-    help="Write a page of the last runs of each job here: a new file, or an earlier page.",
+    help="Write a page with the last runs of each job to this file, which must be new or an earlier page.",
 )
 @output_options
 def status_command(

@@ -50,12 +50,12 @@ from pipelines.jobs.settings import read_settings
 if TYPE_CHECKING:
     from distributed import Client
 
-_ANSWER_S = 5.0  # a scheduler that does not answer for this long is not there
-_POLL_S = 0.5  # between two looks at the tasks; so often a stop is said again, since a task may have just begun
-_FETCH_S = 5.0  # for a value to come from the worker that holds it
-_CLOSE_S = 5.0  # for workers to end when all tasks have; then they are killed
-_WATCH_S = 1.0  # between two looks of a task whether it is still wanted
-_MOST_DEATHS = 50  # workers that may die of one task: then it is the task that they die of
+_ANSWER_S = 5.0  # seconds to wait for the answer of a scheduler
+_POLL_S = 0.5  # seconds between two checks of the tasks; a stop is repeated as often, since a task may have just begun
+_FETCH_S = 5.0  # seconds to wait for a result from the worker that holds it
+_CLOSE_S = 5.0  # seconds for workers to end after all tasks have ended; then they are killed
+_WATCH_S = 1.0  # seconds between two checks of a task whether the command still waits for it
+_MOST_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
 _PRELOADED = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
 _LIBRARIES = ("distributed", "bokeh", "cryptography")
 _KINDS: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError)
@@ -65,9 +65,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Where the shards run: on the workers of a `scheduler` (its address), or in `workers` processes of this machine.
+    """The workers of the shards: those of a `scheduler` (its address), or `workers` processes on this machine.
 
-    `shards` is how many there are; None: one for each worker.
+    `shards` is the number of shards; None: one for each worker.
     """
 
     scheduler: str | None = None
@@ -149,7 +149,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
 
 
 async def _follow(tasks: _Tasks, stop: Stop) -> list[ShardEnd]:
-    """Run the tasks in a thread of Dask's own. The first signal stops the tasks in order, the second gives them up."""
+    """Run the tasks in a thread for Dask. The first signal stops the tasks in order, the second ends the wait."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, "engine", _hear_no_signals) as thread:
         running = loop.run_in_executor(thread, tasks.run)
@@ -169,14 +169,14 @@ async def _follow(tasks: _Tasks, stop: Stop) -> list[ShardEnd]:
 
 
 def _hear_no_signals() -> None:
-    """Block SIGINT and SIGTERM in this thread and in all that the thread starts."""
+    """Block SIGINT and SIGTERM in this thread, and in every thread and process that this thread starts."""
     resource_tracker.ensure_running()  # the first worker would start it, which unblocks both in the thread of its start
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
 
 
 @dataclass(slots=True)
 class _Tasks:
-    """The shards of a sync as tasks; `run` is called in one thread, all else from another."""
+    """The shards of a sync as tasks. One thread calls `run`; another thread calls the other methods."""
 
     sync: ShardedSync
     options: EngineOptions
@@ -186,11 +186,11 @@ class _Tasks:
     shown: str = "starting the workers"
 
     def stop(self, number: int | None, reason: str | None) -> None:
-        """Have the tasks stop in order, soon."""
+        """Ask the tasks to stop, by a signal's number or for a reason; `run` passes this on."""
         self.stopped_by = (number, reason)
 
     def describe(self) -> str:
-        """Return how far the tasks are, for people."""
+        """Return the progress of the tasks as a text."""
         return self.shown
 
     def run(self) -> list[ShardEnd]:
@@ -228,17 +228,18 @@ class _Tasks:
 
 
 def _take_end(end: ShardEnd, future: Any) -> bool:
-    """Take what became of a task; return False where its worker died with the value, so that the task is run again."""
+    """Record the result of a task; return False if its worker died with the result: Dask then runs the task again."""
     try:
         end.report, kind, words = future.result(timeout=_FETCH_S)
-        future.release()  # else Dask runs the task again to have its value, when a worker dies that holds the value
+        future.release()  # otherwise Dask would run the task again if the worker that holds the result dies
     except TimeoutError:
         return False
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - Dask's own: KilledWorker, NoWorkerError, …
         name = type(error).__name__
         end.error = RunAborted(
-            f"shard {end.shard} was lost ({name}): its workers died {_MOST_DEATHS} times, none is left, or the "
-            "scheduler has gone. What was done is recorded. Look at the workers' memory and log, then run it again"
+            f"shard {end.shard} was lost ({name}): its workers died {_MOST_DEATHS} times, no worker is left, or "
+            "the scheduler has ended. What was done is recorded. Look at the memory and the log of the workers, then "
+            "run the command again"
         )
         return True
     if end.report is None:
@@ -248,7 +249,7 @@ def _take_end(end: ShardEnd, future: Any) -> bool:
 
 @contextmanager
 def _open_client(options: EngineOptions, is_given_up: threading.Event) -> Iterator[Client]:
-    """Open a cluster of this machine, or join a scheduler; let the workers go at the end."""
+    """Start a cluster on this machine, or connect to a scheduler; close both at the end."""
     import dask
 
     with TemporaryDirectory(prefix="connector-engine-", ignore_cleanup_errors=True) as folder:
@@ -284,7 +285,7 @@ def _open_client(options: EngineOptions, is_given_up: threading.Event) -> Iterat
 
 
 def _configure(folder: str) -> dict[str, Any]:
-    """Return what is asked of Dask, whatever a person's own configuration says."""
+    """Return the settings of Dask that override the user's configuration."""
     return {
         "logging": dict.fromkeys(("distributed", "distributed.client", "tornado", "bokeh"), "critical"),
         "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
@@ -299,18 +300,19 @@ def _configure(folder: str) -> dict[str, Any]:
 # In the worker
 
 _stops: dict[str, Callable[[int | None, str | None], None]] = {}
-"""How each task of this process is stopped, by the key of the task."""
+"""The function that stops a task of this process, by the key of the task."""
 
 
 def _stop_tasks(run: str, number: int | None, reason: str | None) -> None:
-    """Stop the tasks of a run that this process works on."""
+    """Stop the tasks of this run in this process."""
     for key, stop in list(_stops.items()):
         if key.startswith(run):
             stop(number, reason)
 
 
 def _work(version: str, sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, str, str]:
-    """Sync one shard in a worker's thread; return the report, or the kind and the words of the error."""
+    """Sync one shard in a thread of a worker; return the report, or None with the class name and the message of the
+    error."""
     import uvloop
     from distributed import get_worker
 
@@ -332,7 +334,10 @@ def _work(version: str, sync: ShardedSync, shard: Shard, key: str) -> tuple[Repo
             return await run_load(sync.plan(os.environ, shard), stop, Progress())
 
     if version != connector.__version__:
-        words = f"a worker has the connector {connector.__version__}, and the command {version}: install the same"
+        words = (
+            f"a worker has version {connector.__version__} of the connector, and the command has version {version}. "
+            "Install the same version on both"
+        )
         return None, ConfigurationError.__name__, words
     try:
         return uvloop.run(run()), "", ""
@@ -345,7 +350,7 @@ def _work(version: str, sync: ShardedSync, shard: Shard, key: str) -> tuple[Repo
 
 
 async def _watch(worker: Any, key: str, stop: Stop) -> None:
-    """End the task in order once the command that asked for it has gone, or the scheduler has."""
+    """Stop the task once the command that submitted it, or the scheduler, has ended."""
     from distributed.core import Status
 
     while True:
@@ -353,4 +358,4 @@ async def _watch(worker: Any, key: str, stop: Stop) -> None:
         state = worker.state.tasks.get(key)
         is_left = worker.status in (Status.closing, Status.closed, Status.failed)
         if is_left or state is None or state.state == "cancelled":
-            stop.end("the command that began this shard has gone. What was done is recorded. Run it again")
+            stop.end("the command that started this shard has ended. What was done is recorded. Run the command again")

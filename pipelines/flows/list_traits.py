@@ -37,7 +37,7 @@ async def describe_list(client: Client, retrier: Retrier) -> AsyncIterator[tuple
 def _describe_order(page: ListPage, again: ListPage | None) -> str:
     ids = _read_ids(page)
     if len(ids) < 3:
-        return "too few subscribers are listed to see it"
+        return "not known, fewer than three subscribers are listed"
     if again is None or _read_ids(again) != ids:
         return "the same page, requested twice, came in two orders, or the list changed meanwhile"
     if ids == sorted(ids):

@@ -58,9 +58,12 @@ def plan_sync(
     since: str | None = None,
     shard: Shard = WHOLE,
 ) -> LoadPlan:
-    """Return the load of a job, its source opened; of an incremental one what is new, all of it, or what is new `since`
-    a value of its cursor; of a `shard`, only the rows and the limits that are its part. Raises ConfigurationError and
-    SourceError."""
+    """Open the source of a job, and return the load.
+
+    From a source with a cursor, read what is new; with `is_full` read everything, and with `since` read from that value
+    of the cursor on. A `shard` loads only its own rows, and has its part of the limits. Raises ConfigurationError and
+    SourceError.
+    """
     if job.source is None or job.subscriber is None:
         raise ConfigurationError(f"the job {job.name} exports: run it by `connector export`")
     increment = plan_increment(job, job.source, settings.account, is_full=is_full, since=since, shard=shard)
@@ -72,7 +75,7 @@ def plan_sync(
 
 
 def _take_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
-    """Return the load of a shard, with the shard's part of every limit for all rows."""
+    """Return the load of the shard, with the shard's part of the limits of pace and of `guard.max_creates`."""
     policy, guard = plan.policy, plan.guard
     policy = replace(
         policy, max_rate=policy.max_rate / shard.count, max_concurrency=shard.divide(policy.max_concurrency)

@@ -42,8 +42,10 @@ ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
 
 
 class Sides:
-    """The bases that are compared, numbered from 0 in the order in which they are first asked for. `listed_bases` are
-    those of the list; `bases` are the ledger's, and `listed_sides` are (index in `listed_bases`, side).
+    """The bases that are compared, numbered from 0 in the order of their first `find`.
+
+    `listed_bases` are the bases of the list. `bases` has the ledger's base of each side, and `listed_sides` has pairs
+    (index in `listed_bases`, side).
     """
 
     def __init__(self, listed_bases: Sequence[ListedBase], ledger: Ledger, account: str) -> None:
@@ -53,7 +55,7 @@ class Sides:
         self.listed_sides: list[tuple[int, int]] = []
 
     def find(self, asked: BaseRef) -> int:
-        """Return the number of the base that is asked for; the ledger learns what the list tells of the base.
+        """Return the number of a base, and record in the ledger the id and the name that the list has for the base.
 
         Raises RunAborted if another base has the name now, ConfigurationError if several bases have the name.
         """
@@ -90,7 +92,7 @@ class Sides:
 
 
 class SourceRows:
-    """Puts the rows of a source into a comparison, chunk by chunk; `rows` counts the rows by what they are.
+    """Puts the rows of a source into a comparison, chunk by chunk. `rows` counts the rows by the names of `ROWS`.
 
     `names` are the fields that are compared.
     """

@@ -86,7 +86,7 @@ def refuse_emptied(bases: Sequence[Base], confirmed: Confirmed, *, is_sure: bool
         raise RunAborted(
             f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}. This token "
             "sees another account, or the base was emptied. Look at the token and at the base; if the subscribers were "
-            "erased on purpose, say --yes"
+            "erased on purpose, add --yes"
         )
 
 

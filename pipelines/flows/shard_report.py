@@ -24,9 +24,9 @@ _STATUS_OF: Mapping[int, Status] = {0: "ok", 1: "partial", 3: "aborted", 4: "loc
 
 @dataclass(slots=True)
 class ShardEnd:
-    """What became of a shard: its `report`, or the `error` that ended it; neither: it was given up.
+    """The end of a shard: its `report`, or the `error` that ended it, or neither if the command did not wait for it.
 
-    Attempts without a report, whose workers died, have created `created_before` subscribers, and sent
+    Workers that died left attempts without a report. These attempts created `created_before` subscribers, and sent
     `unresolved_before` creates whose outcome is not known.
     """
 
@@ -40,10 +40,10 @@ class ShardEnd:
     def rows(self) -> dict[str, int]:
         """The shard's rows by outcome.
 
-        The last attempt counts as `exists` what lost attempts have created; an attempt that ended early counts such
-        rows as `unsent`, or has not read them.
+        The last attempt counts subscribers that lost attempts created as `exists`. If the last attempt ended early, it
+        counts these rows as `unsent`, or has not read them.
         """
-        if self.report is None:  # how many rows were read is not known; these were sent
+        if self.report is None:  # the number of rows that were read is not known; these rows were sent
             sent = {Outcome.CREATED: self.created_before, Outcome.UNKNOWN: self.unresolved_before}
             return count_rows(sum(sent.values()), sent)
         rows, remaining = dict(self.report.rows), self.created_before
@@ -68,9 +68,9 @@ class ShardEnd:
 
 
 def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop: Stop) -> None:
-    """End the report of all shards, with their sums and the worst of their ends.
+    """End the report of all shards with the sums of their reports and the worst of their statuses.
 
-    Raises the ConfigurationError of a shard where nothing was sent.
+    Raises the ConfigurationError of a shard if no shard has sent a create.
     """
     reports = [end.report for end in ends if end.report is not None]
     report.rows = _add(end.rows for end in ends)
@@ -88,8 +88,8 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
     report.messages += _merge_messages(ends)
     if lost := sum(end.created_before + end.unresolved_before for end in ends):
         report.messages.append(
-            f"workers died, and their shards were begun again: {count(lost, 'create')} that the lost attempts had sent "
-            f"{agree(lost, 'is', 'are')} among the rows, but not among the requests"
+            f"workers died, and their shards were started again. The rows include {count(lost, 'create')} that the "
+            "lost attempts had sent; the requests do not"
         )
     report.rejects_file = _join_files(state_dir / "rejects" / f"{report.run_id}.csv", reports, _read_rejects_path)
     report.drift_file = _join_files(state_dir / "drift" / f"{report.run_id}.csv", reports, _read_drift_path)
@@ -107,7 +107,7 @@ def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _merge_messages(ends: Sequence[ShardEnd]) -> Iterator[str]:
-    """Yield once what all shards say, and what some say with the numbers of these shards."""
+    """Yield each message once. A message of some shards only begins with the numbers of these shards."""
     said: dict[str, list[int]] = {}
     for end in ends:
         messages = [str(end.error)] if end.error is not None else end.report.messages if end.report else []
@@ -140,7 +140,7 @@ def _read_drift_path(report: Report) -> str | None:
 
 
 def _join_files(path: Path, reports: Sequence[Report], read_path: Callable[[Report], str | None]) -> str | None:
-    """Write the lines of the shards' files to one; a file on another machine stays there, under its run's name."""
+    """Join the files of the shards at `path`. A file on another machine stays there, under the id of its run."""
     paths = [Path(path_text) for each in reports if (path_text := read_path(each)) is not None]
     files = [file for file in paths if file.is_file()]
     if not files:

@@ -170,7 +170,7 @@ def test_what_shards_cannot_do_is_said_before_anything_is_sent(shared: Connector
         assert (ended.code, "set CONNECTOR_LEDGER=postgresql://" in ended.stderr) == (2, True), ended.stderr
     (tmp_path / "job.yaml").write_text(JOB.replace("{id: 7}", "{name: Newsletter}"))
     ended = shared.run("sync", "job.yaml", "--shard", "1/2")
-    assert (ended.code, "give the base by its id" in ended.stderr) == (2, True), ended.stderr
+    assert (ended.code, "Give the base by its id" in ended.stderr) == (2, True), ended.stderr
     assert not shared.sandbox.truth()["events"]
 
 

@@ -65,7 +65,7 @@ def test_a_setting_is_read(setting: str, name: str, value: object) -> None:
         ("required=Shoe", ["'required'", "Email"]),
         ("authorization=Bearer", ["'authorization'", "{token}"]),
         ("redirect_to=a\nb", ["'redirect_to'"]),
-        ("replica_lags_ms=1,soon", ["'replica_lags_ms'", "numbers from 0"]),
+        ("replica_lags_ms=1,soon", ["'replica_lags_ms'", "comma-separated numbers"]),
         ("base_alias=Old", ["'base_alias'", "left=right"]),
         ("base_alias=Old=", ["'base_alias'"]),
         ("drop_afterr=1", ["'drop_afterr'", "did you mean 'drop_after'"]),
