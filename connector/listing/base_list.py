@@ -319,7 +319,7 @@ def describe_unreadable(certificate: Certificate) -> str:
         return ""
     if certificate.reason is Reason.CUT_OFF:
         said = "; ".join(f"{kind} {words}" for kind, words in certificate.evidence.items())
-        return f"the service cuts its list off after {certificate.distinct:,} subscribers ({said})"
+        return f"the list shows {certificate.distinct:,} subscribers and leaves others out ({said})"
     if certificate.reason is Reason.CUT_OFF_POSSIBLE:
         return (
             f"the service may cut its list off: it ends after {certificate.distinct:,} subscribers, a "

@@ -167,8 +167,7 @@ class Finisher:
         elif verdict.event is Event.LOST:
             self.unresolved[candidate.intent.identity] = self._build_unresolved(candidate, verdict)
         elif verdict.event is Event.MISANSWERED:
-            words = describe_held(verdict.message)
-            self.report(candidate.take_row(), Outcome.UNKNOWN, "held", words, verdict.status, 1)
+            self._keep_misanswered(candidate, candidate.take_row(), verdict, attempts=1)
         elif verdict.is_stale:
             self._stale.add(candidate.intent.identity)
             self._session.limits.begun -= 1
@@ -200,10 +199,11 @@ class Finisher:
             self._report_created(unresolved.row)
         elif verdict.event is Event.REFUSED and unresolved.row is not None:
             self._keep_refused(candidate, unresolved.row.source, verdict)
-        elif verdict.event is Event.MISANSWERED:
-            words = describe_held(verdict.message)
+        elif verdict.event is Event.MISANSWERED and unresolved.row is not None:
             attempts = (unresolved.attempts or 0) + 1
-            self._report_unresolved(unresolved, Outcome.UNKNOWN, "held", words, verdict.status, attempts)
+            self._keep_misanswered(candidate, unresolved.row.source, verdict, attempts=attempts)
+        elif verdict.event is Event.MISANSWERED:
+            self._session.tally.leftovers["held"] += 1
         elif verdict.event is Event.REFUSED:
             self._session.tally.leftovers["rejected"] += 1
 
@@ -213,6 +213,11 @@ class Finisher:
         problem = Problem(source, Outcome.REJECTED, "", "rejected", verdict.message, verdict.status, 1)
         is_looking = self._session.policy.is_looking
         self.keep(problem, build_row(candidate, source), is_of_this_run=is_looking, is_unchecked=True)
+
+    def _keep_misanswered(self, candidate: Candidate, source: Row, verdict: Move, *, attempts: int) -> None:
+        words = describe_held(verdict.message)
+        problem = Problem(source, Outcome.UNKNOWN, "", "held", words, verdict.status, attempts)
+        self.keep(problem, build_row(candidate, source), is_of_this_run=self._session.policy.is_looking)
 
     async def _look_up_refused(self) -> None:
         """Look the refused rows up that no look-up has checked. Raises ListFailed and RunAborted."""
@@ -237,9 +242,9 @@ class Finisher:
         self._kept = self._kept[len(kept) :]  # not before: what was sent must not lose its outcome if that fails
         for each in sorted(kept, key=lambda each: (each.row.source.file, each.row.source.number)):
             entry, problem = entries.get(each.row.identity), each.problem
-            if each.is_of_this_run and entry is not None and entry.state is not State.REJECTED:
-                self._session.limits.take_back()
             if entry is not None and entry.state is State.CONFIRMED:  # a listing has shown them
+                if each.is_of_this_run and problem.outcome is Outcome.REJECTED:
+                    self._session.limits.take_back()
                 self._report_found(each.row, _decide_found(entry, each.row), each.is_of_this_run)
             else:
                 attempts = entry.attempts if entry is not None else problem.attempts

@@ -272,7 +272,7 @@ class AccountPresence:
         state = wants[0].base.access.state
         state.is_list_unreadable = True
         state.unreadable_because = (
-            f"the service cuts its list off after {listed:,} subscribers ({found} that it leaves out were found)"
+            f"the list shows {listed:,} subscribers and leaves others out (look-ups found {found} of them)"
         )
         return True
 

@@ -76,7 +76,7 @@ PLAIN = {"to": {"email": "email"}, "subject": "Hello"}
 
 
 @pytest.mark.parametrize("command", ["export people.parquet", "reconcile job.yaml --forget-missing", "mail mail.yaml"])
-def test_each_command_begins_at_the_limit_that_the_last_one_found(
+def test_each_command_begins_at_the_limit_that_the_last_load_found(
     connector: Connector, tmp_path: Path, command: str
 ) -> None:
     prepare(connector, tmp_path)
@@ -89,6 +89,9 @@ def test_each_command_begins_at_the_limit_that_the_last_one_found(
         ended = connector.run_json(*command.split())
         assert ended.code in (0, 1), ended.stderr
         refused.append(connector.sandbox.stats()["limited"] - before)
+        if campaign == "first":
+            loaded = connector.import_file(write_addresses(tmp_path / "more.csv", 150, 1000))
+            assert loaded.rows == {"read": 150, "created": 150}, loaded.stderr
     assert refused[1] < refused[0]
 
 
