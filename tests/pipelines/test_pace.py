@@ -90,8 +90,8 @@ def test_each_command_begins_at_the_limit_that_the_last_load_found(
         assert ended.code in (0, 1), ended.stderr
         refused.append(connector.sandbox.stats()["limited"] - before)
         if campaign == "first":
-            loaded = connector.import_file(write_addresses(tmp_path / "more.csv", 150, 1000))
-            assert loaded.rows == {"read": 150, "created": 150}, loaded.stderr
+            loaded = connector.import_file(write_addresses(tmp_path / "more.csv", 50, 1000))
+            assert loaded.rows == {"read": 50, "created": 50}, loaded.stderr
     assert refused[1] < refused[0]
 
 
