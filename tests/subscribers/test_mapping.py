@@ -226,6 +226,25 @@ def test_every_missing_column_is_told_at_once() -> None:
         require_columns(mapping, COLUMNS)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"column": "a", "split": ""}, {"column": "a", "default": ""}, {"column": "a", "case": "Title"}],
+    ids=str,
+)
+def test_a_rule_that_no_job_file_could_hold_cannot_be_made(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        ColumnRule(**given)  # type: ignore[arg-type] # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("id", ColumnRule(column="a")), ("nothing", ColumnRule(column="a")), ("email", ColumnRule(column="a", split="|"))],
+)
+def test_a_rule_that_does_not_fit_its_field_is_refused(name: str, rule: ColumnRule) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        FieldMapping({name: rule})
+
+
 def test_a_mapping_stays_as_it_was_made() -> None:
     values = {"M": "male"}
     rules = {"gender": ColumnRule(column="sex", values=values)}
