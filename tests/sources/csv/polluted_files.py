@@ -1,6 +1,7 @@
-"""Each kind of pollution that Pollock (Vitagliano et al., VLDB 2023) found in real files, and what is made of it.
+"""Kinds of pollution that Pollock (Vitagliano et al., VLDB 2023) found in real files, and what is made of each.
 
-The kinds are Pollock's; the files are our own. Where a file is not read as it was meant, `why` says why not: a row that
+The kinds are Pollock's; the files are our own. Stray quotes and records too large stand in `test_malformed`, columns
+without a name of their own in `test_source`. Where a file is not read as it was meant, `why` says why not: a row that
 cannot be told for sure is rejected by its line, and what cannot be told at all refuses the file. Nothing is shifted.
 """
 
@@ -191,21 +192,7 @@ READ = [
         ((4, "ragged"),),
         why="elsewhere an apostrophe is one; with them around it an address is none, and its row is rejected later",
     ),
-    Case(
-        "quote: with a space after it",
-        f'{HEADER}\n"a@x.org" ,"Ann Lee" ,Graz\n{B}\n',
-        [BEN],
-        ((2, "stray_quote"),),
-        why="after a closing quote its cell ends; to drop what follows would be to guess",
-    ),
     Case("escape: a quote twice", f"{HEADER}\n{C}\n", [CEM]),
-    Case(
-        "escape: backslash",
-        f'{HEADER}\n{A}\nc@x.org,"Cem \\"C\\" Oz",Wels\n{B}\n',
-        [ANN, BEN],
-        ((3, "stray_quote"),),
-        why=r"where \ ends a cell (C:\) both readings are possible; in quotes written twice there is but one",
-    ),
     Case(
         "escape: NUL",
         f'{HEADER}\n{A}\nc@x.org,"Cem \0"C\0" Oz",Wels\n{B}\n',
@@ -214,13 +201,6 @@ READ = [
         why="no text holds a NUL",
     ),
     Case("a quote in a bare cell", f'{HEADER}\na@x.org,5" Ann,Graz\n', [["a@x.org", '5" Ann', "Graz"]]),
-    Case(
-        "a quote too many, in a quoted cell",
-        f'{HEADER}\n{A}\nd@x.org,"Da"n",Enns\n{B}\n',
-        [ANN, BEN],
-        ((3, "stray_quote"),),
-        why="where the cell ends cannot be told",
-    ),
     # Rows
     Case("a row too short", f"{HEADER}\n{A}\nd@x.org,Dan\n{B}\n", [ANN, BEN], ((3, "ragged"),), why="never filled up"),
     Case("a row too long", f"{HEADER}\n{A}\nd@x.org,Dan,Enns,\n{B}\n", [ANN, BEN], ((3, "ragged"),), why="never cut"),
@@ -235,19 +215,9 @@ READ = [
         why="one byte tells no encoding",
     ),
     Case("a NUL", f"{HEADER}\n{A}\nd@x.org,D\0n,Enns\n{B}\n", [ANN, BEN], ((3, "nul"),), why="no text holds a NUL"),
-    Case(
-        "a cell of more than a MiB",
-        f"{HEADER}\n{A}\nd@x.org,{'x' * (1 << 20)},Enns\n{B}\n",
-        [ANN, BEN],
-        ((3, "oversized"),),
-        why="no person's; most likely quotes have gone wrong",
-    ),
     # Columns
-    Case("a column without a name", f"email,,city\n{A}\n", [ANN], columns=("email", "column 2", "city")),
     Case("all columns but one without a name", f"email,,\n{A}\n", [ANN], columns=("email", "column 2", "column 3")),
-    Case("two columns of one name", f"email,name,name\n{A}\n", [ANN], columns=("email", "name", "name (2)")),
     Case("signs in a name", f"email,na/%m$e,city\n{A}\n", [ANN], columns=("email", "na/%m$e", "city")),
-    Case("spaces around names", f" email , name ,city \n{A}\n", [ANN]),
     Case(
         "spaces around cells",
         f"{HEADER}\n a@x.org , Ann Lee\t,Graz \n",
