@@ -1,13 +1,13 @@
-"""How fast people are created at a distance of 20 ms: `connector import`, a script by hand, dlt and drt.
+"""How fast people are created at a distance of 20 ms: `connector import` and a script by hand.
 
-`python -m tests.benchmarks.load_latency [--rows N] [--other-rows N] [--rounds N] [--fresh]` runs them in turn against
-one sandbox, and prints a table and a line of JSON. dlt and drt load fewer rows. Promised are, with no setting touched,
-90 % of what 64 requests in flight allow (64 by 20 ms); with as many in flight 90 % of the bare loop, since on a shared
-machine a round trip takes longer than 20 ms for anybody; and twice the pace of the script.
+`python -m tests.benchmarks.load_latency [--rows N] [--rounds N] [--fresh]` runs them in turn against one sandbox, and
+prints a table and a line of JSON. Promised are, with no setting touched, 90 % of what 64 requests in flight allow (64
+by 20 ms); with as many in flight 90 % of the bare loop, since on a shared machine a round trip takes longer than 20 ms
+for anybody; and twice the pace of the script.
 
 Every pace is the sandbox's, by the times of its truth log: creates/s from the first to the last, so that no start of a
 process is in it. `steady` leaves out its first two seconds, in which an import finds its pace; a shorter run has none.
-The other tools' environments are made once and kept in the user's cache; `--fresh` makes them anew.
+The script's environment is made once and kept in the user's cache; `--fresh` makes it anew.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from connector.sandbox import SandboxProcess
 from tests.benchmarks.bare_loop import IN_FLIGHT
 from tests.benchmarks.contestants import PACE_FOUND_S, Contestant, enter_bare_loop, enter_import, enter_tool
 from tests.benchmarks.machine import describe_machine
-from tests.benchmarks.other_tools import BY_HAND, list_tools, remove_environments
+from tests.benchmarks.other_tools import BY_HAND, remove_environments
 from tests.benchmarks.people import write_bodies, write_people
 from tests.benchmarks.tables import at_least, print_json, print_promises, print_table, write_number
 
@@ -37,7 +37,6 @@ _COLUMNS = ("rows", "creates/s", "steady", "of bound", "x by hand", "whole proce
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--other-rows", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
@@ -45,17 +44,16 @@ def main() -> None:
     if options.fresh:
         remove_environments()
     with tempfile.TemporaryDirectory() as folder, SandboxProcess(latency_ms=LATENCY_MS) as sandbox:
-        contestants = enter_all(Path(folder), options.rows, options.other_rows)
+        contestants = enter_all(Path(folder), options.rows)
         for _ in range(options.rounds):
             for contestant in contestants:
                 contestant.run(sandbox)
     show(contestants, options.rounds, machine)
 
 
-def enter_all(folder: Path, rows: int, other_rows: int) -> list[Contestant]:
+def enter_all(folder: Path, rows: int) -> list[Contestant]:
     """Everyone, in the order of their turns: first the two imports, the bare loop and the script, as `show` has it."""
     path = write_people(folder / "people.csv", rows)
-    fewer = write_people(folder / "fewer.csv", other_rows)
     bodies = write_bodies(folder / "bodies.jsonl", rows)
     limit = ("--max-concurrency", str(IN_FLIGHT))
     return [
@@ -63,12 +61,11 @@ def enter_all(folder: Path, rows: int, other_rows: int) -> list[Contestant]:
         enter_import(f"connector import, {IN_FLIGHT} in flight", path, rows, *limit),
         enter_bare_loop(f"bare aiohttp loop, {IN_FLIGHT} in flight", bodies, rows),
         enter_tool(BY_HAND, path, rows),
-        *(enter_tool(tool, fewer, other_rows) for tool in list_tools(other_rows)),
     ]
 
 
 def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, object]) -> None:
-    ours, limited, bare, by_hand, *_ = contestants
+    ours, limited, bare, by_hand = contestants
     print_table(
         (f"{LATENCY_MS} ms away, {rounds} rounds", *_COLUMNS),
         [_build_line(each, by_hand) for each in contestants],
