@@ -15,7 +15,7 @@ from connector.ledger.admin import open_private_copy
 from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.states import EmailState
-from tests.ledger.emails.moves import RECIPIENT, add_campaign, add_single, bring_to, find_file, read_single, read_state
+from tests.ledger.emails.moves import add_campaign, add_single, bring_to, find_file, read_single, read_state
 from tests.ledger.moves import begin_run
 from tests.ledger.places import check_refused
 
@@ -245,14 +245,6 @@ def test_a_campaign_and_single_emails_are_written_by_processes_at_once(ledger_ur
         assert connection.exec_driver_sql(singles).scalar_one() == number
         if connection.dialect.name == "sqlite":
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]
-
-
-def test_a_number_that_no_database_can_keep_is_the_ledgers_error(log: EmailLog) -> None:
-    campaign = add_campaign(log)
-    bring_to(log, campaign, EmailState.SENDING)
-    with pytest.raises(LedgerError), log.transaction():
-        log.mark_accepted(campaign, [(RECIPIENT, 2**63, "", 2.0)])
-    assert read_state(log, campaign) is EmailState.SENDING
 
 
 @pytest.mark.parametrize("url", ["nonsense", "sqlite://", "mysql://u:p@h/d"])
