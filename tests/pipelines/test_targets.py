@@ -159,7 +159,6 @@ def test_standard_output_gets_the_rows_and_stderr_the_report(filled: Connector, 
     [
         ("out-full", ("export", "-")),
         ("closed", ("export", "-")),
-        ("unread", ("export", "out.csv")),
         ("out-full", ("export", "out.csv", "--output", "json")),
         ("closed", ("schema",)),
     ],
@@ -171,11 +170,6 @@ def test_a_full_or_closed_standard_output_is_no_partial_run(
     options = {"cwd": filled.folder, "env": os.environ | filled.environ | {"PYTHONPATH": str(ROOT)}}
     if output == "closed":
         ended = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload] # one dict of both
-    elif output == "unread":
-        reading, writing = os.pipe()
-        os.close(reading)
-        ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload]
-        os.close(writing)
     else:
         with Path("/dev/full").open("wb") as full:
             ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload]
