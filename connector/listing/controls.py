@@ -1,9 +1,10 @@
 """Tries a filter of the list: with a made-up value, and with listed subscribers whose value is of the class asked for.
 
-A filtered reading is compared here row by row, so a filter that lists too many does no harm; one that does not find who
-is there leaves subscribers out unseen, and only such a trial shows that (rule 6). How filters combine is not shown
-(service-api.md 4.3): one at most is asked by, and only one that found a subscriber that is spelt like the value
-asked for. Look-ups, exports and the evidence for a certificate all use these trials.
+The connector compares each row of a filtered reading, so a filter that lists too many subscribers does no harm. A
+filter that does not find a subscriber leaves subscribers out unnoticed, and only a trial shows that (rule 6). The
+interface does not say how filters combine (service-api.md 4.3). So a reading uses at most one filter, and only a
+filter that has found a subscriber whose value is spelt like the requested one. Look-ups, exports and the evidence for
+a certificate all use these trials.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -48,15 +49,15 @@ class Control(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The result of a trial with listed subscribers. `is_proof`: the answer had the subscriber, and all that match, so
-    that an answer without a subscriber can prove absence."""
+    """The result of a trial with listed subscribers. `is_proof`: the answer had the subscriber, and all that
+    match, so an answer without a subscriber can prove absence."""
 
     control: Control = Control.INCONCLUSIVE
     is_proof: bool = False
 
 
 async def try_made_up(ask: Ask, name: str, draw: Draw) -> Control:
-    """Ask for a value that nobody has. Return EXACT where the answer is empty, or the field has no such value."""
+    """Ask for a value that nobody has. Return EXACT if the answer is empty, or if the field has no such value."""
     made_up = make_up_value(name, draw)
     if made_up is None:
         return Control.EXACT
@@ -67,8 +68,8 @@ async def try_made_up(ask: Ask, name: str, draw: Draw) -> Control:
 
 
 async def try_samples(ask: Ask, name: str, samples: Iterable[Sample]) -> Trial:
-    """Ask for the values of these subscribers, one after another, until the filter shows one; the others may have
-    vanished."""
+    """Ask for the values of these subscribers, one after another, until the filter finds a subscriber. The subscribers
+    before may have vanished."""
     trial = Trial()
     for sample in samples:
         trial = await try_sample(ask, name, sample)
@@ -78,7 +79,7 @@ async def try_samples(ask: Ask, name: str, samples: Iterable[Sample]) -> Trial:
 
 
 async def try_sample(ask: Ask, name: str, sample: Sample) -> Trial:
-    """Ask for the value of this subscriber."""
+    """Ask for the value of this subscriber, and return the result."""
     subscriber_id, value = sample
     query = _build_query(name, value)
     page = await ask(query) if query is not None else None
@@ -89,7 +90,7 @@ async def try_sample(ask: Ask, name: str, sample: Sample) -> Trial:
 
 
 def _decide(name: str, value: object, page: ListPage, *, is_found: bool) -> Control:
-    """Return what the answer to a listed subscriber's own value shows."""
+    """Return the result of asking for a listed subscriber's own value."""
     holds_all = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (holds_all or not page.subscribers):
         return Control.BROKEN
@@ -108,7 +109,7 @@ def is_whole(page: ListPage) -> bool:
 
 
 def change_case(text: str) -> str:
-    """Return an address in other capitals: without any, or in capitals throughout where it has none."""
+    """Return the address in lower case, or in upper case if it is in lower case already."""
     lower = text.lower()
     return lower if lower != text else text.upper()
 

@@ -1,12 +1,12 @@
 """Evidence from outside a sweep that the list shows every subscriber (architecture 7, rule 7).
 
-A list that a result window cuts off, or that hides a class of subscribers, agrees with itself: TotalCount, pages and
-end all leave out the same subscribers. The gap shows where the service is asked otherwise: by counts of classes and
-bases, by the Ids of subscribers that the ledger knows and the sweep lacks, and by Ids that are missing among those
-listed.
+A list that a result window cuts off, or that hides a class of subscribers, looks complete: its TotalCount, its pages
+and its end leave out the same subscribers. Other questions show the gap: counts of classes and bases, look-ups by Id
+of subscribers that the ledger knows and the sweep lacks, and look-ups of Ids that no page showed.
 
-`plan_questions` says what to ask next, `ask_together` asks, and `decide_evidence` says what the answers mean; the first
-and the last are pure. No filter is believed without its control: the rows of an answer are compared with the question.
+`plan_questions` returns the next questions, `ask_together` asks them, and `decide_evidence` returns what the answers
+mean; the first and the last are pure. A filter counts only with a control: the rows of an answer must match the
+question.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from connector.paging.overlap import IdArray, contained
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
 
 MOST_REQUESTS = 25
-"""Requests for evidence of one reading, at most."""
+"""The largest number of requests for evidence of one reading."""
 
 FindLacking = Callable[[IdArray], Awaitable[Sequence[int]]]
-"""Return Ids of confirmed entries of the ledger that are not among these ids (ascending); a few do."""
+"""Return a few Ids of confirmed ledger entries that are not among these ids (ascending)."""
 
 _SAMPLE = 50  # rows of a part that are compared with the question
 _MOST_BASES = 3  # bases that are counted: those of the job, then the largest
 _INSIDE = 3  # ids that are looked up between the first and the last listed one
-_BEYOND = 3  # ids that are looked up past the end where a window cuts the list off
-_BEFORE = 1  # ids that are looked up past the other end
-_RESERVE = 4  # requests that are kept for a second count or look
-_END_READINGS = 2  # readings of the end where new ids show: one may come from a replica that lags
+_BEYOND = 3  # ids that are looked up beyond the end at which a window would cut the list off
+_BEFORE = 1  # ids that are looked up beyond the other end
+_RESERVE = 4  # requests that are reserved for second counts and look-ups
+_END_READINGS = 2  # readings of the end at which new ids are listed: one may come from a replica that lags
 _OVERLAP = 500  # rows before the end at which the list is read again
-_TAIL = 1000  # ids at the list's end that say how dense ids are
-_CHANCE = 0.001  # chance of missing ids by accident up to which their absence is evidence
-_JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # a part of an index holds more subscribers than come between two requests
+_TAIL = 1000  # ids at the end of the list from which the density of ids is computed
+_CHANCE = 0.001  # the absence of ids is evidence if the chance of an accident is at most this
+_JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # rows, and share of the list, that do not come between two requests
 
 _PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
-"""Filters whose values are all known (service-api.md 4.3): their parts come to the whole. The most stable one first."""
+"""Filters with all of their values (service-api.md 4.3): the parts add up to the whole. The most stable one first."""
 
 
 class Topic(Enum):
@@ -153,10 +153,10 @@ def draw_nowhere(filters: Collection[str], draw: Draw) -> dict[str, object]:
 
 
 def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return the questions to ask next: counts, counts again where they contradict, look-ups by Id, and a second look
-    at what those found. Empty: the answers decide, or MOST_REQUESTS are spent.
+    """Return the next questions: counts, repeated counts if the counts contradict, look-ups by Id, and second look-ups
+    of the found ids. Return none if the answers decide, or if MOST_REQUESTS would be exceeded.
 
-    Counts of a list that changes may have to be repeated twice: look-ups wait until the counts agree.
+    If the list changes, counts may have to be repeated twice, so look-ups wait until the counts agree.
     """
     if not answers:
         counts = _plan_counts(suspect) if suspect.is_counted else []
@@ -184,8 +184,10 @@ def _plan_counts(suspect: Suspect) -> list[Question]:
 
 
 def _choose_bases(suspect: Suspect) -> list[int]:
-    """Return the bases to count: those of the job, then the largest. A base that holds every row tells nothing, and a
-    load reads a base by itself if the list shows no subscriber of the base."""
+    """Return the bases to count: those of the job first, then the largest.
+
+    A single base that holds every row is not counted. If the list shows no subscriber of a base, a load reads the base
+    by itself."""
     if suspect.filters:
         return []
     largest = sorted(suspect.bases, key=lambda base: -suspect.bases[base])
@@ -206,14 +208,14 @@ def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]
 
 
 def _plan_look_ups(suspect: Suspect, spent: int) -> list[Question]:
-    """Return look-ups by Id, after so many requests: as many entries of the ledger as there is room for."""
+    """Return look-ups by Id, with as many ledger entries as the remaining requests allow after `spent` requests."""
     questions = _plan_ids(suspect)[: MOST_REQUESTS - spent]
     room = max(0, MOST_REQUESTS - _RESERVE - spent - len(questions))
     return [*(_ask_id(Topic.LACKING, each) for each in suspect.lacking[:room]), *questions]
 
 
 def _plan_ids(suspect: Suspect) -> list[Question]:
-    """Return look-ups of a listed id, and of ids that are missing beyond both ends and in between."""
+    """Return look-ups of a listed id, of ids beyond both ends, and of missing ids in between."""
     ids = suspect.ids
     if suspect.filters or len(ids) < 2:
         return []
@@ -232,7 +234,7 @@ def _plan_ids(suspect: Suspect) -> list[Question]:
 
 
 def _choose_inside(ids: IdArray, step: int, seed: bytes) -> list[int]:
-    """Return a few ids that are missing between the first and the last one, each in a gap of its own."""
+    """Return a few ids that are missing between the first and the last listed id, each from another gap."""
     distances = np.diff(ids)
     gaps, random = np.flatnonzero(distances > step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
     chosen = random.sample(gaps, min(_INSIDE, len(gaps)))
@@ -240,7 +242,7 @@ def _choose_inside(ids: IdArray, step: int, seed: bytes) -> list[int]:
 
 
 def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return a second look-up of ids that should not exist, and readings of the ends beyond which ids exist."""
+    """Return second look-ups of unlisted ids that exist, and readings of the ends beyond which ids exist."""
     asked = [each.question for each in answers]
     questions = []
     for each in sorted(_find_present(suspect, answers, Topic.MISSING)):

@@ -148,7 +148,7 @@ class AccountPresence:
     # By filters
 
     async def _look_up_by_filter(self, wants: Sequence[Want], way: Way) -> list[Want]:
-        """Return those of which the filters do not tell all keys."""
+        """Look the wants up by filters. Return the wants that keep inconclusive keys."""
         remaining = list[Want]()
         for want in wants:
             session, is_as_sent = want.base.session, way is Way.FILTER_AS_SENT
@@ -173,14 +173,14 @@ class AccountPresence:
     # By a listing
 
     def _is_listing_fresh(self, wants: Sequence[Want]) -> bool:
-        """Return whether the listing can serve these bases as it is: none of them relied on it before."""
+        """Return whether the listing can serve these bases as it is: fresh, and not relied on by any of them before."""
         listing = self._listing
         if listing is None or any(want.base.listed is listing.rows for want in wants):
             return False
         return not _is_too_old(wants[0].base.session, listing.began_at)
 
     async def _read_on(self, session: Session) -> None:
-        """Renew the listing, from its end on; forget the listing if that cannot be done."""
+        """Read on from the end of the listing, to renew it. Forget the listing if that is impossible."""
         listing, self._listing = self._listing, None
         if listing is None or listing.end is None or any(base.access.known for base in self.bases):
             return
@@ -213,7 +213,7 @@ class AccountPresence:
         return await self._rely_on_listing(wants)
 
     async def _rely_on_listing(self, wants: Sequence[Want]) -> list[Want]:
-        """Cover the bases that the listing shows. Return the wants that it does not cover."""
+        """Cover the bases that the listing serves. Return the wants that the listing does not cover."""
         remaining = list[Want]()
         for want in wants:
             if self._listing is None or want.base.access.known or not await self._is_listed(want, self._listing):
@@ -233,7 +233,7 @@ class AccountPresence:
     # A base that the list hides, unless it is asked for
 
     async def _is_hidden(self, base: BasePresence) -> bool:
-        """Return whether the service shows subscribers of a base by its Id, though the list has none."""
+        """Return whether the service lists subscribers of the base if it is asked by the base's Id."""
         service_id = base.session.journal.base.service_id
         if service_id is None:
             return False
@@ -244,7 +244,7 @@ class AccountPresence:
         return any(reader.is_of_base(row.get("Base")) for row in rows)
 
     async def _list_hidden(self, want: Want) -> bool:
-        """Read the base by itself; return whether that covers it."""
+        """Read the base by itself; return whether the base is covered now."""
         base = want.base
         service_id = base.session.journal.base.service_id
         listing = await list_account([base.access], want.keys, base_id=service_id)
@@ -306,19 +306,19 @@ class AccountPresence:
         return count
 
     def _explain_inconclusive(self, wants: Sequence[Want]) -> str:
-        """Return why no row is created, where neither the list nor its filters tell."""
+        """Return the reason to end the run if neither the list nor its filters show who exists."""
         session, number = wants[0].base.session, sum(len(want.keys) for want in wants)
         whether = "one subscriber exists" if number == 1 else f"{number:,} subscribers exist"
         if self._listing_took_s is not None:
             return (
                 f"reading the list took {self._listing_took_s:,.0f} s, and load.fresh lets a create rely on it for "
-                f"{session.policy.fresh_s:g} s. Its filters do not show whether {whether}, so no row was sent since. "
-                "Make load.fresh longer than a listing takes, then run again"
+                f"{session.policy.fresh_s:g} s. The list's filters do not show whether {whether}, so no more rows were "
+                "sent. Make load.fresh longer than a listing takes, then run again"
             )
         because = session.access.state.unreadable_because or "the list could not be read whole"
         return (
-            f"{because}, and its filters do not show whether {whether}, so no row was sent since. Run again, or set "
-            "load.look to none to create without looking, which creates subscribers that exist again"
+            f"{because}, and its filters do not show whether {whether}, so no more rows were sent. Run again, or set "
+            "load.look to none to create without looking, which creates existing subscribers a second time"
         )
 
 

@@ -1,4 +1,4 @@
-"""What differs between the databases that an export is written to: how each writes SQL, and what it can do. Pure."""
+"""The differences between the databases of exports: how each writes SQL, and what each can do. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,15 +32,16 @@ class TableName:
 class Dialect:
     """How one kind of database writes SQL, and what it can do.
 
-    `types` has the type of each kind of column, `key_types` those that differ in a primary key. `quotes` open and close
-    a name, `mark` begins the name of a value. `catalog` and `default_schema` come before the name of a table,
-    `temporary` before the name of a temporary table. `differs` (whether two values differ, null included), `as_bytes`
-    (a text as its bytes) and `first_row` (a query of one row of a table) are templates.
+    `types` has the type of each kind of column, and `key_types` has other types for columns of a primary key. `quotes`
+    open and close a name. `mark` begins the name of a parameter. `catalog` and `default_schema` are written before the
+    name of a table, and `temporary` before the name of a temporary table. Three fields are templates: `differs`
+    (whether two values differ, null included), `as_bytes` (the bytes of a text) and `first_row` (a query of one row).
 
-    `undoes_tables`: a rolled back transaction takes back tables too. `casts_null`: a null can be given a column's type,
-    so that a clash shows without rows. `holds_nul`: texts may hold U+0000. `longest_name`: bytes of a table's name
-    beyond which the database cuts the name off without an error. `joins_by_comma`: an UPDATE lists both tables, as in
-    MySQL. `is_columnar`: joins need no index, and an UPDATE of a list is slow (see connector.warehouse.duckdb).
+    `undoes_tables`: a rollback also undoes the creation of tables. `casts_null`: null can be cast to the type of a
+    column, so that a mismatch of types shows without rows. `holds_nul`: texts may contain U+0000. `longest_name`: the
+    database truncates longer names of tables (in bytes) without an error. `joins_by_comma`: an UPDATE lists both
+    tables, as in MySQL. `is_columnar`: joins need no index, and an UPDATE of a list is slow (see
+    connector.warehouse.duckdb).
     """
 
     types: Mapping[ColumnKind, str]
@@ -68,16 +69,16 @@ class Dialect:
         return f"{opening}{name.replace(closing, closing * 2)}{closing}"
 
     def write_name(self, name: TableName) -> str:
-        """Return a table's name, with all that comes before it."""
+        """Return a table's quoted name, with its catalog and schema."""
         parts = (self.catalog, name.schema or self.default_schema, name.table)
         return ".".join(self.quote(part) for part in parts if part is not None)
 
     def write_list(self, names: Sequence[str]) -> str:
-        """Return names in quotes, with commas."""
+        """Return the quoted names, separated by commas."""
         return ", ".join(map(self.quote, names))
 
     def write_differs(self, ours: str, theirs: str, kind: ColumnKind) -> str:
-        """Return the condition that two values differ, to the byte; null equals null."""
+        """Return the condition that two values differ; texts are compared by bytes, and null equals null."""
         if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
             ours, theirs = self.as_bytes.format(ours), self.as_bytes.format(theirs)
         return self.differs.format(ours, theirs)
@@ -88,7 +89,7 @@ Values = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement, and its values by the names that the text has behind the dialect's mark."""
+    """A statement, and its values by the names that follow the dialect's mark in the text."""
 
     text: str
     values: Values = field(default_factory=dict)

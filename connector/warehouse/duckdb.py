@@ -74,8 +74,8 @@ _LOCKED = ("Could not set lock", "already attached")
 
 
 class DuckdbDatabase:
-    """A DuckDB file; one program at a time has the file open for writing, and others wait up to `lock_s`. DuckDB may
-    hold `memory` (such as "128MB")."""
+    """A DuckDB file. Only one program at a time can write to the file; others wait up to `lock_s` seconds. DuckDB uses
+    at most `memory` (for example "128MB")."""
 
     dialect = _DIALECT
     errors: tuple[type[Exception], ...] = (duckdb.Error,)
@@ -106,10 +106,10 @@ class DuckdbDatabase:
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
-        """Open a transaction; the file is no other program's until its end. What does not fit into memory goes to a
-        folder beside the file, its owner's only.
+        """Open a transaction. No other program can open the file until the end of the transaction.
 
-        The folder has one name, and is emptied by the next export if this one is killed: one has the file at a time.
+        Data that exceeds the memory goes to a folder beside the file, which only its owner can read. If this export is
+        killed, the next export empties the folder; only one export at a time has the file open.
         """
         connection = self._connection = self._connection or self._open()
         path = str(self._path).replace("'", "''")
@@ -160,7 +160,7 @@ class DuckdbDatabase:
         return int(rows[0][0]) if rows else 0
 
     def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
-        """Return the first rows of a query; none may hold a time, which DuckDB gives only where pytz is installed."""
+        """Return the first rows of a query without columns of times: DuckDB returns times only if pytz is installed."""
         return self.connection.execute(statement.text, dict(statement.values)).fetchmany(most)
 
     def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
@@ -216,7 +216,7 @@ class DuckdbDatabase:
         return _is_locked(error) or _NO_ROOM in str(error)
 
     def is_race(self, error: Exception) -> bool:
-        """Return False: one export has the file at a time."""
+        """Return False: only one export at a time has the file open."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""A database that SQLAlchemy reaches: transactions, statements, what tables there are, and errors."""
+"""A database that SQLAlchemy connects to: transactions, statements, the existing tables, and errors."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,13 +18,14 @@ _TYPES: Mapping[type, sa.types.TypeEngine[Any]] = {
     str: sa.String(),
     datetime: sa.DateTime(timezone=True),
 }
-"""Types of values, which some drivers cannot tell by themselves."""
+"""Types of values, which some drivers cannot infer."""
 
 _QUOTED = re.compile(r'"[^"]*"|`[^`]*`|\[[^\]]*\]')
-"""Names in a statement: SQLAlchemy would read a value's name behind a colon in a name."""
+"""Quoted names in a statement. SQLAlchemy would read a colon in such a name as the beginning of a parameter."""
 
 _RACES = ("42P06", "42P07", "42710", 1050, 1684)
-"""SQLSTATE of PostgreSQL for a schema, a table or its row type that is there by now, and MySQL's errors for tables."""
+"""Codes for a schema or table that exists already: SQLSTATE of PostgreSQL (also for the row type), and of MySQL for
+tables."""
 
 
 class ServerDatabase:
@@ -40,7 +41,7 @@ class ServerDatabase:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What SQLAlchemy and the driver raise."""
+        """The classes of errors that SQLAlchemy and the driver raise."""
         return list_errors(self.engine)
 
     @property
@@ -51,15 +52,15 @@ class ServerDatabase:
         return self._connection
 
     def make_file(self) -> bool:
-        """Return False: a file, if the database has one, is its driver's to make."""
+        """Return False: if the database is a file, its driver creates the file."""
         return False
 
     def remove_file(self) -> None:
-        """Do nothing: no file was made."""
+        """Do nothing: `make_file` creates no file."""
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
-        """Open a transaction on a connection of its own; an interruption cancels its statement."""
+        """Open a transaction on a new connection. An interruption cancels the running statement."""
         with self.engine.connect() as connection, interruption.cancel_by(self.build_cancel(connection)):
             self._connection = connection
             try:
@@ -69,7 +70,8 @@ class ServerDatabase:
                 self._connection = None
 
     def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
-        """Return what cancels the statement of the connection; here nothing: rows are watched between batches."""
+        """Return a function that cancels the running statement. By default it does nothing: rows are watched between
+        batches."""
         return lambda: None
 
     def begin(self, connection: sa.Connection) -> None:
@@ -111,7 +113,7 @@ class ServerDatabase:
         return sa.inspect(self.connection).get_table_names()
 
     def explain(self, error: Exception) -> str:
-        """Return what the driver said, with nothing secret or personal in it."""
+        """Return the driver's message without secrets and personal data."""
         return explain(error, self.engine.url)
 
     def is_race(self, error: Exception) -> bool:
@@ -124,7 +126,7 @@ class ServerDatabase:
 
 
 def escape_names(text: str) -> str:
-    """Return SQL in which SQLAlchemy reads no value's name within a quoted name."""
+    """Return the SQL with colons in quoted names escaped, so that SQLAlchemy reads no parameter in them."""
     return _QUOTED.sub(lambda quoted: quoted[0].replace(":", "\\:"), text)
 
 

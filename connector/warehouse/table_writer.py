@@ -48,33 +48,33 @@ _ATTEMPTS = 3
 """Two exports that begin at once may take the same number, or make the same table: the second tries again."""
 
 _MOST_RUNS = 200
-"""The last finished runs of a table that are looked at."""
+"""The number of finished runs of a table that are read, the latest first."""
 
 
 class Database(Protocol):
-    """One database. Within `connect` a transaction is open, and the other methods belong to it; they raise what is in
-    `errors`, and Interrupted."""
+    """One database. `connect` opens a transaction, in which the other methods work. They raise the classes in `errors`,
+    and Interrupted."""
 
     @property
     def dialect(self) -> Dialect:
-        """How it writes SQL."""
+        """The dialect of SQL."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What its driver raises."""
+        """The classes of errors that the driver raises."""
 
     def __str__(self) -> str:
-        """Return the database, for messages; nothing secret."""
+        """Return the name of the database for messages, without secrets."""
 
     def make_file(self) -> bool:
-        """Make the file if the database is one and it is missing; return whether it was made. Raises
+        """Create the file of the database if the database is a missing file; return whether a file was created. Raises
         ConfigurationError."""
 
     def remove_file(self) -> None:
-        """Remove the file that `make_file` made."""
+        """Remove the file that `make_file` created."""
 
     def connect(self, interruption: Interruption) -> AbstractContextManager[None]:
-        """Open a transaction, which is rolled back at the end unless `commit` came first."""
+        """Open a transaction, and roll it back at the end of the context unless `commit` was called."""
 
     def commit(self, interruption: Interruption) -> None:
         """Commit the transaction; raises Interrupted while that can still be taken back."""
@@ -86,13 +86,14 @@ class Database(Protocol):
         """Return the first rows of a query, up to `most`."""
 
     def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """Put rows into a table, given as SQL; `shared` are values that all of them have. Return their number."""
+        """Insert rows into a table, whose name is given as SQL. All rows get the `shared` values. Return the number of
+        rows."""
 
     def has_schema(self, schema: str) -> bool:
         """Return whether the schema is there."""
 
     def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
-        """Return the database's own name of a table or a view, None if it is missing, and its columns."""
+        """Return the name under which the database knows the table or view (None if it is missing), and its columns."""
 
     def list_tables(self) -> Collection[str]:
         """Return the names of all tables of a database that is a file."""
@@ -114,7 +115,7 @@ class Database(Protocol):
 
 
 class TableWriter:
-    """A Writer of the table `name` of a database; rows on their way are in `folder`, or in the system's for such."""
+    """Writes the table `name` of a database. Staged rows wait in `folder`, or in the system's temporary folder."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class TableWriter:
         return self._interruption.is_committing
 
     def prepare(self, beginning: ExportStart) -> None:
-        """Go the whole way with no row, then take a number. Raises ConfigurationError, RunAborted."""
+        """Rehearse the export without rows, then take a number for the run. Raises ConfigurationError, RunAborted."""
         check_filters(beginning.filters, self._mode, self._schema.names)
         database, longest = self._database, self._database.dialect.longest_name
         if longest is not None and len(self._name.table.encode()) > longest:
@@ -233,7 +234,7 @@ class TableWriter:
             raise RunAborted(f"Could not write {self}: {said}. What was there is as it was; run it again.") from None
 
     def _try(self, work: Callable[[], T]) -> T:
-        """Do the work, and do it again if another export did the same at the same moment."""
+        """Do the work, and repeat it if another export made the same table or took the same number at the same time."""
         for _ in range(1, _ATTEMPTS):
             try:
                 return work()
@@ -243,7 +244,7 @@ class TableWriter:
         return work()
 
     def _rehearse(self) -> TargetState:
-        """Carry out every kind of statement upon no row, and return what the target is like."""
+        """Run every kind of statement without rows, and return the state of the target."""
         database, statements = self._database, self._statements
         undoes_tables = database.dialect.undoes_tables
         with database.connect(self._interruption):
@@ -258,7 +259,7 @@ class TableWriter:
             for statement in statements.rehearse():
                 database.run(statement)
             if not undoes_tables:
-                database.commit(Interruption())  # only the commit of the rows forbids an interruption
+                database.commit(Interruption())  # an interruption is refused only while the rows are committed
         return found
 
     def _begin(self, beginning: ExportStart) -> None:
@@ -273,7 +274,7 @@ class TableWriter:
             database.commit(Interruption())
 
     def _make_tables(self, *, with_target: bool) -> None:
-        """Make the schema, `_connector_runs` and the target, as far as they are missing."""
+        """Create the schema, `_connector_runs` and the target if they are missing."""
         database, schema = self._database, self._name.schema
         if schema is not None and not database.has_schema(schema):
             database.run(self._statements.create_schema(schema))
