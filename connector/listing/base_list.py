@@ -61,8 +61,8 @@ class ListEnd:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A reading of the list: its certificate, what it showed, when it began (monotonic), and its end where the list is
-    in ascending id order."""
+    """A reading of the list: its certificate, the listed subscribers, its beginning (monotonic), and the end of the
+    list if the list is in ascending id order."""
 
     certificate: Certificate
     rows: SweptRows
@@ -71,7 +71,7 @@ class Listing:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether a subscriber that it did not show was not on the list."""
+        """Whether every subscriber that the reading did not show was absent from the list."""
         return self.certificate.is_complete
 
 
@@ -90,13 +90,13 @@ async def list_account(
     keeps_all: bool = False,
     base_id: int | None = None,
 ) -> Listing:
-    """Read the list once for the bases of `accesses` (architecture 4.7); with `base_id` that base alone.
+    """Read the list once for the bases of `accesses` (architecture 4.7), or with `base_id` that base alone.
 
-    The subscribers of `keys` are kept as the list shows them, for a comparison. With `keeps_all` the subscribers of
-    all other bases are kept, too, for bases that the run meets later.
+    The subscribers of `keys` are kept with their values, for a comparison. With `keeps_all` the subscribers of all
+    other bases are also kept, for bases that the run meets later.
 
-    Raises ListFailed when the service does not give its list, EmptiedError when it shows none of the subscribers that
-    should be in a base, RunAborted when a base is not the one that was meant or the run is to stop.
+    Raises ListFailed if the service does not return its list, EmptiedError if the list shows none of the known
+    subscribers of a base, and RunAborted if a base is not the intended one or the run must stop.
     """
     access, began_at = accesses[0], accesses[0].clock.monotonic()
     access.control.activity = "listing existing subscribers"
@@ -110,10 +110,10 @@ async def list_account(
 
 
 async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) -> RecordedBase:
-    """Record in the ledger the subscribers of the base among these, so that none of them is created. This needs no
-    certificate. `since` is a former `size` of the rows: what was there then is recorded already.
+    """Record the subscribers of the base among `rows` in the ledger, so that none of them is created.
 
-    It is recorded under the base's id: a line with the name alone might be another base's.
+    Presence needs no certificate. `since` is a former `size` of the rows: earlier rows are recorded already. The id of
+    the base is recorded first, because another base may have the same name.
     """
     journal, identity, reader = access.journal, access.policy.identity, build_reader(access, ())
     ours = [each for each in rows.bases if reader.is_of_base({"Id": each[0], "Name": each[1]})]
@@ -146,9 +146,9 @@ async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: SweptRows)
 
 
 async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
-    """Look the keys of each base up by reading the whole list once; none is missed unless the sweep was complete.
+    """Look the keys of each base up by reading the whole list once, and return a result for each base.
 
-    Return a result for each base. Raises as `list_account` does.
+    Keys are `missed` only if the sweep was complete. Raises as `list_account` does.
     """
     access = groups[0].access
     access.control.activity = f"looking for {sum(len(group.keys) for group in groups):,} on the list"
@@ -233,10 +233,11 @@ async def _sweep(
     *,
     is_again: bool = False,
 ) -> tuple[Certificate, frozenset[int]]:
-    """Read the list, and remember for other looks what it tells; returns which of the watched ids it showed.
+    """Read the list, and update the shared state of look-ups. Return the certificate, and the watched ids that it
+    showed.
 
-    Raises EmptiedError when it is complete and shows none of those that should be in a base (architecture 4.10); where
-    they need not show yet, it is read again once they must.
+    Raises EmptiedError if a complete list shows none of the known subscribers of a base (architecture 4.10). If the
+    list may not show them yet, it is read once more when they must show.
     """
     access = accesses[0]
     state, sentinels = access.state, frozenset(each.subscriber_id for each in access.sentinels)
@@ -296,8 +297,8 @@ async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
 
 
 async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequence[int]:
-    """Return confirmed entries of the bases that should show by now and are not among these ids (architecture 7, rule
-    7)."""
+    """Return ids of confirmed entries of the bases that should be listed by now and are not among these ids
+    (architecture 7, rule 7)."""
     lacking, compared = list[int](), max(1, _KNOWN_COMPARED // len(accesses))
     for access in accesses:
         known = await _find_confirmed(access, compared)

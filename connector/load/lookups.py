@@ -147,12 +147,13 @@ class KeyLookup:
         self._progress = LookupProgress(needs_sweep=any(group.access.known for group in groups))
 
     async def read_next(self) -> LookedUp | None:
-        """Return some keys of one base, with what is found of them; each key comes once. A sweep tells all that it
-        tells together, filters tell some at a time, so that a run which is killed in the middle of thousands has
-        settled most of them. Keys that no way can tell come last.
+        """Return some keys of one base, with their result, or None after the last key. Each key is returned once.
 
-        Raises ListFailed when the service does not give its list, RunAborted when a base is not the one that was meant
-        or the run is to stop.
+        A sweep gives the results of all keys together. Filters give them in parts, so that a run that is killed among
+        thousands of look-ups has settled most of them. Keys for which every way is inconclusive come last.
+
+        Raises ListFailed if the service does not return its list, and RunAborted if a base is not the intended one or
+        the run must stop.
         """
         while self._parts or self._unasked or self._inconclusive:
             if not (self._parts or self._unasked):
@@ -198,7 +199,7 @@ class KeyLookup:
 
 
 async def look_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
-    """Look the keys up, and return all that is found together. Raises as `KeyLookup.read_next` does."""
+    """Look the keys up, and return one result for all. Raises as `KeyLookup.read_next` does."""
     lookup, joined = KeyLookup([KeyGroup(access, keys)]), build_inconclusive(access)
     if (part := await lookup.read_next()) is not None:
         joined = part.result
@@ -208,8 +209,10 @@ async def look_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResul
 
 
 async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], number_left: int) -> LookupResult:
-    """Look the keys up by filters, where they are the next of `number_left`. A failure proves nothing about the list: a
-    service may choke on one strange text."""
+    """Look the keys up by filters; they are the next ones of `number_left` keys.
+
+    After a failure the result is inconclusive, and the filters of these fields are not used again: a service may fail
+    at one unusual text."""
     started_at = access.clock.monotonic()
     try:
         return await look_by_filter(access, keys, number_left=number_left)
@@ -227,7 +230,7 @@ def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[Lo
 
 
 def build_inconclusive(access: ListAccess) -> LookupResult:
-    """Return the result of a look-up that tells nothing."""
+    """Return an inconclusive result."""
     return LookupResult({}, frozenset(), _NEVER, 0.0, access.clock.monotonic())
 
 

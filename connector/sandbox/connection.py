@@ -1,7 +1,6 @@
-"""One connection: aiohttp.web reads its requests and writes its answers, one at a time and in order (so pipelining is
-safe); the faults cut, halve or withhold an answer.
+"""One connection: aiohttp.web reads its requests and writes its answers one after another, so pipelining is safe.
 
-What a request means is for the service to say.
+The faults cut, halve or withhold an answer. `connector.sandbox.service` decides the answers.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ class Ending(StrEnum):
 
 @dataclass(slots=True)  # neither is frozen: each request makes one, and freezing doubles the cost of making it
 class Request:
-    """A whole request; `path` and `query` are as the client wrote them."""
+    """A complete request. `path` and `query` are not decoded."""
 
     method: str
     path: str
@@ -92,7 +91,7 @@ class Connection:
             self._finished.set_result((response, ending, cut_by))
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Return the answer to a request, or cut the connection; aiohttp writes nothing to one that is cut."""
+        """Return the answer to a request, or cut the connection. aiohttp writes nothing to a connection that is cut."""
         self._transport = transport = request.transport
         if transport is not None and request.headers.get("Expect", "").lower() == "100-continue":
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

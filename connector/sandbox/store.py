@@ -63,7 +63,7 @@ class Bases:
 
 
 _Index = dict[str, list[int]]
-"""From a key to the ids that have it, in the order of adding."""
+"""The ids of each key, in the order in which they were added."""
 
 
 def _add_key(index: _Index, key: str, subscriber_id: int) -> None:
@@ -114,7 +114,7 @@ class SortedKeys:
         return [key if isinstance(key, int) else key[1] for key in self._keys[start:stop]]
 
     def leave_out(self, ids: set[int]) -> "SortedKeys":
-        """Return the others."""
+        """Return the keys without these ids."""
         return SortedKeys([key for key in self._keys if (key if isinstance(key, int) else key[1]) not in ids])
 
     def read_id(self, index: int) -> int:
@@ -203,7 +203,7 @@ class SyntheticSubscribers:
         return _is_active(self._index(subscriber_id))
 
     def gender(self, subscriber_id: int) -> str:
-        """Return the gender of one of them."""
+        """Return the gender of one subscriber."""
         return _draw_people()[self._index(subscriber_id) % _SHAPES].gender
 
     def find_email(self, email: str) -> int | None:
@@ -252,7 +252,7 @@ _BASE_MARK, _ACTIVE_MARK, _GENDER_MARK = b'"Base":{"Id":', b'"IsActive":', b'"Ge
 
 
 def fold_key(text: str) -> str:
-    """Return by what an email or a ClientUserId is found: trimmed, case-blind."""
+    """Return the key of an email or a ClientUserId in the indexes: trimmed, without regard to case."""
     return text.strip().lower()
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # pydantic takes no other one before Python 3.12
+from typing_extensions import TypedDict  # before Python 3.12 pydantic accepts only this TypedDict
 
 _COUNTRIES = """
 AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ CA CC CD
@@ -38,7 +38,7 @@ class RejectedError(Exception):
 
 
 def reject(error: ValidationError) -> RejectedError:
-    """Return the rejection of a request that pydantic found fault with, naming the first field that breaks a rule."""
+    """Return the rejection for a validation error of pydantic. The message names the first field that breaks a rule."""
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
         return RejectedError(f"The body is not JSON: {first['msg']}", 400)
@@ -95,7 +95,7 @@ class _Address(TypedDict, total=False):
 
 
 class _Subscriber(TypedDict, total=False):
-    """In the order in which the service shows the fields."""
+    """The fields, in the order in which the service shows them."""
 
     Base: _Base
     IsActive: StrictBool

@@ -49,7 +49,7 @@ class Journal:
         self._lines = content[: self._size].split(b"\n")[:-1]
 
     def append(self, line: bytes) -> None:
-        """Keep one more line; raises OSError and leaves the file as it was when it cannot be written whole."""
+        """Append a line. If the line cannot be written whole, raise OSError and leave the file unchanged."""
         if self._handle is not None:
             data = line + b"\n"
             written = os.write(self._handle, data)
@@ -70,7 +70,7 @@ class Journal:
             os.ftruncate(self._handle, 0)
 
     def close(self) -> None:
-        """Close the file, and so give up the lock; the journal is not used afterwards."""
+        """Close the file, which releases the lock. The journal cannot be used afterwards."""
         if self._handle is not None:
             os.close(self._handle)
 

@@ -3,9 +3,9 @@
 Blocks are cut at the ends of records and parsed one by one by pyarrow; this module says which of a block's records
 became which row, and why the others did not. pyarrow's own streaming reader is not used: it reads 32 blocks ahead, from
 threads that crash the interpreter if it ends before they do (measured, pyarrow 26). It stops at a byte that is not
-UTF-8 in a ragged record, and glues what follows a closing quote to the value: so such records are taken out before.
-A record with a fault of its own is malformed, and the others are read. A file is refused where a record may hide other
-rows, or may mean other cells than it has.
+UTF-8 in a ragged record, and glues what follows a closing quote to the value: so such records are taken out before. A
+record with a fault is malformed, and the other records are read. A file is refused if a record may hide other rows, or
+has spaces before a quote.
 """
 
 import codecs
@@ -63,8 +63,8 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """How a file is written: its delimiter, the number of its columns, the encoding that it was read in, the encoding
-    to advise for rows that are not in it, and whether a delimiter more follows the last cell of each row."""
+    """The form of a file: its delimiter, the number of its columns, the encoding by which it is read, the encoding to
+    advise for rows with undecodable bytes, and whether an extra delimiter follows the last cell of each row."""
 
     delimiter: str
     width: int
@@ -285,10 +285,10 @@ _INDENTED = "has spaces between the beginning of a cell and its quote"
 
 
 def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int, str] | None:
-    """Return the index of the first record that makes a file unreadable, and the record's problem; None without one.
+    """Return the index and the problem of the first record for which the file must be refused, or None.
 
-    Such a record has a quote with spaces before it, a quote that is open to the end of the file over several lines, or
-    a cell that went wrong and took in other rows.
+    Such a record has spaces before a quote, a quote that is open over several lines to the end of the file, or a
+    damaged cell that contains other rows.
     """
     problems = dict.fromkeys(_find_indices(records, records.indented), _INDENTED)
     lengths = records.stops - records.starts

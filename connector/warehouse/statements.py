@@ -103,7 +103,7 @@ def _read_kind(field: pa.Field) -> ColumnKind:
 
 @dataclass(frozen=True, slots=True)
 class MergeStep:
-    """One statement of a merge; `counted` says what its number of rows counts (None: nothing)."""
+    """One statement of a merge. `counted` is the name under which its rows are counted (None: not counted)."""
 
     counted: Literal["inserted", "updated", "closed"] | None
     statement: Statement
@@ -124,25 +124,25 @@ class TableStatements:
 
     @property
     def deletes_rows(self) -> bool:
-        """Whether a publishing deletes rows of the table, to replace them or to change them."""
+        """Whether a publishing deletes rows of the table, in order to replace or to update them."""
         return self._mode is Mode.REPLACE or (self._mode is Mode.UPSERT and self._dialect.is_columnar)
 
     def create_schema(self, schema: str) -> Statement:
-        """Return what makes the schema."""
+        """Return the statement that creates the schema."""
         catalog = "" if self._dialect.catalog is None else f"{self._dialect.quote(self._dialect.catalog)}."
         return Statement(f"CREATE SCHEMA {catalog}{self._dialect.quote(schema)}")
 
     def create_target(self) -> Statement:
-        """Return what makes the table."""
+        """Return the statement that creates the table."""
         columns = {**self._kinds, **_COLUMNS_OF_MODE[self._mode]}
         return self._create("TABLE", self.target, columns, _KEYS[self._mode], self._dialect.table_options)
 
     def create_runs(self) -> Statement:
-        """Return what makes `_connector_runs`."""
+        """Return the statement that creates `_connector_runs`."""
         return self._create("TABLE", self.runs, _RUN_COLUMNS, _RUN_KEY, self._dialect.table_options)
 
     def create_stage(self) -> Statement:
-        """Return what makes the stage, which ends with the transaction or with the connection."""
+        """Return the statement that creates the stage, which is dropped with the transaction or the connection."""
         key = () if self._dialect.is_columnar else (ID,)
         options = self._dialect.stage_options or self._dialect.table_options
         return self._create("TEMPORARY TABLE", self.stage, self._staged, key, options)
@@ -162,31 +162,31 @@ class TableStatements:
         return Statement(f"CREATE {what} {name} ({', '.join(parts)}) {options}".rstrip())
 
     def select_first_row(self) -> Statement:
-        """Return what gives a row if the table has any."""
+        """Return the query that gives a row if the table has rows."""
         return Statement(self._dialect.first_row.format(self.target))
 
     def select_last_number(self) -> Statement:
-        """Return what gives the highest number of a run of this table, or 0."""
+        """Return the query for the highest number of a run of this table, or 0."""
         return self._select_of_table(f"coalesce(max({self._dialect.quote('number')}), 0)")
 
     def select_lowest_number(self) -> Statement:
-        """Return what gives the lowest number of a run of this table, or null."""
+        """Return the query for the lowest number of a run of this table, or null."""
         return self._select_of_table(f"min({self._dialect.quote('number')})")
 
     def select_finished(self) -> Statement:
-        """Return what gives the finished runs of this table, the last first."""
+        """Return the query for the finished runs of this table, the latest first."""
         quote = self._dialect.quote
         found = self._select_of_table(self._dialect.write_list(FINISHED_COLUMNS))
         more = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
         return Statement(f"{found.text} {more}", found.values)
 
     def select_finish(self, number: int) -> Statement:
-        """Return what gives a row if the run of this number has finished."""
+        """Return the query that gives a row if the run of this number has finished."""
         condition = f"{self._is_line()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
         return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._values_of_line(number))
 
     def select_other_tables(self, number: int) -> Statement:
-        """Return what gives the tables of the lines of other runs than this one."""
+        """Return the query for the tables that the lines of other runs name."""
         table = self._dialect.quote("table_name")
         return Statement(
             f"SELECT DISTINCT {table} FROM {self.runs} WHERE NOT ({self._is_line()})", self._values_of_line(number)
@@ -197,18 +197,18 @@ class TableStatements:
         return Statement(f"SELECT {selected} FROM {self.runs} WHERE {condition}", {"table_name": self._name.table})
 
     def insert_line(self, values: Values) -> Statement:
-        """Return what adds a line to `_connector_runs`."""
+        """Return the statement that adds a line to `_connector_runs`."""
         marks = ", ".join(f"{self._dialect.mark}{name}" for name in values)
         return Statement(f"INSERT INTO {self.runs} ({self._dialect.write_list(list(values))}) VALUES ({marks})", values)
 
     def update_line(self, number: int, values: Values) -> Statement:
-        """Return what gives a run's line these values."""
+        """Return the statement that sets these values in the line of the run."""
         assigned = ", ".join(f"{self._dialect.quote(name)} = {self._dialect.mark}{name}" for name in values)
         values = {**values, **self._values_of_line(number)}
         return Statement(f"UPDATE {self.runs} SET {assigned} WHERE {self._is_line()}", values)
 
     def lock_line(self, number: int) -> Statement:
-        """Return what locks a run's line, and changes nothing."""
+        """Return the statement that locks the line of the run and changes nothing."""
         return Statement(self._update_nothing(self.runs, "job", self._is_line()), self._values_of_line(number))
 
     def _is_line(self) -> str:
@@ -223,12 +223,12 @@ class TableStatements:
         return f"UPDATE {table} SET {quoted} = {quoted} WHERE {condition}"
 
     def delete_all(self) -> Statement:
-        """Return what deletes every row of the table."""
+        """Return the statement that deletes every row of the table."""
         return Statement(f"DELETE FROM {self.target}")
 
     def rehearse(self) -> list[Statement]:
-        """Return the kinds of statements of a publishing upon no row: what is missing, clashes or is not allowed shows
-        here as well."""
+        """Return the kinds of statements of a publishing, without rows, so that missing rights and columns and
+        mismatched types show before the list is read."""
         target, changed = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
         names = self._dialect.write_list(list(self._kinds))
         insert = f"INSERT INTO {target} ({names}) SELECT {self._write_sample()} WHERE {_NO_ROW}"
@@ -242,7 +242,7 @@ class TableStatements:
         return [Statement(text) for text in texts]
 
     def _write_sample(self) -> str:
-        """Return values that have the types of the export's columns, and the table that they come from."""
+        """Return expressions of the types of the export's columns, with the table that they come from."""
         quote = self._dialect.quote
         if self._mode.is_by_id:
             values = [quote(column) if column in self._staged else "NULL" for column in self._kinds]
@@ -253,16 +253,18 @@ class TableStatements:
         return f"{self._dialect.write_list(list(self._kinds))} FROM {self.target}"
 
     def merge(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
-        """Return what brings the staged rows into the table, in this order; `exported_at` is a value of the database.
+        """Return the steps that merge the staged rows into the table, in order; `exported_at` is a value of the
+        database.
 
-        A row that the stage lacks has gone, if the run is whole and the row is one that its filters would list.
+        A row that the stage lacks counts as gone if the run is whole and if the filters of the run would list the row.
         """
         merge = _Merge(self._dialect, self.target, self.stage, self._changed, self._kinds, run, exported_at)
         return merge.upsert() if self._mode is Mode.UPSERT else merge.keep_history()
 
 
 class _Merge:
-    """The statements of `upsert` and `history`; the target is `t` in them, and the stage is `s`."""
+    """The statements of `upsert` and `history`. Their alias of the target is `t`, and their alias of the stage is
+    `s`."""
 
     def __init__(
         self,
@@ -308,7 +310,7 @@ class _Merge:
     def _update(
         self, values: Mapping[str, str], condition: str, *, counted: Literal["updated", "closed"] = "updated"
     ) -> list[MergeStep]:
-        """Change the target's rows that are staged too and meet the condition, which may name both tables."""
+        """Update the rows of the target that are staged and meet the condition, which may name both tables."""
         where = f"WHERE {self._is_same} AND ({condition})"
         if self._dialect.joins_by_comma:
             text = f"UPDATE {self._target} t, {self._stage} s SET {self._assign(values, 't.')} {where}"
@@ -317,7 +319,7 @@ class _Merge:
         return [MergeStep(counted, Statement(text, self._stamp_values))]
 
     def _put_again(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
-        """Change the same rows by deleting and inserting them; columns of the user's own stay."""
+        """Update the same rows by deleting and inserting them. Columns of the user keep their values."""
         changes = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in values.items())
         rows = f"FROM {self._target} t JOIN {self._stage} s ON {self._is_same} WHERE {condition}"
         select = f"CREATE TEMPORARY TABLE {self._changed} AS SELECT t.* REPLACE ({changes}) {rows}"
@@ -330,14 +332,15 @@ class _Merge:
         ]
 
     def _insert(self, values: Mapping[str, str], condition: str) -> Statement:
-        """Insert the staged rows of which the target has none that meets the condition."""
+        """Insert the staged rows for which the target has no row that meets the condition."""
         is_there = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._is_same} AND {condition})"
         rows = f"SELECT {', '.join(values.values())} FROM {self._stage} s WHERE NOT {is_there}"
         columns = self._dialect.write_list(list(values))
         return Statement(f"INSERT INTO {self._target} ({columns}) {rows}", self._stamp_values)
 
     def _close(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
-        """Change the target's rows that meet the condition and have gone from the list, as far as that is known."""
+        """Update the rows of the target that meet the condition and have gone from the list; none if the run is not
+        whole."""
         if not self._run.is_whole:
             return []
         asked = self._run.certificate.filters.get("asked", {})

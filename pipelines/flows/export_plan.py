@@ -28,7 +28,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """Everything that an export needs to know."""
+    """The list query, the destination and the settings of one export."""
 
     job: str
     query: ListQuery
@@ -65,7 +65,7 @@ def plan_export(
     *,
     is_adopting: bool = False,
 ) -> ExportPlan:
-    """Return the export to a destination given on the command line. Raises ConfigurationError."""
+    """Return the plan of an export to a destination from the command line. Raises ConfigurationError."""
     destination = parse_destination(
         to,
         table=options.table or "subscribers",
@@ -92,7 +92,7 @@ def plan_export_job(
     is_cut_off_accepted: bool = False,
     is_adopting: bool = False,
 ) -> ExportPlan:
-    """Return the export of a job; what is given here has priority. Raises ConfigurationError."""
+    """Return the plan of a job's export. The arguments have priority over the job. Raises ConfigurationError."""
     from pipelines.jobs.build import build_query
 
     export = job.export

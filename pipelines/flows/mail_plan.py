@@ -38,19 +38,19 @@ _MODEST_CONCURRENCY = 64
 
 
 class Spool(Closing):
-    """Rows on disk in their order: all are written first, and read afterwards."""
+    """Rows on disk, in order. All rows are written before the first row is read."""
 
     def __init__(self) -> None:
         self._values = KeptValues()
         self.rows = 0
 
     def add(self, row: Row) -> None:
-        """Keep a row. Raises RunAborted when there is no room."""
+        """Add a row. Raises RunAborted if the disk is full."""
         self._values.add([(row.number, row.file, row.columns, row.cells)])
         self.rows += 1
 
     def read(self, number: int) -> Iterator[list[Row]]:
-        """Yield all rows in lists of `number`. Raises RunAborted when the disk has lost them."""
+        """Yield all rows in lists of `number` rows. Raises RunAborted if the rows cannot be read from the disk."""
         for first in range(0, self.rows, number):
             yield [self._read(index) for index in range(first, min(first + number, self.rows))]
 
@@ -101,10 +101,10 @@ def check_rows(
     on_problem: Callable[[Problem], None],
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Keep in the spool all rows of the source that make an email; record in `checked` what is found, also if the check
-    breaks off. `now` is the time of the run.
+    """Check every row of the source, and add the rows that make an email to the spool. `now` is the time of the run.
 
-    Raises SourceError, and RunAborted when the run is to stop or the spool has no room.
+    `checked` has the findings, also after an error. Raises SourceError, and RunAborted if the run must stop or the disk
+    is full.
     """
     suppression = None
     if plan.suppression is not None:
@@ -127,8 +127,8 @@ def check_rows(
 
 
 def _sort_out(prepared: PreparedChunk, checked: MailCheck) -> list[Problem]:
-    """Count the rows of a chunk that get no email: invalid, duplicate or suppressed. Return those that a person must
-    see."""
+    """Count the rows of a chunk that get no email: invalid, duplicate or suppressed. Return the problems of invalid
+    rows."""
     chunk = prepared.chunk
     invalid = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
     invalid += build_invalid(chunk, prepared.faults)
