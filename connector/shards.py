@@ -71,8 +71,9 @@ class Shard:
         return (self._first + offset).to_bytes(_LEADING_BYTES, "big") + digest[_LEADING_BYTES:]
 
     def divide(self, number: int) -> int:
-        """Return the shard's part of a limit for all shards together: at least 1, unless the limit is 0."""
-        return max(1, number // self.count) if number else 0
+        """Return the shard's part of a limit for all shards together. The parts of all shards add up to the limit."""
+        whole, remainder = divmod(number, self.count)
+        return whole + (self.index <= remainder)
 
     @property
     def _first(self) -> int:

@@ -47,8 +47,9 @@ def test_shards_overlap_unless_they_are_two_of_one_count() -> None:
         assert other.overlaps(Shard(1, 4))
 
 
-def test_a_limit_is_divided_and_stays_a_limit() -> None:
-    assert [Shard(1, 4).divide(number) for number in (0, 1, 4, 11)] == [0, 1, 1, 2]
+def test_the_parts_of_a_limit_add_up_to_the_limit() -> None:
+    parts = {number: [Shard(index, 4).divide(number) for index in range(1, 5)] for number in (0, 1, 4, 11)}
+    assert parts == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0], 4: [1, 1, 1, 1], 11: [3, 3, 3, 2]}
 
 
 def test_a_shard_is_read_as_it_is_written() -> None:

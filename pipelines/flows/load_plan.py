@@ -78,7 +78,9 @@ def _take_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
     """Return the load of the shard, with the shard's part of the limits of pace and of `guard.max_creates`."""
     policy, guard = plan.policy, plan.guard
     policy = replace(
-        policy, max_rate=policy.max_rate / shard.count, max_concurrency=shard.divide(policy.max_concurrency)
+        policy,
+        max_rate=policy.max_rate / shard.count,
+        max_concurrency=max(1, shard.divide(policy.max_concurrency)),  # with 0 a shard would never send
     )
     if guard is not None and guard.max_creates is not None:
         guard = replace(guard, max_creates=shard.divide(guard.max_creates))
