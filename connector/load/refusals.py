@@ -20,6 +20,9 @@ from connector.load.session import Session
 from connector.service.wire import TOO_MANY_REQUESTS, ListQuery
 from connector.states import Event
 
+_LAG_POLL_S = 1.0
+"""Seconds between two look-ups of the first 429, while the list lags."""
+
 
 class Refusals:
     """Decides which refused creates are looked up, and whether a 429 of this run can be believed."""
@@ -111,21 +114,34 @@ class Refusals:
         return bool(await asyncio.shield(self._check_of_429))
 
     async def _is_absent(self, key: LookupKey) -> bool | None:
-        """Return whether the subscriber is absent, or None if the look-up is inconclusive."""
-        try:
-            result = await look_for(self._session.access, [key])
-        except ListFailed as failure:
-            self._end_if_refused(failure)
-            return None
-        except RunAborted:
-            return None
-        if key.identity in result.found:
-            self._session.tally.say(
-                "The service answered 429 to a create that took effect. Creates that get a 429 in this run are looked "
-                "up before they are sent again."
-            )
-            return False
-        return True if key.identity in result.missed else None
+        """Return whether the subscriber is absent, or None if that cannot be proved within a quiet period.
+
+        A list that lags does not show the subscriber yet. Then absence counts once the list shows a subscriber that was
+        confirmed after the 429.
+        """
+        session = self._session
+        answered_at = session.clock.monotonic()
+        while True:
+            try:
+                result = await look_for(session.access, [key])
+            except ListFailed as failure:
+                self._end_if_refused(failure)
+                return None
+            except RunAborted:
+                return None
+            if key.identity in result.found:
+                session.tally.say(
+                    "The service answered 429 to a create that took effect. Creates that get a 429 in this run are "
+                    "looked up before they are sent again."
+                )
+                return False
+            if key.identity not in result.missed:
+                return None
+            if result.lag_s <= 0 or result.latest_seen_at > answered_at:
+                return True
+            is_over = session.clock.monotonic() > answered_at + session.policy.quiet_period_s
+            if is_over or not await session.control.rest(_LAG_POLL_S):
+                return None
 
     async def _end_if_list_is_refused(self) -> None:
         """End the run if the service refuses the list as well: the refusal is about the token or the address.

@@ -55,6 +55,16 @@ def test_a_create_that_took_effect_and_got_a_429_is_not_sent_again(connector: Co
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
+def test_a_429_that_took_effect_is_not_sent_again_while_the_list_lags(connector: Connector, tmp_path: Path) -> None:
+    sandbox = connector.sandbox
+    sandbox.seed(3000, base_name="News")  # enough for look-ups by filter, whose controls older subscribers pass
+    sandbox.switch(created_429=0.1, list_lag_ms=3000, duplicates="accept")
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 60), "--quiet-period", "4s")
+    assert (ended.code, ended.rows) == (0, {"read": 60, "created": 60}), ended.stderr
+    assert sandbox.stats()["faults"]["created_429"] > 0
+    assert set(count_stored(sandbox).values()) == {1}
+
+
 def write_mixed(folder: Path, refused: int, good: int) -> Path:
     """Rows of which so many are refused in earnest by a service that requires a first name, after a good one."""
     rows = [f"a{each}@x.org,{'' if 0 < each <= refused else 'Ann'}" for each in range(refused + good + 1)]
