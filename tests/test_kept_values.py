@@ -9,14 +9,14 @@ from connector.kept_values import KeptValues
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"a": [None, True, 1.5]}, "日本", "x" * 100_000])
-def test_whatever_json_can_say_is_kept(value: object) -> None:
+def test_every_json_value_comes_back_as_it_was(value: object) -> None:
     kept = KeptValues()
     kept.add([["first"], [value], ["last"]])
     assert [kept.read(place) for place in (1, 2, 0)] == [[value], ["last"], ["first"]]
     kept.close()
 
 
-def test_where_there_is_no_room_the_run_ends() -> None:
+def test_a_full_disk_ends_the_run() -> None:
     kept, before = KeptValues(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # of every file that is written now
     try:

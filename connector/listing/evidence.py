@@ -91,8 +91,8 @@ class Suspect:
 
     `bases` has the number of rows of each base if the query has no filters. `base_ids` are the bases of a load.
     `earlier_total` is the TotalCount that the run saw shortly before the reading. `lacking` has the ids of confirmed
-    ledger entries that are not among the listed ids. `seed` is random. `nowhere` has, for each filter, a random value
-    that no subscriber has.
+    ledger entries that are not among the listed ids. `seed` is random. `absent_values` has, for each filter, a random
+    value that no subscriber has.
     """
 
     certificate: Certificate
@@ -104,7 +104,7 @@ class Suspect:
     earlier_total: int | None = None
     lacking: Sequence[int] = ()
     seed: bytes = b""
-    nowhere: Mapping[str, object] = field(default_factory=dict)
+    absent_values: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def is_counted(self) -> bool:
@@ -143,7 +143,7 @@ async def ask_together(ask: Ask, questions: Sequence[Question], at_once: int) ->
     return [each.result() for each in tasks]
 
 
-def draw_nowhere(filters: Collection[str], draw: Draw) -> dict[str, object]:
+def draw_absent_values(filters: Collection[str], draw: Draw) -> dict[str, object]:
     """Return a value of each filter that no subscriber has, as far as the filter has such values."""
     values = {name: make_up_value(name, draw) for name in filters}
     return {name: value for name, value in values.items() if value is not None}
@@ -177,7 +177,7 @@ def _plan_counts(suspect: Suspect) -> list[Question]:
     for name in names:
         questions += [
             Question(Topic.PAIR, _narrow(suspect, {other: value, name: _PARTITIONS[name][0]}), name, other)
-            for other, value in suspect.nowhere.items()
+            for other, value in suspect.absent_values.items()
         ]
         questions += _ask_parts(suspect, name, _PARTITIONS[name], 0)
     return [*questions, *_ask_parts(suspect, "base_id", _choose_bases(suspect), 0), _ask_whole(suspect, 0)]

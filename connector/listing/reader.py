@@ -17,7 +17,7 @@ from typing import Any, Generic
 import numpy as np
 
 from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_missed, try_filters
-from connector.listing.evidence import FindLacking, Suspect, draw_nowhere, gather_evidence
+from connector.listing.evidence import FindLacking, Suspect, draw_absent_values, gather_evidence
 from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page, try_page
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import Certificate, Reason, Verdict, decide_cut_off
@@ -139,7 +139,7 @@ async def read_list(
         earlier_total=earlier_total,
         lacking=[] if find_lacking is None else await find_lacking(pager.ids),
         seed=draw(_SEED_BYTES),
-        nowhere=draw_nowhere(sent_filters, draw),
+        absent_values=draw_absent_values(sent_filters, draw),
     )
     findings = await gather_evidence(ask, suspect, limit.allowed)
     return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)

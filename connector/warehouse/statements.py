@@ -290,7 +290,7 @@ class _Merge:
         is_changed = f"{self._write_is_changed()} OR {deleted_at} IS NOT NULL"
         gone = {DELETED_AT: self._at, **self._stamps}
         return [
-            *(self._put_again(new, is_changed) if self._dialect.is_columnar else self._update(new, is_changed)),
+            *(self._delete_and_insert(new, is_changed) if self._dialect.is_columnar else self._update(new, is_changed)),
             MergeStep("inserted", self._insert(self._values, "1 = 1")),
             *self._close(gone, f"{deleted_at} IS NULL"),
         ]
@@ -318,7 +318,7 @@ class _Merge:
             text = f"UPDATE {self._target} AS t SET {self._assign(values)} FROM {self._stage} s {where}"
         return [MergeStep(counted, Statement(text, self._stamp_values))]
 
-    def _put_again(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
+    def _delete_and_insert(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
         """Update the same rows by deleting and inserting them. Columns of the user keep their values."""
         changes = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in values.items())
         rows = f"FROM {self._target} t JOIN {self._stage} s ON {self._is_same} WHERE {condition}"

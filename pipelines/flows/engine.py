@@ -151,7 +151,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
 async def _follow(tasks: _Tasks, stop: Stop) -> list[ShardEnd]:
     """Run the tasks in a thread for Dask. The first signal stops the tasks in order, the second ends the wait."""
     loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(1, "engine", _hear_no_signals) as thread:
+    with ThreadPoolExecutor(1, "engine", _block_signals) as thread:
         running = loop.run_in_executor(thread, tasks.run)
         stopped = asyncio.ensure_future(stop.event.wait())
         stopped.add_done_callback(lambda _: tasks.stop(stop.signal, stop.reason))
@@ -168,7 +168,7 @@ async def _follow(tasks: _Tasks, stop: Stop) -> list[ShardEnd]:
             stopped.cancel()
 
 
-def _hear_no_signals() -> None:
+def _block_signals() -> None:
     """Block SIGINT and SIGTERM in this thread, and in every thread and process that this thread starts."""
     resource_tracker.ensure_running()  # the first worker would start it, which unblocks both in the thread of its start
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
@@ -183,7 +183,7 @@ class _Tasks:
     key: str = field(default_factory=lambda: token_hex(8))
     is_given_up: threading.Event = field(default_factory=threading.Event)
     stopped_by: tuple[int | None, str | None] | None = None  # a signal, or a reason
-    shown: str = "starting the workers"
+    progress: str = "starting the workers"
 
     def stop(self, number: int | None, reason: str | None) -> None:
         """Ask the tasks to stop, by a signal's number or for a reason; `run` passes this on."""
@@ -191,7 +191,7 @@ class _Tasks:
 
     def describe(self) -> str:
         """Return the progress of the tasks as a text."""
-        return self.shown
+        return self.progress
 
     def run(self) -> list[ShardEnd]:
         """Submit the tasks, and return how each shard ended. Raises ConfigurationError for a scheduler that does not
@@ -213,13 +213,13 @@ class _Tasks:
                 submitted = client.submit(_work, connector.__version__, sync, end.shard, key, key=key, pure=False)
                 pending[submitted] = end
             while pending and not self.is_given_up.wait(_POLL_S):
-                self.shown = f"{len(ends) - len(pending)} of {count(number, 'shard')} ended ({workers} workers"
-                self.shown += f", {dashboard})" if dashboard else ")"
+                self.progress = f"{len(ends) - len(pending)} of {count(number, 'shard')} ended ({workers} workers"
+                self.progress += f", {dashboard})" if dashboard else ")"
                 if self.stopped_by is not None:
                     with suppress(Exception):  # a worker that has just died is said so by its task
                         client.run(_stop_tasks, self.key, *self.stopped_by, on_error="ignore")
                 for future in [each for each in pending if each.done() or client.status != "running"]:
-                    if _take_end(pending[future], future):
+                    if _record_end(pending[future], future):
                         end = pending.pop(future)
                         logger.info(
                             "shard ends: %(shard)s, %(status)s", {"shard": str(end.shard), "status": end.status}
@@ -227,7 +227,7 @@ class _Tasks:
             return ends
 
 
-def _take_end(end: ShardEnd, future: Any) -> bool:
+def _record_end(end: ShardEnd, future: Any) -> bool:
     """Record the result of a task; return False if its worker died with the result: Dask then runs the task again."""
     try:
         end.report, kind, words = future.result(timeout=_FETCH_S)

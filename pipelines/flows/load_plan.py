@@ -71,10 +71,10 @@ def plan_sync(
     is_file = job.source.file is not None
     plan = _plan_by_job("sync", job, job.subscriber, source, settings, limit, wait_s, is_empty_refused=is_file)
     plan = replace(plan, increment=increment, is_own_source=True, is_full=is_full)
-    return plan if shard.is_whole else _take_shard(plan, shard)
+    return plan if shard.is_whole else _limit_to_shard(plan, shard)
 
 
-def _take_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
+def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
     """Return the load of the shard, with the shard's part of the limits of pace and of `guard.max_creates`."""
     policy, guard = plan.policy, plan.guard
     policy = replace(

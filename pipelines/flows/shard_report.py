@@ -108,12 +108,12 @@ def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _merge_messages(ends: Sequence[ShardEnd]) -> Iterator[str]:
     """Yield each message once. A message of some shards only begins with the numbers of these shards."""
-    said: dict[str, list[int]] = {}
+    indexes_of: dict[str, list[int]] = {}
     for end in ends:
         messages = [str(end.error)] if end.error is not None else end.report.messages if end.report else []
         for message in dict.fromkeys(messages):
-            said.setdefault(message, []).append(end.shard.index)
-    for message, indexes in said.items():
+            indexes_of.setdefault(message, []).append(end.shard.index)
+    for message, indexes in indexes_of.items():
         shards = f"{agree(len(indexes), 'shard', 'shards')} {', '.join(map(str, indexes))}: "
         yield message if len(indexes) == len(ends) else shards + message
 

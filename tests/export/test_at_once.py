@@ -233,7 +233,7 @@ def open_database(table: Destination) -> Database:
 
 
 @into(DATABASES, "replace", "history")
-def test_an_interruption_among_the_rows_leaves_the_table_as_it_was(
+def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     table: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(table, [person(1)], 1)

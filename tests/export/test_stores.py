@@ -52,7 +52,7 @@ def test_an_object_is_byte_for_byte_the_file_on_a_disk(s3: Bucket, tmp_path: Pat
     assert s3.list_uploads() == []
 
 
-def test_what_others_wrote_and_what_an_incomplete_list_would_replace_is_left_alone(s3: Bucket) -> None:
+def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3: Bucket) -> None:
     s3.put("own.parquet", "mine")
     target = parse_destination(s3.url("own.parquet"))
     with pytest.raises(ConfigurationError, match="and was left as it"):

@@ -89,7 +89,7 @@ def test_a_header_that_its_cells_belie_gives_way_to_cells() -> None:
 
 
 @pytest.mark.parametrize("header", ["Name", "Full_Name", "\"Name'", "{{Name}}"])
-def test_a_whole_name_is_split_by_unsure_templates_unless_there_are_parts_of_it_already(header: str) -> None:
+def test_a_whole_name_is_split_by_unsure_templates_unless_a_column_has_first_names(header: str) -> None:
     cells = ["Ann Mary Lee", "Bo Vos", "Cher"]
     found = guess(email=EMAILS[:3], **{header: cells})
     frame = pd.DataFrame({header.replace("_", " "): cells}, dtype="str")

@@ -73,7 +73,7 @@ def test_messages_of_a_run_are_json_lines_where_the_log_is(connector: Connector,
     assert (refused.code, line["text"]) == (2, "No such option '--no-such-option'.")
 
 
-def test_two_v_log_each_request_with_the_names_of_its_fields(connector: Connector, tmp_path: Path) -> None:
+def test_vv_logs_each_request_with_the_names_of_its_fields(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", ",".join(PERSONAL), ",".join(PERSONAL.values()))
     logged = connector.import_file(path, "-vv", "--log-format", "json").stderr
     requests = [line for line in map(json.loads, logged.splitlines()) if line["event"] == "request"]
@@ -86,14 +86,14 @@ def test_two_v_log_each_request_with_the_names_of_its_fields(connector: Connecto
     assert all({"offset", "limit"} <= set(line["fields"].split(", ")) for line in lists)
 
 
-def test_two_v_log_a_request_that_got_no_answer(connector: Connector, tmp_path: Path) -> None:
+def test_vv_logs_a_request_that_got_no_answer(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(drop_before=1)
     path = write_people(tmp_path)
     logged = connector.run("import", path, "--base-name", "News", "--quiet-period", "0ms", "-vv").stderr
     assert "status no answer after" in logged
 
 
-def test_two_v_show_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None:
+def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", ",".join(PERSONAL), ",".join(PERSONAL.values()))
     changed = write_csv(
         tmp_path / "changed.csv", ",".join(PERSONAL), ",".join(PERSONAL.values()).replace("crm-4711", "crm-4712")

@@ -153,7 +153,7 @@ def test_a_shard_has_its_part_of_each_limit(shared: Connector, tmp_path: Path) -
     assert time.monotonic() - began_at > (ended.rows["created"] - 10) / 10
 
 
-def test_what_shards_cannot_do_is_said_before_anything_is_sent(shared: Connector, tmp_path: Path) -> None:
+def test_an_impossible_use_of_shards_is_refused_before_anything_is_sent(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, people=3)
     refused = {
         ("--shard", "4/3"): "is not a shard",

@@ -65,7 +65,9 @@ def list_files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_a_list_is_the_same_in_a_bucket_and_through_a_pipe(stored: Connector, bucket: Bucket, tmp_path: Path) -> None:
+def test_an_export_is_the_same_in_a_bucket_and_through_a_pipe(
+    stored: Connector, bucket: Bucket, tmp_path: Path
+) -> None:
     stored.sandbox.seed(1200, base_name="News")
     for target in ("people.parquet", bucket.url("people.parquet")):
         assert stored.run_json("export", target).rows == {"read": 1200, "written": 1200}

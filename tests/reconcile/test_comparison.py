@@ -107,7 +107,7 @@ def test_the_join_agrees_with_a_comparison_person_by_person(
     assert found == sorted(expected)
 
 
-def test_whoever_is_listed_is_kept_as_they_are_listed() -> None:
+def test_subscribers_are_kept_as_the_list_shows_them() -> None:
     news = {"Id": 7, "Name": "News"}
     with Comparison("email", ["first_name", "address_city", "tags"]) as comparison:
         comparison.start_sweep(1)
@@ -161,7 +161,7 @@ def test_the_folder_is_its_owners_alone_and_is_removed(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_temporary_folder_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_temporary_folder_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises(RunAborted, match="TMPDIR"):
         Comparison("email", [])

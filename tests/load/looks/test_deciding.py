@@ -49,7 +49,9 @@ CAPITALS = KeysCost(10, untellable=10, has_other_spellings=True)
         (USELESS, SPELLED, LookupProgress(frozenset({SWEEP, FILTER, AS_SENT})), NONE),
     ],
 )
-def test_the_next_way(sweep: SweepCost, keys: KeysCost, progress: LookupProgress, way: Way) -> None:
+def test_decide_lookup_returns_the_next_way(
+    sweep: SweepCost, keys: KeysCost, progress: LookupProgress, way: Way
+) -> None:
     lookup = decide_lookup(sweep, keys, progress)
     assert lookup.way is way
     assert lookup.reason

@@ -225,7 +225,7 @@ def test_an_estimate_is_right_about_a_sweep_in_id_order(tmp_path: Path) -> None:
         assert taken - 1 <= expected <= taken + 1, number
 
 
-def test_an_estimate_counts_whom_no_filter_can_tell(tmp_path: Path) -> None:
+def test_an_estimate_counts_the_keys_that_no_filter_can_find(tmp_path: Path) -> None:
     async def ask(session: Session) -> None:
         sweep = await estimate_sweep(session.access)
 
@@ -240,7 +240,7 @@ def test_an_estimate_counts_whom_no_filter_can_tell(tmp_path: Path) -> None:
     look_at_fake(FakeList(crowd(LONG)), tmp_path, ask)
 
 
-def test_a_list_whose_length_is_not_told_has_no_estimate(tmp_path: Path) -> None:
+def test_a_list_without_a_total_count_has_no_estimate(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG), count=lambda number: None)
     assert look_at_fake(fake, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
 

@@ -66,7 +66,7 @@ def many(*texts: str) -> Sequence[str]:
     return [*texts, *(f"new{number}@x.org" for number in range(10))]
 
 
-def test_few_keys_in_each_of_many_bases_cost_no_more_than_a_sweep(tmp_path: Path) -> None:
+def test_a_few_keys_in_each_of_many_bases_cost_no_more_than_a_sweep(tmp_path: Path) -> None:
     fake = FakeList(crowd(9_500))
 
     async def look(session: Session) -> None:

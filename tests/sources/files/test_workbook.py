@@ -51,7 +51,7 @@ def test_times_and_durations_come_as_they_are_shown(tmp_path: Path) -> None:
     assert read_rows(write(tmp_path, "a.xlsx", out.getvalue())) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
 
 
-def test_an_error_costs_its_row_by_the_number_that_the_sheet_shows(tmp_path: Path) -> None:
+def test_a_row_with_an_error_is_rejected_by_its_number_in_the_sheet(tmp_path: Path) -> None:
     rows: list[list[object]] = [
         ["email", "name"],
         ["a@x.org", "Ann"],
@@ -71,7 +71,7 @@ def test_an_error_costs_its_row_by_the_number_that_the_sheet_shows(tmp_path: Pat
     assert chunk.malformed[0].raw == '{"email":"b@x.org","name":""}'
 
 
-def test_a_last_row_of_nothing_but_an_error_is_told_too(tmp_path: Path) -> None:
+def test_a_last_row_that_only_has_an_error_is_reported(tmp_path: Path) -> None:
     rows: list[list[object]] = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["", "=NA()"]]
     assert [row.number for row in read_malformed(write(tmp_path, "a.xlsx", write_xlsx(rows)))] == [4]
 
@@ -232,7 +232,7 @@ def test_a_sheet_without_a_header_is_refused(tmp_path: Path, rows: list[list[obj
         open_file(path)
 
 
-def test_titles_above_the_header_are_left_out_and_told(tmp_path: Path) -> None:
+def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> None:
     rows: list[list[object]] = [
         ["Newsletter"], [""], ["", "as of today"], ["email", "name"], ["a@x.org", "Ann"], ["b@x.org", ""],
         ["c@x.org", "Cem"], ["d@x.org", "Dan"],
