@@ -77,7 +77,7 @@ def _explain(error: OSError) -> RunAborted:
 
 
 def write_values(row: Sequence[object]) -> bytes:
-    """Return JSON values as bytes, equal ones as equal bytes."""
+    """Return JSON values as bytes. Equal values have equal bytes."""
     try:
         return orjson.dumps(row)
     except orjson.JSONEncodeError:  # half a character, or a number beyond 64 bits: json can write both
@@ -85,7 +85,7 @@ def write_values(row: Sequence[object]) -> bytes:
 
 
 def read_values(text: bytes) -> list[Any]:
-    """Return what `write_values` wrote."""
+    """Return the values of bytes from `write_values`."""
     try:
         values: list[Any] = orjson.loads(text)
     except orjson.JSONDecodeError:

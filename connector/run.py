@@ -52,7 +52,7 @@ from connector.shards import WHOLE, Shard
 from connector.subscribers.suppression import InactiveIdentities, Suppression
 
 _WORTH_TELLING_S = 1.0
-_RENEWED_S = 5.0  # between two renewals of the lease, which lasts for 30 s
+_RENEWED_S = 5.0  # seconds between two renewals of the lease, which lasts for 30 s
 _FOR_A_PERSON = (Outcome.INVALID, Outcome.REJECTED, Outcome.UNKNOWN)
 """Outcomes that make a run partial."""
 
@@ -93,7 +93,7 @@ class Frame:
     suppression: ReadSuppression | None
     wait_s: float
     may_make_ledger: bool = True
-    shard: Shard = WHOLE  # of the identities: the run reads and moves no other entries
+    shard: Shard = WHOLE  # the shard of identities to which the run is limited
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
     rows_path: Path | None = None  # where a plan lists each row

@@ -73,7 +73,7 @@ _TYPES = _TABLE.types_map[False] | _TABLE.types_map[True]  # by suffix; standard
 
 
 def guess_type(name: str) -> str:
-    """Return the MIME type of a file of this name; UNKNOWN_TYPE for a suffix that Python's table does not have."""
+    """Return the MIME type of a file of this name, or UNKNOWN_TYPE if Python's table lacks the suffix."""
     return _TYPES.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
 
 

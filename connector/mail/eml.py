@@ -14,7 +14,7 @@ _OWN_TYPES = ("message", "multipart")  # Python would take such a file apart, an
 
 
 def write_eml(message: Message) -> bytes:
-    """Return the file's bytes; line ends become CRLF. Raises MessageError for a field that no email can hold."""
+    """Return the bytes of the file, with CRLF line ends. Raises MessageError for a field that an email cannot hold."""
     mail = EmailMessage(policy=policy.SMTP)
     people = [("From", "Email.From", [message.sender]), ("To", "Email.To", message.to), ("Cc", "Email.Cc", message.cc)]
     people += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]

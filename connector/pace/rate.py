@@ -57,7 +57,7 @@ class Found:
     window_s: float
 
     def scale(self, factor: float) -> "Found":
-        """Return what so many times as many senders together would have found."""
+        """Return the limit multiplied by `factor`: the limit of all shards from one shard's, or the other way round."""
         return replace(self, low=self.low * factor, high=self.high * factor, burst=self.burst * factor)
 
 

@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why the verdict is what it is; the first three prove completeness, the others say what stood in the way."""
+    """The reason of a verdict. The first three prove completeness; the others name what prevented a proof."""
 
     ONE_ANSWER = "one_answer"  # the whole list came in a single answer
     ID_ORDER = "id_order"  # ids strictly monotone and every overlap matched (rule 1)

@@ -85,7 +85,7 @@ class Attachment(_Part):
 
 
 class TrackingSettings(_Part):
-    """What is tracked; None where the service decides on its own."""
+    """The kinds of tracking. None leaves the choice to the service."""
 
     track_links: bool | None = None
     track_plain_text_links: bool | None = None
@@ -94,7 +94,7 @@ class TrackingSettings(_Part):
 
 
 class EmailSettings(_Part):
-    """How the email is sent; None where the service decides on its own."""
+    """The settings of sending. None leaves the choice to the service."""
 
     inline_images: bool | None = None
     send_at: Annotated[int, Field(ge=0, le=_LAST_SECOND)] | None = None
@@ -127,7 +127,7 @@ class Email(_Part):
 
 
 class SendEmail(_Part):
-    """An email and what is to be done with it."""
+    """An email with its settings."""
 
     tracking_settings: TrackingSettings | None = None
     email_settings: EmailSettings | None = None

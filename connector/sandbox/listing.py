@@ -47,7 +47,7 @@ class Query:
 
 
 class _Parameters(BaseModel):
-    """The query parameters as their texts have them."""
+    """The query parameters, parsed from their texts."""
 
     offset: int = 0
     limit: int = 50
@@ -189,7 +189,7 @@ class SubscriberList:
         return _write_page(query, shown_total, wires, settings)
 
     def _select(self, query: Query, settings: SandboxSettings) -> SortedKeys:
-        """Return all that match; the result of filters is remembered until the store's next change."""
+        """Return all subscribers that match. The result of filters is cached until the store changes."""
         store, by_email = self._store, settings.order == "email"
         if not query.filters or query.base_id is not None:
             return store.sort(by_email=by_email, base_id=query.base_id)
@@ -205,7 +205,8 @@ class SubscriberList:
         return self._results[key]
 
     def _group(self, name: str) -> dict[object, list[int]]:
-        """Return the ids of all visible subscribers by their IsActive or Gender; remembered until the next change."""
+        """Return the ids of all visible subscribers by IsActive or Gender. The result is cached until the store
+        changes."""
         if self._grouped_at != self._store.version:
             self._grouped_at, self._groups = self._store.version, {}
         if name not in self._groups:

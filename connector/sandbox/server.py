@@ -38,7 +38,7 @@ else:
     from asyncio import new_event_loop
 
 _BACKLOG = 1024
-_NEVER_S = 1e9  # seconds: aiohttp takes 0 for at once
+_NEVER_S = 1e9  # seconds; 0 would mean at once to aiohttp
 _GC_THRESHOLD = 50_000  # CPython's 700 walks the growing store too often; what is kept per create has no cycles
 _CONTROL = "/_sandbox/"
 _LARGEST_SEED = 20_000_000  # some 2.5 GB; a mistyped count should not take the machine down
@@ -91,7 +91,7 @@ async def _serve(
 
 
 def _build_acceptor(sandbox: Sandbox, service: Service) -> Callable[[], asyncio.Protocol]:
-    """Return what makes the protocol of a new connection, under the switches of that moment."""
+    """Return a factory of protocols for new connections, which use the switches at the time of the connection."""
 
     def receive(request: Request, connection: Connection) -> None:
         if not is_loopback_header(request.headers.get("host", "")):
@@ -106,7 +106,7 @@ def _build_acceptor(sandbox: Sandbox, service: Service) -> Callable[[], asyncio.
     def accept() -> asyncio.Protocol:
         server = web.Server(
             Connection(receive).answer,
-            handler_cancellation=True,  # a request that hangs goes with its client
+            handler_cancellation=True,  # a request without an answer ends with its client
             keepalive_timeout=sandbox.settings.keep_alive_ms / 1000 or _NEVER_S,
             access_log=None,
         )

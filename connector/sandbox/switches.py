@@ -30,12 +30,12 @@ ExecutedStatus = Literal["200", "400", "401", "403", "404", "405", "408", "409",
 
 
 def _split(given: object) -> object:
-    """Return the words of a text between its commas."""
+    """Return the comma-separated words of a text."""
     return [word.strip() for word in given.split(",") if word.strip()] if isinstance(given, str) else given
 
 
 def _split_pairs(given: object) -> object:
-    """Return the pairs `left=right` of a text between its commas."""
+    """Return the comma-separated pairs `left=right` of a text."""
     if not isinstance(given, str):
         return given
     pairs = [word.partition("=") for word in given.split(",") if word.strip()]
@@ -69,7 +69,7 @@ class SandboxSettings(BaseModel):
 
     @property
     def extra_fields(self) -> Literal["forbid", "ignore"]:
-        """What pydantic does with a field or parameter that service-api.md does not name."""
+        """How pydantic treats a field or parameter that service-api.md does not name."""
         return "forbid" if self.unknown_fields == "reject" else "ignore"
 
     # what a create does

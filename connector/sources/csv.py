@@ -190,7 +190,7 @@ class CsvSource(Closing):
                 wanted = min(2 * len(block), _MOST_HELD)
 
     def _refuse_hidden_rows(self, block: bytes, records: Records, line: int) -> None:
-        """Raise SourceError for the first record of a block, which begins on `line`, that `find_refusal` names."""
+        """Raise SourceError if `find_refusal` finds a record in the block, which begins on `line`."""
         refusal = find_refusal(block, records, self._form)
         if refusal is not None:
             index, problem = refusal
@@ -392,7 +392,7 @@ def count_lines(text: bytes) -> int:
 
 
 def _keep(block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_]) -> bytes:
-    """Return the block without the records that pyarrow must not see; the same block, uncopied, if it has none."""
+    """Return the block without the records that pyarrow cannot parse, or the same block if it has none."""
     if is_parsed.all():
         return block
     is_kept = np.ones(len(block), dtype=bool)

@@ -145,7 +145,7 @@ def _find_quoted(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
 
 
 def _find_indented(block: bytes, delimiter: str) -> Positions:
-    """Return the quotes with nothing but spaces between them and a delimiter or the beginning of a line."""
+    """Return the quotes that have only spaces between them and a delimiter or the beginning of a line."""
     if delimiter == " ":
         return np.empty(0, dtype=np.int64)
     pattern = re.compile(rb"(?:\A|(?<=[\r\n%b])) +\"" % re.escape(delimiter.encode()))

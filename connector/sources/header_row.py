@@ -1,4 +1,4 @@
-"""What the first rows of a table say of the rest: titles, columns' names, and a CSV's delimiter. Pure."""
+"""Reads the first rows of a table: titles, names of columns, and the delimiter of a CSV. Pure."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ def parse_delimiter(delimiter: str) -> str | None:
 
 
 def find_single_quotes(text: str) -> int | None:
-    """Return the number (from 1) of a text's first filled line if its cells all stand in single quotes, else None."""
+    """Return the number (from 1) of the first filled line if all of its cells are in single quotes, or None."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             is_single = any(all(map(_is_in_single_quotes, line.strip().split(sign))) for sign in DELIMITERS)

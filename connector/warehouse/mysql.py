@@ -78,7 +78,7 @@ class MysqlDatabase(ServerDatabase):
         super().__init__(open_server(url, _TIMEOUTS, {"charset": "utf8mb4", "init_command": _INIT}))
 
     def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
-        """Return what cancels the statement by a second connection."""
+        """Return a function that cancels the running statement by a second connection."""
         driver: Any = connection.connection.driver_connection
         number = driver.thread_id()
         return lambda: self._kill(number)

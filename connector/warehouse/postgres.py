@@ -72,7 +72,7 @@ class PostgresDatabase(ServerDatabase):
         super().__init__(open_server(url, _CONNECT, isolation_level=_ISOLATION))
 
     def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
-        """Return what cancels the statement by a message to the server."""
+        """Return a function that cancels the running statement by a message to the server."""
         driver: Any = connection.connection.driver_connection
         return lambda: driver.cancel_safe(timeout=_CANCEL_S)
 

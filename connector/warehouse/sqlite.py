@@ -73,7 +73,7 @@ class SqliteDatabase:
         return self._connection
 
     def make_file(self) -> bool:
-        """Make an empty file if there is none."""
+        """Create an empty file if the file is missing."""
         return make_file(self._path, create_empty)
 
     def remove_file(self) -> None:
@@ -82,7 +82,7 @@ class SqliteDatabase:
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
-        """Open a transaction that begins by taking the only right to write."""
+        """Open a transaction that takes the write lock of the file at its beginning."""
         with closing(sqlite3.connect(self._path, timeout=_TRY_S, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE}")
             with interruption.cancel_by(connection.interrupt):
@@ -118,7 +118,7 @@ class SqliteDatabase:
         return count
 
     def has_schema(self, schema: str) -> bool:
-        """Return True: an export to SQLite has no schema."""
+        """Return True, because an export to SQLite names no schema."""
         return True
 
     def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
@@ -139,7 +139,7 @@ class SqliteDatabase:
         return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
     def explain(self, error: Exception) -> str:
-        """Return what SQLite said, without values of rows."""
+        """Return the message of SQLite without values of rows."""
         return say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
@@ -147,7 +147,7 @@ class SqliteDatabase:
         return _read_code(error) in _PASSING
 
     def is_race(self, error: Exception) -> bool:
-        """Return False: one export has the file at a time."""
+        """Return False: only one export at a time can write to the file."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""`connector forget` and `ledger`: what is kept in the ledger."""
+"""`connector forget`, `ledger backup` and `ledger restore`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Duration(click.ParamType[float]):
 
 
 class ShardOption(click.ParamType[Shard]):
-    """`2/4`: shard 2 of 4."""
+    """The type of an option like `2/4`: shard 2 of 4."""
 
     name = "shard"
 
@@ -97,7 +97,7 @@ def engine_options(command: Command) -> Command:
 
 
 def count_processors() -> int:
-    """Return how many processors this process may use: in a container, fewer than there are."""
+    """Return the number of processors that this process may use; a container may have fewer than the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

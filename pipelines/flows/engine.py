@@ -77,8 +77,8 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShardedSync:
-    """The sync of a job as the tasks of all shards repeat it; `job_digest` is of the job's file, which must be the same
-    for each worker (`digest_job`)."""
+    """The sync of a job, which each task repeats for its shard. `job_digest` is the digest of the job's file
+    (`digest_job`), which must be the same on every worker."""
 
     job_path: Path
     job_digest: str
@@ -88,7 +88,7 @@ class ShardedSync:
     wait_s: float = 0.0
 
     def plan(self, environ: Mapping[str, str], shard: Shard) -> LoadPlan:
-        """Return the load of a shard, its source opened. Raises ConfigurationError and SourceError."""
+        """Open the source, and return the load of a shard. Raises ConfigurationError and SourceError."""
         job = load_job(self.job_path, environ)
         if digest_job(self.job_path) != self.job_digest:
             raise ConfigurationError(
@@ -205,7 +205,8 @@ class _Tasks:
                 )
             number, dashboard = self.options.shards or workers, client.dashboard_link
             ends = [ShardEnd(Shard(index, number)) for index in range(1, number + 1)]
-            wait_s = max(self.sync.wait_s, LEASE_S + 5.0)  # the lease of an attempt that died on another machine
+            # an attempt that died on another machine keeps its lease for LEASE_S
+            wait_s = max(self.sync.wait_s, LEASE_S + 5.0)
             sync = replace(self.sync, wait_s=wait_s)
             pending = {}
             for end in ends:

@@ -1,6 +1,6 @@
-"""What a few list requests show of the service's list, for `connector check`: page size, order, filters, cut-off.
+"""Describes the service's list after a few requests, for `connector check`: page size, order, filters, cut-off.
 
-Each sentence says what was seen once. Loads and exports do not rely on it: they find out for themselves.
+Each sentence reports one observation. Loads and exports do not rely on these: they observe the list themselves.
 """
 
 import os
@@ -19,7 +19,8 @@ _SHORTEST = 5  # characters of a value that is tried without its ends
 
 
 async def describe_list(client: Client, retrier: Retrier) -> AsyncIterator[tuple[str, str]]:
-    """Yield each trait and what was seen of it; about ten list requests. Raises ListFailed for the first of them."""
+    """Yield each trait of the list with its description, by about ten list requests. Raises ListFailed if the first
+    request fails."""
     page = await fetch_page(client, retrier, ListQuery())
     of_total = f" of {page.total_count:,}" if page.total_count is not None else ""
     limit = f", the limit is {page.limit:,}" if page.limit is not None else ""

@@ -65,7 +65,7 @@ def advise_on_runs(
 
 
 def _advise_on_entries(numbers: Mapping[str, int], runs: Sequence[Mapping[str, Any]]) -> Iterator[Step]:
-    """`numbers` are those of the open entries, by state."""
+    """Yield the next steps for open entries; `numbers` counts the entries by state."""
     running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
     if number := numbers["sending"] + numbers["unknown"]:
         if running:  # that run holds the ledger, so a retry would be refused
@@ -83,8 +83,9 @@ def _advise_on_entries(numbers: Mapping[str, int], runs: Sequence[Mapping[str, A
 
 
 def _advise_on_last_runs(chosen: Sequence[Mapping[str, Any]]) -> Iterator[Step]:
-    """Only the last run of each command and job counts. A run that was locked did nothing, so the run before it counts,
-    too."""
+    """Yield the next steps after the last run of each command and job.
+
+    A run that was locked did nothing, so the run before it counts, too."""
     seen: set[tuple[str, str, bool]] = set()
     for run in chosen:
         what_ran, is_locked = (run["job"], run["command"]), run["status"] == "locked"
@@ -128,7 +129,7 @@ def _advise(report: Mapping[str, Any], arguments: list[str]) -> Iterator[Step]:
 
 
 def _settle(number: int) -> Step:
-    """`number` 0: not known."""
+    """Return the step for unresolved creates; `number` 0 means that their number is not known."""
     creates = f"{count(number, 'create')} {agree(number, 'is', 'are')}" if number else "Creates may be"
     return Step(f"{creates} unresolved. Look {'it' if number == 1 else 'them'} up and finish:", "connector retry")
 
