@@ -1,4 +1,4 @@
-"""Shards: ranges of digests that leave nothing out and never overlap."""
+"""Shards: ranges of digests without gaps and overlaps."""
 
 import re
 from datetime import date

@@ -1,4 +1,4 @@
-"""Habits of services that must not keep a list from being read, or that make it incomplete (architecture 2)."""
+"""Habits of services in spite of which a list is read, and habits that make a list incomplete (architecture 2)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Leases of a ledger in PostgreSQL: who may write which shard, and who writes nothing more."""
+"""Leases of a ledger in PostgreSQL: which run may write which shard, and which run may not write any more."""
 
 import os
 import signal

@@ -59,7 +59,7 @@ def sentinel(at: float, subscriber_id: int, text: str, field: str = "email") -> 
 
 
 class OwnThread(Executor):
-    """An executor that does its work at once, on the thread of the caller."""
+    """An executor that works at once, in the thread of the caller."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         """Return a future that is done."""
@@ -72,7 +72,7 @@ class OwnThread(Executor):
 
 
 class Journal(LedgerWriter):
-    """A writer whose ledger a test can read."""
+    """A writer of a ledger that the test can read."""
 
     def __init__(self, ledger: Ledger, base: Base, run_key: int) -> None:
         super().__init__(Commits(ledger, OwnThread()), base, run_key)
@@ -81,7 +81,7 @@ class Journal(LedgerWriter):
 
 @contextmanager
 def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None = None) -> Iterator[LedgerWriter]:
-    """A new ledger with one base; the caller's own thread makes its commits."""
+    """Create a ledger with one base. Its commits run in the thread of the caller."""
     with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         with ledger.transaction() as connection:
             run = start_run(connection, "run", "job", "import", 0.0)
@@ -98,7 +98,7 @@ def build_session(
     state: LookupState | None = None,
     **policy: Any,
 ) -> Session:
-    """A session on virtual time, or on the machine's own clock where none is given; `state` is that of its run."""
+    """Return a session on the given clock, or on the machine's clock. `state` is the look-up state of the run."""
     clock = time.clock if time is not None else system_clock()
     retrier = Retrier(2, clock=replace(clock, sleep=no_sleep), rng=random.Random(1))
     load_policy = LoadPolicy(**policy)

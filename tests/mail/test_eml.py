@@ -1,4 +1,4 @@
-"""The .eml file of a message: Python's own parser finds in it all that the message says."""
+"""The .eml file of a message: Python's own parser finds every field of the message."""
 
 import re
 from email import message_from_bytes, message_from_string

@@ -105,14 +105,14 @@ def build_page_limit() -> ConcurrencyLimit:
 
 @dataclass(slots=True)
 class PageService:
-    """Pages are made in `latency_s`, `capacity` at a time; more than `refuses_above` in flight are refused at once."""
+    """Makes pages in `latency_s`, `capacity` at a time, and refuses more than `refuses_above` requests in flight."""
 
     latency_s: float
     capacity: int = 1000
     refuses_above: int = 1000
 
     def fetch(self, limit: ConcurrencyLimit, pages: int) -> tuple[float, int]:
-        """Fetch so many pages as the limit allows, in virtual time; return the seconds, and the requests refused."""
+        """Fetch pages in virtual time within the limit. Return the seconds, and the number of refused requests."""
         now, refused, answered = 0.0, 0, 0
         in_flight: list[tuple[float, float, bool]] = []  # (answered at, sent at, whether refused)
         free_at = [0.0] * self.capacity

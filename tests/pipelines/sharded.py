@@ -1,4 +1,4 @@
-"""What tests of shards share: a job over people, commands that run at once, and the sandbox's truth about them."""
+"""Shared by tests of shards: a job over people, commands that run together, and the sandbox's record of the people."""
 
 import os
 from collections import Counter
@@ -34,7 +34,7 @@ ODD = {"duplicate": 2, "invalid": 3}
 
 
 def write_job(folder: Path, *more: str, people: int = PEOPLE) -> None:
-    """Write a job over so many people and the odd rows."""
+    """Write a job over the people and the odd rows."""
     rows = [f"person{each}@example.com,Ann {each}" for each in range(people)]
     write_csv(folder / "people.csv", "email,first_name", *rows, *ODD_ROWS)
     (folder / "job.yaml").write_text("\n".join([JOB, *more]))
@@ -46,7 +46,7 @@ def start_shard(connector: Connector, index: int, count: int, *options: str) -> 
 
 
 def end(process: Forked) -> Ended:
-    """Await the end of a command."""
+    """Wait for the end of a command, and return its result."""
     with process:
         stdout, stderr = process.communicate()
     assert "Traceback" not in stderr, stderr
@@ -54,20 +54,20 @@ def end(process: Forked) -> Ended:
 
 
 def sync_shards(connector: Connector, count: int, *options: str) -> list[Ended]:
-    """Sync all shards at once, each by a process of its own."""
+    """Sync all shards at the same time, each in its own process."""
     return [end(each) for each in [start_shard(connector, index, count, *options) for index in range(1, count + 1)]]
 
 
 def sum_rows(ended: list[Ended]) -> dict[str, int]:
-    """The rows of several reports."""
+    """Return the sums of the rows of several reports."""
     return dict(sum((Counter(each.rows) for each in ended), Counter()))
 
 
 def everyone_once(people: int = PEOPLE) -> Counter[str]:
-    """What the sandbox has when nobody is lost or there twice."""
+    """Return the sandbox's record if nobody is lost and nobody is there twice."""
     return Counter({f"person{each}@example.com": 1 for each in range(people)})
 
 
 def has_everyone_once(connector: Connector, people: int = PEOPLE) -> bool:
-    """Whether the sandbox has each of the people, and each once."""
+    """Return whether the sandbox has each of the people exactly once."""
     return count_stored(connector.sandbox) == everyone_once(people)

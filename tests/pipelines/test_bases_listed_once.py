@@ -12,7 +12,7 @@ ROWS = 1000
 
 
 def sync_into(sandbox: SandboxProcess, folder: Path, bases: int) -> Ended:
-    """Load new rows into so many bases, which share the account's subscribers."""
+    """Load new rows into `bases` bases, which share the account's subscribers."""
     folder.mkdir()
     for number in range(bases):
         sandbox.seed(SUBSCRIBERS // bases, base_id=100 + number)

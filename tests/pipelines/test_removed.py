@@ -1,4 +1,4 @@
-"""A command, an option or a job key that an earlier version had: the error names the replacement."""
+"""Commands, options and job keys that earlier versions had: the error names the replacement."""
 
 from pipelines.removed import REMOVED_COMMANDS, REMOVED_KEYS, REMOVED_OPTIONS
 from tests.pipelines.conftest import Connector

@@ -1,4 +1,4 @@
-"""`sync --shard I/N`: runs beside each other, each with a range of the identities, over one ledger in PostgreSQL.
+"""`sync --shard I/N`: runs at the same time, each with a range of the identities, over one ledger in PostgreSQL.
 
 `CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_shards.py -k killed` is the campaign: four processes,
 of which one is killed every ten seconds.
@@ -103,7 +103,7 @@ def test_shards_that_are_killed_are_run_again_and_nobody_is_lost_or_there_twice(
 def test_a_run_that_stood_still_beyond_its_lease_sends_nothing_that_another_run_has_sent(
     shared: Connector, tmp_path: Path
 ) -> None:
-    """The run rests in a pause with intents that are durable, and loses its session. Its lease, of 30 s, ends."""
+    """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 30 s ends."""
     write_job(tmp_path, people=300)
     slowly = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
     (tmp_path / "job.yaml").write_text(slowly)

@@ -90,7 +90,7 @@ def test_an_export_by_options_imports_what_its_destination_needs(
 
 @pytest.mark.parametrize("people", [20, 12_000])
 def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Connector, people: int) -> None:
-    """Nor where the list is long enough to be asked whether it is cut off, or what draws reports for a terminal."""
+    """A list that is long enough for evidence needs none either, and JSON needs no library that draws reports."""
     connector.sandbox.seed(people, base_name="News")
 
     code, imported = run_and_list(connector, "export", "out.parquet", "--output", "json")

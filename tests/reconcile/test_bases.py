@@ -35,7 +35,7 @@ def list_known(ledger: Ledger) -> list[tuple[int | None, str | None]]:
 def find(
     ledger: Ledger, asked: BaseRef, listed: Sequence[ListedBase]
 ) -> tuple[tuple[int | None, str | None], list[int]]:
-    """The base that is asked for, and its indexes among the listed ones."""
+    """Return the base that is asked for, and its indexes among the listed bases."""
     sides = Sides(listed, ledger, "main")
     assert sides.find(asked) == 0
     return (sides.bases[0].service_id, sides.bases[0].name), [index for index, _ in sides.listed_sides]

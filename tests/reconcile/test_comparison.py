@@ -1,4 +1,4 @@
-"""The join of source, ledger and list against a comparison that is written person by person."""
+"""The join of source, ledger and list, checked by a comparison that is written person by person."""
 
 import csv
 import tempfile
@@ -44,7 +44,7 @@ def build_wire(subscriber_id: int, email: object, base: object, **fields: object
 
 
 def report(comparison: Comparison, names: Sequence[str] = (), *, asked: Sequence[int] = BASES) -> list[dict[str, str]]:
-    """The lines of the differences of a comparison whose source and entries are there."""
+    """Return the lines of differences of a comparison to which source and entries were added."""
     with tempfile.TemporaryDirectory() as folder, open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         sides = Sides(comparison.bases, ledger, "main")
         for base in asked:

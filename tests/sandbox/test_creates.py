@@ -13,7 +13,7 @@ from tests.sandbox.calls import CREATE, Calls
 def parse(
     given: dict[str, Any], extra: Literal["forbid", "ignore"] = "forbid"
 ) -> tuple[int | None, str | None, dict[str, Any]]:
-    """What a create of these fields in base 1 is understood as."""
+    """Return the parsed fields of a create in base 1."""
     return parse_create(json.dumps({"Subscriber": {"Base": {"Id": 1}} | given}).encode(), extra)
 
 

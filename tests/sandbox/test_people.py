@@ -1,4 +1,4 @@
-"""The made-up people: the same for a seed, in many scripts, and with the troubles of real data."""
+"""The made-up people: the same for a seed, in many scripts, and with the problems of real data."""
 
 import unicodedata
 from itertools import islice

@@ -23,7 +23,7 @@ _SHOWN = 10
 
 
 def build_sharded(seeds: range) -> Iterator[Scenario]:
-    """The scenarios of these seeds, by shards; but for those whose base has no id yet, or that are retried."""
+    """Return the scenarios of these seeds in shards, without those whose base has no id yet, or that are retried."""
     for scenario in build_scenarios(seeds):
         if scenario.has_base and not any(night.retry or night.is_by_name for night in scenario.nights):
             counts = (_COUNTS[index % len(_COUNTS)] for index in range(len(scenario.nights)))
@@ -34,7 +34,7 @@ def build_sharded(seeds: range) -> Iterator[Scenario]:
 
 
 def divide(night: Night, count: int) -> Iterator[Night]:
-    """The runs of all shards of a night. What happens between two nights happens before the first."""
+    """Return the runs of all shards of a night. Events between two nights happen before the first run."""
     for index in range(1, count + 1):
         shard = Shard(index, count)
         own = tuple(take(portion, shard) for portion in night.portions)
@@ -45,7 +45,7 @@ def divide(night: Night, count: int) -> Iterator[Night]:
 
 
 def take(portion: Portion, shard: Shard) -> Portion:
-    """The rows of a shard; those without an outcome of the ledger's are the first shard's."""
+    """Return the rows of a shard. The first shard also has the rows whose outcome needs no ledger."""
     planned = portion.planned.select(np.flatnonzero(shard.contains(portion.planned.identities)))
     told = tuple(each for each in portion.told if shard.holds(each.identity))
     if shard.index > 1:

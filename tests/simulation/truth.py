@@ -79,7 +79,7 @@ class Truth:
 
     @property
     def has_unclear_refusals(self) -> bool:
-        """Whether the answer to a row that the service refuses has neither a status nor the words of a refusal."""
+        """Return whether the answer to a refused row has neither the status nor the words of a refusal."""
         settings = self.world.scenario.settings
         is_wordless = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
         return is_wordless and not all(map(self.is_acceptable, self.persons))

@@ -1,4 +1,4 @@
-"""How subscribers are looked up next: the table of `decide_lookup`."""
+"""The table of `decide_lookup`: how subscribers are looked up next."""
 
 import pytest
 
@@ -24,18 +24,18 @@ CAPITALS = KeysCost(10, untellable=10, has_other_spellings=True)
         (SweepCost(11), FEW, LookupProgress(), FILTER),
         (SweepCost(11), FEW, LookupProgress(spent=1), SWEEP),
         (UNKNOWN, FEW, LookupProgress(), SWEEP),
-        # what only a sweep tells
+        # facts that only a sweep shows
         (LONG, STRANGE, LookupProgress(), SWEEP),
         (LONG, FEW, LookupProgress(needs_sweep=True), SWEEP),
         (USELESS, FEW, LookupProgress(needs_sweep=True), SWEEP),
         (LONG, FEW, LookupProgress(frozenset({SWEEP}), needs_sweep=True), FILTER),
-        # the other way where the first was inconclusive
+        # the other way after an inconclusive one
         (LONG, FEW, LookupProgress(frozenset({FILTER})), SWEEP),
         (LONG, MANY, LookupProgress(frozenset({SWEEP})), FILTER),
         (LONG, STRANGE, LookupProgress(frozenset({SWEEP})), FILTER),
         (LONG, FEW, LookupProgress(frozenset({FILTER, SWEEP})), NONE),
         (LONG, SPELLED, LookupProgress(frozenset({FILTER, SWEEP})), NONE),
-        # a list that no sweep can be relied on for
+        # a list of which no sweep is reliable
         (USELESS, MANY, LookupProgress(), FILTER),
         (USELESS, CAPITALS, LookupProgress(), AS_SENT),
         (USELESS, STRANGE, LookupProgress(), FILTER),

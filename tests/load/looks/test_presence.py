@@ -1,4 +1,4 @@
-"""Who is in the bases of a run already: one sweep of the account's list serves all of them."""
+"""Existing subscribers in the bases of a run: one sweep of the account's list serves all bases."""
 
 import random
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ SHOP, CLUB = 8, 9
 
 
 def build_want(presence: BasePresence, *texts: str) -> Want:
-    """What a chunk of its own wants."""
+    """Return the keys to look up for a chunk of their own."""
     return Want(presence, cast("Planned", object()), [want(text, in_any_spelling=True) for text in texts])
 
 
 def build_bases(session: Session, *others: int) -> list[BasePresence]:
-    """The presence in the session's own base and in others of its run, where later chunks may bring more bases."""
+    """Return the presence in the session's base and in other bases of the run. Later chunks may bring more bases."""
     account = AccountPresence(has_many_bases=True)
     sessions = [session, *(open_other_base(session, base_id) for base_id in others)]
     return [BasePresence(each, account) for each in sessions]
 
 
 def fill(fake: FakeList, *base_ids: int) -> None:
-    """One subscriber more in each of these bases, ann1@x.org in the first."""
+    """Add one subscriber to each of these bases, ann1@x.org to the first base."""
     for number, base_id in enumerate(base_ids, start=1):
         fake.add(50_000 + number, f"ann{number}@x.org", base={"Id": base_id, "Name": f"Base {base_id}"})
 
@@ -62,7 +62,7 @@ def test_one_sweep_serves_all_bases_of_a_chunk_and_those_of_later_chunks(tmp_pat
 
 
 def many(*texts: str) -> Sequence[str]:
-    """So many keys that a sweep is cheaper than filters."""
+    """Return so many keys that a sweep is cheaper than filters."""
     return [*texts, *(f"new{number}@x.org" for number in range(10))]
 
 
@@ -75,7 +75,9 @@ def test_a_few_keys_in_each_of_many_bases_cost_no_more_than_a_sweep(tmp_path: Pa
 
     look_at_fake(fake, tmp_path, look)
     assert fake.pages == 1 + 12  # a page of the list's head, and one sweep
-    assert sum(query.email is not None for query in fake.asked) <= 20  # of those that the sweep says are absent
+    assert (
+        sum(query.email is not None for query in fake.asked) <= 20
+    )  # look-ups of subscribers that the sweep did not show
 
 
 def test_a_base_that_the_list_hides_is_read_by_itself(tmp_path: Path) -> None:

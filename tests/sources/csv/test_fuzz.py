@@ -89,7 +89,7 @@ def test_whatever_the_text_every_record_has_its_number_and_blocks_change_nothing
 
 
 def read_all(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | str:
-    """Return each record's number with its cells, or with its line, text and code; for a refused file the refusal."""
+    """Return each record's number with its cells, or with its line, text and code; or the refusal of the file."""
     try:
         with open_csv(path, delimiter=",", chunk_bytes=chunk_bytes) as source:
             chunks = list(source.chunks())
