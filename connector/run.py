@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from connector.ledger.records import (
     record_found_limit,
     start_run,
 )
-from connector.ledger.store import Base
+from connector.ledger.store import Base, Store
 from connector.listing.access import ListAccess, ListLag, LookupState
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
@@ -300,7 +301,7 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
         async with open_client(frame.service, rate=pace.rate) as client:
             run = Run(frame, report, stop, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
             on_begin(run.describe)
-            async with work_beside(_keep_lease(run)):
+            async with work_beside(keep_lease(ledger.store, partial(commits.ask, _make_no_change), stop)):
                 await work(run)
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
@@ -349,17 +350,21 @@ def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[
     return key, bases
 
 
-async def _keep_lease(run: Run) -> None:
+def _make_no_change(_: Ledger) -> None:
+    """Do nothing in a transaction, which renews the lease."""
+
+
+async def keep_lease(store: Store, renew: Callable[[], Awaitable[object]], stop: Stop) -> None:
     """Renew the lease of the ledger, also while the run waits for anything else than the ledger; end the run when the
-    lease is lost."""
-    if run.ledger.store.lease is None:
+    lease is lost. `renew` makes one transaction of the store."""
+    if store.lease is None:
         return
     while True:
         await asyncio.sleep(_RENEWED_S)
         try:
-            await run.commits.ask(lambda _ledger: None)
+            await renew()
         except LedgerError as error:
-            run.stop.end(str(error))
+            stop.end(str(error))
             return
 
 

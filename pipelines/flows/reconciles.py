@@ -9,7 +9,7 @@ from pathlib import Path
 
 from connector.choices import ZIP_FIELDS
 from connector.clock import Clock
-from connector.control import Stop, enter_in_thread
+from connector.control import Stop, enter_in_thread, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import describe_base
@@ -29,6 +29,7 @@ from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.reconcile import Comparison
 from connector.report import Report, end_report, end_run, record_report, start_report
+from connector.run import keep_lease
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
@@ -152,7 +153,8 @@ async def _reconcile(plan: ReconcilePlan, report: Report, stop: Stop, progress: 
             open_client(build_service(plan.load.settings, _CONNECTIONS), rate=pace.rate) as client,
         ):
             try:
-                await stop.until_stopped(reconciling.carry_out(ledger, client), is_cancelled_once=True)
+                async with work_beside(keep_lease(ledger.store, partial(_renew_lease, ledger), stop)):
+                    await stop.until_stopped(reconciling.carry_out(ledger, client), is_cancelled_once=True)
             finally:
                 stop.is_recording = True
                 report.note_requests(client, clock.monotonic())
@@ -175,6 +177,12 @@ def _open_ledger(plan: ReconcilePlan, stop: Stop) -> AbstractContextManager[Ledg
     if not plan.is_forgetting:
         return open_private_copy(settings.ledger_url, settings.account, is_stopped)
     return open_ledger(settings.ledger_url, wait_s=plan.load.wait_s, is_stopped=is_stopped, may_make=False)
+
+
+async def _renew_lease(ledger: Ledger) -> None:
+    """Make a transaction without a change: each transaction renews the lease."""
+    with ledger.transaction():
+        pass
 
 
 class _Reconciling:

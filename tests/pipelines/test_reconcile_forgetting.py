@@ -1,6 +1,7 @@
 """`connector reconcile JOB --forget-missing`: who was erased in the service is created again, and nobody else."""
 
 import asyncio
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from connector.settings import SettingOptions
 from pipelines.flows.reconciles import plan_reconcile, run_reconcile
 from pipelines.jobs.reader import load_job
 from pipelines.jobs.settings import read_settings
-from tests.pipelines.conftest import Connector, count_stored, write_csv
+from tests.ledger.places import run_sql
+from tests.pipelines.conftest import Connector, count_stored, wait_for, write_csv
 from tests.pipelines.planned import count_requests, write_job
 from tests.pipelines.reconciled import erase_first, find_differences, plant, show_all
 
@@ -52,6 +54,26 @@ def test_who_vanished_and_is_in_no_source_any_more_is_forgotten_too(connector: C
     ended = connector.run_json("reconcile", job, "--forget-missing", "--to", connector.folder / "d.csv")
     assert (find_differences(ended), ended.report["forgotten"]) == ({"vanished": 1}, 1)
     assert connector.run_json("reconcile", job).code == 0
+
+
+def test_a_reconciliation_keeps_its_ledger_while_the_list_is_read(shared: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 20)
+    job, url = write_job(tmp_path), shared.environ["CONNECTOR_LEDGER"] or ""
+    assert shared.run_json("sync", job).rows == {"read": 20, "created": 20}
+    shared.sandbox.switch(latency_ms=14_000)
+    answers = shared.sandbox.stats()["requests"]["list"]["answers"]
+    leases = set[object]()
+
+    def is_renewed() -> bool:
+        leases.update(expires_at for (expires_at,) in run_sql(url, "SELECT expires_at FROM lease"))
+        return len(leases) > 3  # two transactions come before the list is read
+
+    with shared.start("reconcile", job, "--forget-missing") as process:
+        wait_for(is_renewed)
+        assert shared.sandbox.stats()["requests"]["list"]["answers"] == answers, "the first page has not come yet"
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 def _erase(connector: Connector, number: int) -> set[str]:
