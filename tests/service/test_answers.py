@@ -59,6 +59,12 @@ def test_an_accepted_email_is_read_with_both_its_ids() -> None:
     assert parse_sent(200, {}, untold, NOW) == Accepted(5, "")
 
 
+@pytest.mark.parametrize("number", ["null", "true", "1.5", '"5a"', "9223372036854775808"])
+def test_an_accepted_email_without_a_whole_request_id_is_ambiguous(number: str) -> None:
+    body = f'{{"success": true, "SendEmail": {{"SendMessageRequestId": {number}, "MessageId": "<m>"}}}}'
+    assert isinstance(parse_sent(200, {}, body.encode(), NOW), Ambiguous)
+
+
 def test_a_whole_number_may_be_written_as_a_decimal_and_a_body_may_begin_with_a_bom() -> None:
     answer = parse_created(200, {}, b'\xef\xbb\xbf{"success": true, "Subscriber": {"Id": 12.0}}', NOW)
     assert isinstance(answer, Created)
