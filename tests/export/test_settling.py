@@ -77,7 +77,7 @@ def test_a_commit_without_an_answer_is_settled_by_asking_or_the_run_says_what_to
     assert read(table) == [(1, "Ann", 1)]
     publish_and_lose(table.path, is_done=True)
     assert read(table) == [(2, "Ann", 2)]
-    with pytest.raises(CommitUnknown, match=r"after if the line of the run run-2 .* has a finished_at, else as before"):
+    with pytest.raises(CommitUnknown, match=r"the line of the run run-2 .* has a finished_at; otherwise .* unchanged"):
         publish_and_lose(table.path, is_done=True, is_reachable=False)
 
 
