@@ -139,7 +139,7 @@ def test_a_scheduler_lends_its_workers_and_keeps_them(shared: Connector, tmp_pat
             job = (tmp_path / "job.yaml").read_text()
             (tmp_path / "job.yaml").write_text(job.replace("{id: 7}", "{name: Newsletter}"))
             ended = shared.run_json(*command)
-            assert (ended.code, "give the base by its id" in ended.stderr) == (2, True), ended.stderr
+            assert (ended.code, "Give the base by its id" in ended.stderr) == (2, True), ended.stderr
 
 
 @pytest.mark.campaign
@@ -154,7 +154,7 @@ def test_a_scheduler_that_goes_ends_the_command_and_the_shards_in_order(shared: 
             wait_for_creates(shared, 100)
             scheduler.kill()
             ended = end(process)
-            assert (ended.code, "the scheduler has gone" in ended.stderr) == (3, True), ended.stderr
+            assert (ended.code, "the scheduler has ended" in ended.stderr) == (3, True), ended.stderr
             shared.sandbox.switch(latency_ms=5)
             again = shared.run_json("sync", "job.yaml", "--wait", "60s")
             assert again.code == 1, again.stderr
