@@ -134,6 +134,7 @@ class Settler:
             unresolved.uncounted += 1
             return
         unresolved.is_of_this_run |= verdict.event is Event.LOST
+        unresolved.is_refused = False  # the last attempt was lost: the policy of the job decides again
         unresolved.known_until = candidate.known_until
         unresolved.since, unresolved.missed_at = self._session.clock.monotonic(), None
         unresolved.status, unresolved.message = verdict.status, verdict.message

@@ -227,7 +227,7 @@ MUTATIONS = (
     Mutation(
         "the suppression list is not asked before somebody is sent again",
         (Edit("load/resolution.py", "session.is_suppressed(entry.identity, self._newest(entry))", "False"),),
-        first=90,
+        first=340,
     ),
     Mutation(
         "no list is suspected of being cut off",

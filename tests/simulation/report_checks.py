@@ -108,11 +108,15 @@ def rejected_are_those_whom_the_ledger_holds_as_rejected(truth: Truth) -> Iterat
 
 
 def nobody_reported_rejected_is_shown_by_the_list(truth: Truth) -> Iterator[str]:
-    """In a whole night, and where the list does not lag: there the next night finds out."""
+    """In a whole night, and where the list does not lag: there the next night finds out. Excused: a held entry that a
+    person has dropped in that night."""
     if truth.world.scenario.lag_s:
         return
     for played, report in _list_reports(truth):
-        for person in sorted(_list_problems(truth, report, Outcome.REJECTED)) if played.is_whole else ():
+        moves = played.moves
+        dropped = {person for person, move in moves if (move.earlier, move.later) == (State.HELD, State.REJECTED)}
+        rejected = _list_problems(truth, report, Outcome.REJECTED) - dropped
+        for person in sorted(rejected) if played.is_whole else ():
             ours = [each for each in truth.find_ours(person) if each.at <= played.ended_at and truth.is_foreseen(each)]
             if ours:
                 yield f"night {played.number} reports person {person} as rejected: stored as {ours[0].subscriber_id}"
