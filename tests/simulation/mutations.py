@@ -337,7 +337,7 @@ SEEN_BY_TESTS = (
     SeenByTest(
         "no sample of the subscribers to be forgotten is looked up",
         Edit("../pipelines/flows/reconciles.py", "        there += bool(shown)\n", ""),
-        "pipelines/test_cut_off.py::test_no_subscriber_beyond_a_window_is_created_again_or_forgotten",
+        "reconcile/test_vanished.py::test_vanished_subscribers_that_the_service_shows_by_id_are_counted",
     ),
     SeenByTest(
         "a rejected or held entry that the list shows keeps the fingerprint of what was not taken",

@@ -1,0 +1,30 @@
+"""Looking vanished subscribers up by Id before a reconciliation forgets them."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from connector.service.wire import ListPage, ListQuery
+from pipelines.flows.reconciles import find_there
+
+Rows = list[dict[str, object]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (lambda subscriber_id: [{"Id": subscriber_id}] if subscriber_id == 2 else [], (1, 3)),
+        (lambda subscriber_id: [], (0, 3)),
+        (lambda subscriber_id: [{"Id": 9}], (0, 0)),  # the service ignores the filter
+        (lambda subscriber_id: None, (0, 0)),  # the service gives no answer
+    ],
+)
+def test_vanished_subscribers_that_the_service_shows_by_id_are_counted(
+    answer: Callable[[int], Rows | None], expected: tuple[int, int]
+) -> None:
+    async def ask(query: ListQuery) -> ListPage | None:
+        rows = answer(query.id or 0)
+        return None if rows is None else ListPage(rows, len(rows), 0, 1)
+
+    assert asyncio.run(find_there(ask, [1, 2, 3])) == expected
