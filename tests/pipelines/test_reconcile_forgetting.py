@@ -60,7 +60,7 @@ def test_a_reconciliation_keeps_its_ledger_while_the_list_is_read(shared: Connec
     write_people(tmp_path, 20)
     job, url = write_job(tmp_path), shared.environ["CONNECTOR_LEDGER"] or ""
     assert shared.run_json("sync", job).rows == {"read": 20, "created": 20}
-    shared.sandbox.switch(latency_ms=14_000)
+    shared.sandbox.switch(latency_ms=25_000)
     answers = shared.sandbox.stats()["requests"]["list"]["answers"]
     leases = set[object]()
 

@@ -6,11 +6,10 @@ Each claim is a function that gives what speaks against it; where it has an exce
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from connector.load.lookups import LOOKED_UP_AS_SENT
 from connector.states import ENTRY, State
 from tests.simulation import report_checks
 from tests.simulation.truth import Truth
-from tests.simulation.world import Kept, Played
+from tests.simulation.world import Kept
 
 _ATTEMPTS = 5  # creates of one identity that were lost and proved absent each time: after those a person has to look
 
@@ -32,19 +31,14 @@ def nobody_is_stored_twice_by_us(truth: Truth) -> Iterator[str]:
 
 
 def nobody_is_sent_whom_the_list_showed_when_the_night_began(truth: Truth) -> Iterator[str]:
-    """Whoever brought them there: architecture 4.7. Excused: a subscriber that came by another way, in a night that
-    says that subscribers in other capitals may be created once more."""
+    """Whoever brought them there: architecture 4.7. Excused: a night that says that subscribers in other capitals may
+    be created once more."""
     for played in truth.world.played:
         for person in truth.persons:
-            stored = [each for each in truth.find_stored(person) if each.shown_at <= played.began_at]
-            is_there = any(not _is_told(played) or each.by is not None for each in stored)
+            is_there = any(each.shown_at <= played.began_at for each in truth.find_stored(person))
+            is_there = is_there and not truth.is_hidden_by_spelling(played, person)
             for call in truth.find_calls(person, played.number) if is_there else ():
                 yield f"person {person} was there when night {played.number} began, and was sent by {call.number}"
-
-
-def _is_told(played: Played) -> bool:
-    """Return whether the night says that subscribers in other capitals may be created once more."""
-    return played.report is not None and LOOKED_UP_AS_SENT in played.report.tally.messages
 
 
 def nobody_is_sent_on_old_knowledge(truth: Truth) -> Iterator[str]:
@@ -53,8 +47,9 @@ def nobody_is_sent_on_old_knowledge(truth: Truth) -> Iterator[str]:
     fresh_s = truth.world.scenario.policy.fresh_s
     for played in truth.world.played:
         for person in truth.persons:
-            stored = [each for each in truth.find_stored(person) if not _is_told(played) or each.by is not None]
-            shown_at = min((each.shown_at for each in stored), default=float("inf"))
+            shown_at = min((each.shown_at for each in truth.find_stored(person)), default=float("inf"))
+            if truth.is_hidden_by_spelling(played, person):
+                continue
             for call in truth.find_calls(person, played.number):
                 known_s = call.sent_at - shown_at
                 if known_s > max(fresh_s, 1.0) + _SENT_AFTER_S:
@@ -187,7 +182,7 @@ def nobody_whom_we_created_is_left_rejected(truth: Truth) -> Iterator[str]:
     for person, kept in last.ledger.items() if last.is_whole else ():
         shown = [each for each in truth.find_ours(person) if each.shown_at <= last.began_at]
         ours = [each for each in shown if truth.is_foreseen(each)]
-        if kept.state is State.REJECTED and ours:
+        if kept.state is State.REJECTED and ours and not truth.is_hidden_by_spelling(last, person):
             yield f"person {person} counts as rejected, and is there as {ours[0].subscriber_id}"
 
 

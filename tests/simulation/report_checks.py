@@ -116,7 +116,8 @@ def nobody_reported_rejected_is_shown_by_the_list(truth: Truth) -> Iterator[str]
         moves = played.moves
         dropped = {person for person, move in moves if (move.earlier, move.later) == (State.HELD, State.REJECTED)}
         rejected = _list_problems(truth, report, Outcome.REJECTED) - dropped
-        for person in sorted(rejected) if played.is_whole else ():
+        seen = {each for each in rejected if not truth.is_hidden_by_spelling(played, each)}
+        for person in sorted(seen) if played.is_whole else ():
             ours = [each for each in truth.find_ours(person) if each.at <= played.ended_at and truth.is_foreseen(each)]
             if ours:
                 yield f"night {played.number} reports person {person} as rejected: stored as {ours[0].subscriber_id}"
@@ -207,12 +208,14 @@ def _list_reports(truth: Truth) -> list[tuple[Played, Report]]:
 
 
 def _list_told(played: Played, report: Report) -> list[Told]:
-    """The rows that the night took up, each of another person; of a retry the entries."""
+    """The rows that the night took up, each of another person; of a retry the entries, with the refusals that are not
+    final."""
     retry = played.night.retry
     if retry is None:
         return [told for portion in played.night.portions[: report.portions] for told in portion.told]
     taken = {*_IN_DOUBT, State.SENDING, *((State.REJECTED,) if retry.is_rejected else ())}
-    entries = [(person, kept) for person, kept in played.before.items() if kept.state in taken]
+    moved = {person for person, move in played.moves if (move.earlier, move.later) == (State.REJECTED, State.UNKNOWN)}
+    entries = [(person, kept) for person, kept in played.before.items() if kept.state in taken or person in moved]
     return [Told(person, b"", kept.fingerprint or b"", "") for person, kept in entries]
 
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from connector.load.lookups import LOOKED_UP_AS_SENT
 from tests.simulation.calls import Call, Stored
 from tests.simulation.network import MIXED_UP
-from tests.simulation.world import World
+from tests.simulation.world import Played, World
 
 
 @dataclass(slots=True)
@@ -83,6 +84,13 @@ class Truth:
         settings = self.world.scenario.settings
         is_wordless = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
         return is_wordless and not all(map(self.is_acceptable, self.persons))
+
+    def is_hidden_by_spelling(self, played: Played, person: int) -> bool:
+        """Return whether the night says that it cannot see subscribers in other capitals, and the person has such
+        spellings."""
+        is_told = played.report is not None and LOOKED_UP_AS_SENT in played.report.tally.messages
+        spellings = self.world.scenario.people.persons[person].spellings
+        return is_told and len({each.strip() for each in spellings}) > 1
 
     def when_known_to_end(self, call: Call) -> float:
         """When the quiet period of an attempt begins (architecture 4.5): at its end or, where its process died, when
