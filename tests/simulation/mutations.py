@@ -213,7 +213,7 @@ MUTATIONS = (
                 "return True or not self",
             ),
         ),
-        first=490,
+        first=1180,
     ),
     Mutation(
         "who came by another way in other capitals is not looked for before a re-send",
