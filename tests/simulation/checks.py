@@ -136,12 +136,14 @@ def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
     another base or identity than was sent (architecture 4.9); where any look takes longer than it may be relied on; and
     where the answers of replicas that lag contradict each other."""
     last = truth.world.played[-1]
-    is_slow = last.report is not None and "load.fresh" in last.report.describe()
-    is_torn = "replica_lags_ms" in truth.world.scenario.settings
+    words = last.report.describe() if last.report is not None else ""
+    is_slow = "load.fresh" in words
+    is_unread = "leaves others out" in words or "could not be read whole" in words
+    is_torn = "replica_lags_ms" in truth.world.scenario.settings and is_unread
     is_unable = truth.is_list_unreadable or truth.has_unclear_refusals or truth.world.scenario.is_astray
     is_excused = is_slow or is_torn or is_unable
     if not (last.is_whole or is_excused):
-        yield f"night {last.number} was calm: {last.report.describe() if last.report else 'it died'}"
+        yield f"night {last.number} was calm: {words or 'it died'}"
 
 
 def nobody_is_lost(truth: Truth) -> Iterator[str]:
