@@ -129,12 +129,16 @@ def _describe_library() -> Iterator[str]:
 
 
 def _write_signature(function: Callable[..., object]) -> str:
-    """One parameter a line."""
+    """One parameter a line; keywords of a TypedDict are optional, and their docstring says what is meant by default."""
     signature = inspect.signature(function)
     lines, is_keyword = list[str](), False
     for each in signature.parameters.values():
         lines += ["*"] if each.kind is each.KEYWORD_ONLY and not is_keyword else []
         is_keyword = each.kind is each.KEYWORD_ONLY
+        if each.kind is each.VAR_KEYWORD:
+            keywords = function.__globals__[each.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
+            lines += [f"{name}: {kind.__forward_arg__} = ..." for name, kind in keywords.items()]
+            continue
         default = "" if each.default is each.empty else f" = {each.default!r}"
         lines.append(f"{each.name}: {each.annotation}{default}")
     indented = [f"    {line}," for line in lines]

@@ -24,7 +24,7 @@ from connector.progress import Progress
 from connector.report import Report
 from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
-from connector.settings import SettingOptions, Settings
+from connector.settings import Settings
 from connector.subscribers.rules import ValidationRules
 from pipelines.flows.export_plan import plan_export_job
 from pipelines.flows.exports import run_export
@@ -213,7 +213,7 @@ def _build_settings(sandbox: SandboxProcess, state: Path) -> Settings:
         "CONNECTOR_TOKEN": sandbox.token,
         "CONNECTOR_STATE_DIR": str(state),
     }
-    return replace(read_settings(environ, None, SettingOptions()), account="demo")
+    return replace(read_settings(environ, None), account="demo")
 
 
 def _import(people: Path, settings: Settings, run: RunFlow) -> Report:

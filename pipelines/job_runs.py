@@ -12,11 +12,11 @@ from typing import Any
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
 from connector.imports.flow import run_load
-from connector.library.threads import run_flow
+from connector.library.threads import make_token, override_environ, run_flow
 from connector.progress import Progress
 from connector.report import Report
 from connector.service.settings import Token
-from connector.settings import SettingOptions, Settings
+from connector.settings import Settings
 from pipelines.flows.export_plan import plan_export_job
 from pipelines.flows.exports import run_export
 from pipelines.flows.load_plan import plan_sync
@@ -65,14 +65,10 @@ def run_job(
     """
     loaded = job if isinstance(job, Job) else load_job(Path(job), os.environ)
     _refuse_misfits(loaded, is_full=full, since=since, limit=limit, is_dry=dry_run, wait_s=wait_s)
-    options = SettingOptions(
-        base_url=base_url,
-        token=Token(token) if isinstance(token, str) else token,
-        state_dir=Path(state_dir) if state_dir is not None else None,
-        ledger_url=ledger,
-        time_limit_s=time_limit_s,
+    environ = override_environ(base_url, state_dir, ledger)
+    settings = read_settings(
+        environ, loaded, token=make_token(token), time_limit_s=time_limit_s, is_writing=not dry_run
     )
-    settings = read_settings(os.environ, loaded, options, is_writing=not dry_run)
     if loaded.is_export:
         export = plan_export_job(loaded, settings)
         return _run("export", loaded, settings, lambda stop, progress: run_export(export, stop, progress))

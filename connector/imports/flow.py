@@ -200,7 +200,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
         "suppress": f"a list of {plan.suppression.field}" if plan.suppression is not None else "",
         **describe_policy(plan.policy),
     }
-    service, account = plan.settings.base_url, plan.settings.account
+    service, account = plan.settings.service.base_url, plan.settings.account
     return RunScope(plan.source.name, service, describe_asked_base(plan.base), account, drop_empty(settings))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from connector.clock import system_clock
-from connector.library.threads import collect_settings, run_flow
+from connector.library.threads import RunOptions, collect_settings, refuse_unknown, run_flow
 from connector.mail.draft import MOST_ATTACHED, Draft, compose_draft, parse_recipient, read_attachment
 from connector.mail.message import Header, Recipient
 from connector.mail.single import run_send
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from connector.report import Report
-    from connector.service.settings import Token
 
 
 def send_email(
@@ -42,15 +41,7 @@ def send_email(
     inline_images: bool | None = None,
     use_dkim: bool | None = None,
     use_dkim_selector: str | None = None,
-    time_limit_s: float | None = None,
-    base_url: str | None = None,
-    token: str | Token | None = None,
-    authorization: str = "{token}",
-    timeout_s: float = 30.0,
-    proxy: str | None = None,
-    account: str | None = None,
-    state_dir: str | PathLike[str] | None = None,
-    ledger: str | None = None,
+    **options: Unpack[RunOptions],
 ) -> Report:
     """Send one email, at most once, as `connector send` does; `report.email` has the ids that the service answered.
 
@@ -68,7 +59,8 @@ def send_email(
     >>> report.email["state"], report.rows["sent"]
     ('sent', 1)
     """
-    said = {
+    refuse_unknown(options, RunOptions)
+    stated = {
         "track_links": track_links,
         "track_plain_text_links": track_plain_text_links,
         "track_open": track_open,
@@ -93,22 +85,12 @@ def send_email(
         plain_text=text,
         headers=tuple(Header(name, value) for name, value in (headers or {}).items()),
         attachments=(*shown, *attached),
-        settings={name: value for name, value in said.items() if value is not None},
+        settings={name: value for name, value in stated.items() if value is not None},
         send_at=send_at,
     )
-    settings = collect_settings(
-        base_url=base_url,
-        token=token,
-        authorization=authorization,
-        timeout_s=timeout_s,
-        proxy=proxy,
-        account=account,
-        state_dir=state_dir,
-        ledger=ledger,
-        time_limit_s=time_limit_s,
-    )
+    settings = collect_settings(options)
     message = compose_draft(draft, system_clock().now())
-    return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), time_limit_s)
+    return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), settings.time_limit_s)
 
 
 def _parse(given: str | Sequence[str], field: str) -> tuple[Recipient, ...]:

@@ -7,27 +7,23 @@ back. What is given in chunks waits in a file without a name, so memory holds a 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, BinaryIO, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack, cast, overload
 from uuid import uuid4
 
 import pyarrow as pa
 
-from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
-from connector.library.threads import run_in_thread
+from connector.library.threads import ServiceOptions, make_token, override_environ, refuse_unknown, run_in_thread
 from connector.listing.columns import open_columns
 from connector.listing.reader import LIST_CONNECTIONS, read_list
 from connector.service.client import open_client
 from connector.service.retry import Retrier
-from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from connector.settings import JobSettings, SettingOptions, read_service
+from connector.settings import read_service
 from connector.warehouse.columns import SCHEMA, narrow_table, select_columns, stamp_columns
 from connector.warehouse.destination import check_columns
 from connector.warehouse.stage import Stage
@@ -35,7 +31,6 @@ from connector.warehouse.stage import Stage
 if TYPE_CHECKING:
     import pandas as pd
 
-    from connector.listing.pages import PageSink
     from connector.paging.certificate import Certificate
 
 CHUNK_ROWS = 50_000
@@ -52,74 +47,36 @@ class IncompleteList(RunAborted):
         self.certificate = certificate
 
 
-@overload
-def read_subscribers(
-    *,
-    id: int | None = ...,
-    base_id: int | None = ...,
-    client_user_id: str | None = ...,
-    email: str | None = ...,
-    is_active: bool | None = ...,
-    first_name: str | None = ...,
-    last_name: str | None = ...,
-    gender: Literal["male", "female", "unspecified"] | None = ...,
-    columns: Sequence[str] | None = ...,
-    chunksize: None = ...,
-    ignore_total_count: bool = ...,
-    accept_cut_off_possible: bool = ...,
-    allow_incomplete: bool = ...,
-    base_url: str | None = ...,
-    token: str | Token | None = ...,
-    authorization: str = ...,
-    timeout_s: float = ...,
-    proxy: str | None = ...,
-) -> pd.DataFrame: ...
+class ListOptions(ServiceOptions, total=False):
+    """What to read of the list: filters (service-api.md 4.3), columns, and what to accept."""
+
+    id: int | None
+    base_id: int | None
+    client_user_id: str | None
+    email: str | None
+    is_active: bool | None
+    first_name: str | None
+    last_name: str | None
+    gender: Literal["male", "female", "unspecified"] | None
+    columns: Sequence[str] | None
+    ignore_total_count: bool
+    accept_cut_off_possible: bool
+    allow_incomplete: bool
+
+
+_FILTERS = ("id", "base_id", "client_user_id", "email", "is_active", "first_name", "last_name", "gender")
 
 
 @overload
-def read_subscribers(
-    *,
-    id: int | None = ...,
-    base_id: int | None = ...,
-    client_user_id: str | None = ...,
-    email: str | None = ...,
-    is_active: bool | None = ...,
-    first_name: str | None = ...,
-    last_name: str | None = ...,
-    gender: Literal["male", "female", "unspecified"] | None = ...,
-    columns: Sequence[str] | None = ...,
-    chunksize: int,
-    ignore_total_count: bool = ...,
-    accept_cut_off_possible: bool = ...,
-    allow_incomplete: bool = ...,
-    base_url: str | None = ...,
-    token: str | Token | None = ...,
-    authorization: str = ...,
-    timeout_s: float = ...,
-    proxy: str | None = ...,
-) -> Iterator[pd.DataFrame]: ...
+def read_subscribers(*, chunksize: None = ..., **options: Unpack[ListOptions]) -> pd.DataFrame: ...
+
+
+@overload
+def read_subscribers(*, chunksize: int, **options: Unpack[ListOptions]) -> Iterator[pd.DataFrame]: ...
 
 
 def read_subscribers(
-    *,
-    id: int | None = None,  # noqa: A002 - the field's name
-    base_id: int | None = None,
-    client_user_id: str | None = None,
-    email: str | None = None,
-    is_active: bool | None = None,
-    first_name: str | None = None,
-    last_name: str | None = None,
-    gender: Literal["male", "female", "unspecified"] | None = None,
-    columns: Sequence[str] | None = None,
-    chunksize: int | None = None,
-    ignore_total_count: bool = False,
-    accept_cut_off_possible: bool = False,
-    allow_incomplete: bool = False,
-    base_url: str | None = None,
-    token: str | Token | None = None,
-    authorization: str = "{token}",
-    timeout_s: float = 30.0,
-    proxy: str | None = None,
+    *, chunksize: int | None = None, **options: Unpack[ListOptions]
 ) -> pd.DataFrame | Iterator[pd.DataFrame]:
     """Return the list as a DataFrame, or with `chunksize` an iterator of DataFrames of so many rows, the last with the
     rest; `attrs["certificate"]` is the certificate, as in a report.
@@ -143,45 +100,13 @@ def read_subscribers(
     >>> frame.attrs["certificate"]["verdict"]
     'complete'
     """
-    _check_chunksize(chunksize)
-    query = ListQuery(
-        id=id,
-        base_id=base_id,
-        client_user_id=client_user_id,
-        email=email,
-        is_active=is_active,
-        first_name=first_name,
-        last_name=last_name,
-        gender="" if gender == "unspecified" else gender,
-    )
-    reading = Reading(query, ignore_total_count, accept_cut_off_possible, allow_incomplete, check_columns(columns))
-    kept, certificate = _read_all(_build_service(base_url, token, authorization, timeout_s, proxy), reading)
+    kept, certificate = _read_all(options, chunksize)
     if chunksize is not None:
-        return _iterate_frames(kept, certificate, chunksize)
-    return _certify(build_frame(pa.concat_tables([kept.schema.empty_table(), *kept.read(CHUNK_ROWS)])), certificate)
+        return (_certify(build_frame(table), certificate) for table in kept.read(chunksize))
+    return _certify(build_frame(pa.concat_tables(kept.read(CHUNK_ROWS))), certificate)
 
 
-def read_batches(
-    *,
-    id: int | None = None,  # noqa: A002 - the field's name
-    base_id: int | None = None,
-    client_user_id: str | None = None,
-    email: str | None = None,
-    is_active: bool | None = None,
-    first_name: str | None = None,
-    last_name: str | None = None,
-    gender: Literal["male", "female", "unspecified"] | None = None,
-    columns: Sequence[str] | None = None,
-    chunksize: int = CHUNK_ROWS,
-    ignore_total_count: bool = False,
-    accept_cut_off_possible: bool = False,
-    allow_incomplete: bool = False,
-    base_url: str | None = None,
-    token: str | Token | None = None,
-    authorization: str = "{token}",
-    timeout_s: float = 30.0,
-    proxy: str | None = None,
-) -> pa.RecordBatchReader:
+def read_batches(*, chunksize: int = CHUNK_ROWS, **options: Unpack[ListOptions]) -> pa.RecordBatchReader:
     """Return the list as a `pyarrow.RecordBatchReader`, for DuckDB, Polars or a writer; no batch has more rows than
     `chunksize`.
 
@@ -195,32 +120,14 @@ def read_batches(
     >>> reader.read_all()["email"].to_pylist()
     ['ann@example.com', 'bob@example.com']
     """
-    _check_chunksize(chunksize)
-    query = ListQuery(
-        id=id,
-        base_id=base_id,
-        client_user_id=client_user_id,
-        email=email,
-        is_active=is_active,
-        first_name=first_name,
-        last_name=last_name,
-        gender="" if gender == "unspecified" else gender,
-    )
-    reading = Reading(query, ignore_total_count, accept_cut_off_possible, allow_incomplete, check_columns(columns))
-    kept, certificate = _read_all(_build_service(base_url, token, authorization, timeout_s, proxy), reading)
+    kept, certificate = _read_all(options, chunksize)
     schema = kept.schema.with_metadata({"certificate": json.dumps(certificate.as_report())})
-    return pa.RecordBatchReader.from_batches(schema, _iterate_batches(kept, schema, chunksize))
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What is read of the list, what is put up with, and the columns that are given."""
-
-    query: ListQuery
-    ignore_total_count: bool
-    accept_cut_off_possible: bool
-    allow_incomplete: bool
-    columns: tuple[str, ...] | None
+    batches = (
+        batch
+        for table in kept.read(chunksize)
+        for batch in table.replace_schema_metadata(schema.metadata).combine_chunks().to_batches(chunksize)
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def build_frame(table: pa.Table) -> pd.DataFrame:
@@ -273,17 +180,16 @@ class KeptSweep:
         self._staged.add(narrow_table(stamped, self.schema))
 
     def read(self, chunk_rows: int) -> Iterator[pa.Table]:
-        """Give all rows in their order, once, in tables of `schema` with `chunk_rows` each and the rest in the last;
-        none for no rows."""
+        """Yield all rows in their order, once, in tables of `schema` with `chunk_rows` each, the last with the rest;
+        one empty table for no rows."""
         try:
-            waiting = self.schema.empty_table()
+            remaining = self.schema.empty_table()
             for batch in self._staged.close_rows().read():
-                waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
-                while len(waiting) >= chunk_rows:
-                    yield waiting.slice(0, chunk_rows)
-                    waiting = waiting.slice(chunk_rows)
-            if len(waiting):
-                yield waiting
+                remaining = pa.concat_tables([remaining, pa.Table.from_batches([batch])])
+                while len(remaining) > chunk_rows:
+                    yield remaining.slice(0, chunk_rows)
+                    remaining = remaining.slice(chunk_rows)
+            yield remaining
         finally:
             self.close()
 
@@ -297,64 +203,46 @@ class KeptSweep:
         self._close = weakref.finalize(self, self._staged.discard)
 
 
-def _check_chunksize(chunksize: int | None) -> None:
+def _read_all(options: ListOptions, chunksize: int | None) -> tuple[KeptSweep, Certificate]:
+    """Read the whole list; when this returns, no connection is left."""
+    refuse_unknown(options, ListOptions)
     if chunksize is not None and chunksize < 1:
         raise ConfigurationError(f"chunksize must be at least 1, not {chunksize}.")
+    filters: dict[str, Any] = {name: value for name, value in options.items() if name in _FILTERS}
+    query = ListQuery(**filters | ({"gender": ""} if filters.get("gender") == "unspecified" else {}))
+    kept = KeptSweep(select_columns(check_columns(options.get("columns"))))
+    service = read_service(
+        override_environ(options.get("base_url")),
+        token=make_token(options.get("token")),
+        authorization=options.get("authorization"),
+        timeout_s=options.get("timeout_s"),
+        proxy=options.get("proxy"),
+        max_connections=LIST_CONNECTIONS,
+    )
 
-
-def _build_service(
-    base_url: str | None, token: str | Token | None, authorization: str, timeout_s: float, proxy: str | None
-) -> Service:
-    service = JobSettings(authorization=authorization, timeout_s=timeout_s, proxy=proxy)
-    options = SettingOptions(base_url=base_url, token=Token(token) if isinstance(token, str) else token)
-    return read_service(os.environ, service, options, LIST_CONNECTIONS)
-
-
-def _read_all(service: Service, reading: Reading) -> tuple[KeptSweep, Certificate]:
-    """Read the whole list; when this returns, no connection is left."""
-    kept = KeptSweep(select_columns(reading.columns))
-
-    async def collect(stop: Stop) -> Certificate:
-        return await stop.until_stopped(_collect(service, reading, kept))
+    async def read() -> Certificate:
+        with open_columns() as columns:
+            async with open_client(service) as client:
+                return await read_list(
+                    client,
+                    Retrier(),
+                    query,
+                    kept,
+                    form=columns,
+                    now=lambda: datetime.now(UTC),
+                    ignore_total_count=options.get("ignore_total_count", False),
+                    accept_cut_off_possible=options.get("accept_cut_off_possible", False),
+                )
 
     try:
-        certificate = run_in_thread(collect)
+        certificate = run_in_thread(lambda stop: stop.until_stopped(read()))
     except BaseException:
         kept.close()
         raise
-    if not certificate.is_complete and not reading.allow_incomplete:
+    if not certificate.is_complete and not options.get("allow_incomplete", False):
         kept.close()
         raise IncompleteList(certificate)
     return kept, certificate
-
-
-async def _collect(service: Service, reading: Reading, sink: PageSink[pa.RecordBatch]) -> Certificate:
-    with open_columns() as columns:
-        async with open_client(service) as client:
-            return await read_list(
-                client,
-                Retrier(),
-                reading.query,
-                sink,
-                form=columns,
-                now=lambda: datetime.now(UTC),
-                ignore_total_count=reading.ignore_total_count,
-                accept_cut_off_possible=reading.accept_cut_off_possible,
-            )
-
-
-def _iterate_frames(kept: KeptSweep, certificate: Certificate, chunksize: int) -> Iterator[pd.DataFrame]:
-    is_empty = True
-    for table in kept.read(chunksize):
-        is_empty = False
-        yield _certify(build_frame(table), certificate)
-    if is_empty:
-        yield _certify(build_frame(kept.schema.empty_table()), certificate)
-
-
-def _iterate_batches(kept: KeptSweep, schema: pa.Schema, chunksize: int) -> Iterator[pa.RecordBatch]:
-    for table in kept.read(chunksize):
-        yield from table.replace_schema_metadata(schema.metadata).combine_chunks().to_batches(chunksize)
 
 
 def _certify(frame: pd.DataFrame, certificate: Certificate) -> pd.DataFrame:

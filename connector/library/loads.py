@@ -8,13 +8,13 @@ from math import inf
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from connector.choices import IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.imports.flow import LoadPlan, run_load
 from connector.imports.plan import RowOptions, name_load, plan_rows
-from connector.library.threads import collect_settings, run_flow
+from connector.library.threads import RunOptions, collect_settings, refuse_unknown, run_flow
 from connector.load.session import LoadPolicy
 from connector.planned_rows import check_rows_path
 from connector.row_files import read_corrections
@@ -26,20 +26,38 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from connector.report import Report
-    from connector.rows import Source
-    from connector.service.settings import Token
     from connector.settings import Settings
 
-FileFormat = Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"]
-Identity = Literal["email", "client_user_id"]
-ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
+_FILE_KEYS = ("format", "encoding", "delimiter", "sheet")
 
 
-class _FileOptions(TypedDict):
-    format: str
+class LoadOptions(RunOptions, total=False):
+    """What to load, and how to read it."""
+
+    base_id: int | None
+    base_name: str | None
+    active: bool | None
+    mapping: Mapping[str, str] | None
+    identity: Literal["email", "client_user_id"]
+    zip: Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
+    limit: int | None
+    name: str
+    format: Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"]
     encoding: str
     delimiter: str
     sheet: str | None
+
+
+class ImportOptions(LoadOptions, total=False):
+    """What to load, and how to send it."""
+
+    on_unknown: Literal["resend", "hold"]
+    look: Literal["auto", "none"]
+    accept_cut_off_possible: bool
+    quiet_period_s: float
+    max_concurrency: int
+    max_rate: float | None
+    wait_s: float
 
 
 _MOST_AT_ONCE = 1000
@@ -47,36 +65,7 @@ _HIGHEST_RATE = 100_000
 
 
 def import_subscribers(
-    rows: str | PathLike[str] | pd.DataFrame | ArrowStream,
-    *,
-    base_id: int | None = None,
-    base_name: str | None = None,
-    active: bool | None = None,
-    mapping: Mapping[str, str] | None = None,
-    identity: Identity = "email",
-    zip: ZipPolicy = "omit",  # noqa: A002 - the option's name
-    limit: int | None = None,
-    name: str = "frame",
-    format: FileFormat = "auto",  # noqa: A002 - the option's name
-    encoding: str = "auto",
-    delimiter: str = "auto",
-    sheet: str | None = None,
-    on_unknown: Literal["resend", "hold"] = "resend",
-    look: Literal["auto", "none"] = "auto",
-    accept_cut_off_possible: bool = False,
-    quiet_period_s: float = 30.0,
-    max_concurrency: int = 512,
-    max_rate: float | None = None,
-    wait_s: float = 0.0,
-    time_limit_s: float | None = None,
-    base_url: str | None = None,
-    token: str | Token | None = None,
-    authorization: str = "{token}",
-    timeout_s: float = 30.0,
-    proxy: str | None = None,
-    account: str | None = None,
-    state_dir: str | PathLike[str] | None = None,
-    ledger: str | None = None,
+    rows: str | PathLike[str] | pd.DataFrame | ArrowStream, **options: Unpack[ImportOptions]
 ) -> Report:
     """Create the subscribers that are not there yet, as `connector import` does, and return the report.
 
@@ -84,9 +73,10 @@ def import_subscribers(
     Arrow data: a table, a reader (read once), a frame of Polars. `name` is what reports call rows in memory.
     `base_id` or `base_name` says the base, and `active` whether all are active; without it a column must say so.
     Columns are recognised by their headers; `mapping` says more: `{"email": "E-mail address"}`, by field, with "" for a
-    field that no column fills. `format`, `encoding`, `delimiter` and `sheet` speak of a file. `quiet_period_s` is the
-    wait before absence can be proved, `wait_s` the time to wait for another run that holds the ledger, and
-    `time_limit_s` ends a longer run in order; all in seconds. `max_rate` is in creates a second.
+    field that no column fills. `identity` is "email" by default, and `zip` "omit". `format`, `encoding`, `delimiter`
+    ("auto" by default) and `sheet` (the first) describe a file. `on_unknown` is "resend" by default, `look` "auto",
+    `quiet_period_s` (the wait before absence can be proved) 30, `max_concurrency` 512, and `wait_s` (the wait for
+    another run that holds the ledger) 0; `time_limit_s` ends a longer run in order. `max_rate` is in creates a second.
 
     What is None of `base_url`, `token`, `state_dir` and `ledger` comes from the environment, as for the commands;
     `account` names the ledger's entries, and is the base URL if not given.
@@ -104,52 +94,18 @@ def import_subscribers(
     >>> import_subscribers(frame, base_id=7, active=True).rows["exists"]
     2
     """
-    settings = collect_settings(
-        base_url=base_url,
-        token=token,
-        authorization=authorization,
-        timeout_s=timeout_s,
-        proxy=proxy,
-        account=account,
-        state_dir=state_dir,
-        ledger=ledger,
-        time_limit_s=time_limit_s,
-    )
-    policy = _build_policy(
-        on_unknown, look, accept_cut_off_possible, quiet_period_s, max_concurrency, max_rate, identity
-    )
-    options = RowOptions(base_id, base_name, mapping or {}, active)
-    file: _FileOptions = {"format": format, "encoding": encoding, "delimiter": delimiter, "sheet": sheet}
-    plan = _plan(rows, name, file, options, identity, zip, limit, policy, settings, wait_s)
-    return run_flow(lambda stop, progress: run_load(plan, stop, progress), time_limit_s)
+    refuse_unknown(options, ImportOptions)
+    settings = collect_settings(options)
+    plan = _plan(rows, options, _build_policy(options), settings, options.get("wait_s", 0.0))
+    return run_flow(lambda stop, progress: run_load(plan, stop, progress), settings.time_limit_s)
 
 
 def plan_subscribers(
     rows: str | PathLike[str] | pd.DataFrame | ArrowStream,
     *,
-    base_id: int | None = None,
-    base_name: str | None = None,
-    active: bool | None = None,
-    mapping: Mapping[str, str] | None = None,
-    identity: Identity = "email",
-    zip: ZipPolicy = "omit",  # noqa: A002 - the option's name
-    limit: int | None = None,
-    name: str = "frame",
-    format: FileFormat = "auto",  # noqa: A002 - the option's name
-    encoding: str = "auto",
-    delimiter: str = "auto",
-    sheet: str | None = None,
     rows_path: str | PathLike[str] | None = None,
     list_rows: bool = False,
-    time_limit_s: float | None = None,
-    base_url: str | None = None,
-    token: str | Token | None = None,
-    authorization: str = "{token}",
-    timeout_s: float = 30.0,
-    proxy: str | None = None,
-    account: str | None = None,
-    state_dir: str | PathLike[str] | None = None,
-    ledger: str | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Report:
     """Return what `import_subscribers` would do with each row, as `connector plan` does; nothing is sent or written.
 
@@ -163,85 +119,59 @@ def plan_subscribers(
     >>> [(row["_row"], row["_outcome"]) for row in report.planned_rows]
     [(1, 'exists'), (2, 'created'), (3, 'invalid')]
     """
+    refuse_unknown(options, LoadOptions)
     path = Path(rows_path) if rows_path is not None else None
     check_rows_path(path, None)
-    settings = collect_settings(
-        base_url=base_url,
-        token=token,
-        authorization=authorization,
-        timeout_s=timeout_s,
-        proxy=proxy,
-        account=account,
-        state_dir=state_dir,
-        ledger=ledger,
-        time_limit_s=time_limit_s,
-        is_writing=False,
-    )
-    options = RowOptions(base_id, base_name, mapping or {}, active)
-    file: _FileOptions = {"format": format, "encoding": encoding, "delimiter": delimiter, "sheet": sheet}
-    plan = _plan(rows, name, file, options, identity, zip, limit, LoadPolicy(identity=identity), settings, 0.0)
+    settings = collect_settings(options, is_writing=False)
+    plan = _plan(rows, options, LoadPolicy(identity=options.get("identity", "email")), settings)
     plan = replace(plan, command="plan", is_planned=True, rows_path=path, are_rows_reported=list_rows)
-    return run_flow(lambda stop, progress: run_load(plan, stop, progress), time_limit_s)
+    return run_flow(lambda stop, progress: run_load(plan, stop, progress), settings.time_limit_s)
 
 
 def _plan(
     rows: str | PathLike[str] | pd.DataFrame | ArrowStream,
-    name: str,
-    file: _FileOptions,
-    options: RowOptions,
-    identity: str,
-    zip_policy: str,
-    limit: int | None,
+    options: LoadOptions,
     policy: LoadPolicy,
     settings: Settings,
-    wait_s: float,
+    wait_s: float = 0.0,
 ) -> LoadPlan:
+    """Return the load of these rows. Raises ConfigurationError for what no command line could say: Python checks no
+    types."""
+    identity, zip_policy = options.get("identity", "email"), options.get("zip", "omit")
+    values: Mapping[str, Any] = {**options}
+    base_id, base_name, active, limit = (values.get(name) for name in ("base_id", "base_name", "active", "limit"))
     _check_choice("identity", identity, IDENTITIES)
     _check_choice("zip", zip_policy, ZIP_POLICIES)
-    options = _check_rows_said(options)
+    if (base_id is None) == (base_name is None):
+        raise ConfigurationError("name the base that they go to: either base_id or base_name")
+    if base_id is not None and (isinstance(base_id, bool) or not isinstance(base_id, Integral) or base_id < 1):
+        raise ConfigurationError(f"base_id must be a whole number from 1, not {base_id!r}")
+    if base_name is not None and not isinstance(base_name, str):
+        raise ConfigurationError(f"base_name must be a text, not {base_name!r}")
+    if active is not None and type(active) is not bool:
+        raise ConfigurationError(f"active must be True or False, not {active!r}")
     if limit is not None and (not isinstance(limit, Integral) or limit < 1):
         raise ConfigurationError(f"limit must be at least 1 row, not {limit!r}")
     if wait_s < 0:
         raise ConfigurationError(f"wait_s must be 0 seconds or more, not {wait_s}")
-    source, job = _open(rows, name, file)
+    file: dict[str, Any] = {key: value for key, value in options.items() if key in _FILE_KEYS}
+    if isinstance(rows, str | PathLike):
+        source, job = open_files(rows, lambda path: open_file(path, **file)), name_load(rows)
+    elif any(value not in ("auto", None) for value in file.values()):
+        raise ConfigurationError("format, encoding, delimiter and sheet speak of a file: leave them out")
+    else:
+        job = options.get("name", "frame")
+        source = open_rows(rows, job)
+    base_id, limit = (None if number is None else int(number) for number in (base_id, limit))  # NumPy's become Python's
+    said = RowOptions(base_id, base_name, options.get("mapping") or {}, active)
     rules = ValidationRules(identity=identity, zip=zip_policy)
-    return plan_rows(source, options, rules, policy, settings, job=job, limit=limit, wait_s=wait_s)
+    return plan_rows(read_corrections(source), said, rules, policy, settings, job=job, limit=limit, wait_s=wait_s)
 
 
-def _check_rows_said(options: RowOptions) -> RowOptions:
-    """Return them, a whole number of NumPy's as Python's. Raises ConfigurationError for what no command line could say:
-    Python checks no types."""
-    base_id, base_name = options.base_id, options.base_name
-    if (base_id is None) == (base_name is None):
-        raise ConfigurationError("name the base that they go to: either base_id or base_name")
-    if base_id is not None and (not isinstance(base_id, Integral) or isinstance(base_id, bool) or base_id < 1):
-        raise ConfigurationError(f"base_id must be a whole number from 1, not {base_id!r}")
-    if base_name is not None and not isinstance(base_name, str):
-        raise ConfigurationError(f"base_name must be a text, not {base_name!r}")
-    if options.is_active is not None and type(options.is_active) is not bool:
-        raise ConfigurationError(f"active must be True or False, not {options.is_active!r}")
-    return replace(options, base_id=None if options.base_id is None else int(options.base_id))
-
-
-def _open(rows: str | PathLike[str] | pd.DataFrame | ArrowStream, name: str, file: _FileOptions) -> tuple[Source, str]:
-    """The rows as a source, and the name of their run."""
-    if not isinstance(rows, str | PathLike):
-        if any(said not in ("auto", None) for said in file.values()):
-            raise ConfigurationError("format, encoding, delimiter and sheet speak of a file: leave them out")
-        return read_corrections(open_rows(rows, name)), name
-
-    return read_corrections(open_files(rows, lambda path: open_file(path, **file))), name_load(rows)
-
-
-def _build_policy(
-    on_unknown: Literal["resend", "hold"],
-    look: str,
-    accept_cut_off_possible: bool,
-    quiet_period_s: float,
-    max_concurrency: int,
-    max_rate: float | None,
-    identity: str,
-) -> LoadPolicy:
+def _build_policy(options: ImportOptions) -> LoadPolicy:
+    on_unknown, look = options.get("on_unknown", "resend"), options.get("look", "auto")
+    quiet_period_s, max_rate = options.get("quiet_period_s", 30.0), options.get("max_rate")
+    max_concurrency = options.get("max_concurrency", 512)
     _check_choice("on_unknown", on_unknown, ("resend", "hold"))
     _check_choice("look", look, ("auto", "none"))
     if not 0 <= quiet_period_s < inf:
@@ -251,13 +181,13 @@ def _build_policy(
     if max_rate is not None and not 0 < max_rate <= _HIGHEST_RATE:
         raise ConfigurationError(f"max_rate must be more than 0 and at most {_HIGHEST_RATE:,} a second, not {max_rate}")
     return LoadPolicy(
-        identity=identity,
+        identity=options.get("identity", "email"),
         max_concurrency=max_concurrency,
         max_rate=inf if max_rate is None else max_rate,
         on_unknown=on_unknown,
         quiet_period_s=quiet_period_s,
         is_looking=look == "auto",
-        accepts_cut_off_possible=accept_cut_off_possible,
+        accepts_cut_off_possible=options.get("accept_cut_off_possible", False),
     )
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from os import PathLike
-from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import uvloop
 
@@ -24,12 +23,32 @@ from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.progress import Progress
 from connector.service.settings import Token
-from connector.settings import JobSettings, SettingOptions, Settings, read_settings
+from connector.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from connector.report import Report
 
 T = TypeVar("T")
+
+
+class ServiceOptions(TypedDict, total=False):
+    """How to speak to the service. `timeout_s` (seconds, 30 by default) bounds one request."""
+
+    base_url: str | None
+    token: str | Token | None
+    authorization: str
+    timeout_s: float
+    proxy: str | None
+
+
+class RunOptions(ServiceOptions, total=False):
+    """Where a run keeps what it knows, and how long it may take."""
+
+    account: str | None
+    state_dir: str | PathLike[str] | None
+    ledger: str | None
+    time_limit_s: float | None
+
 
 _PATIENCE = 2  # interruptions that are waited for; after a third the thread is left to end by itself
 
@@ -99,31 +118,38 @@ def run_flow(
         raise
 
 
-def collect_settings(
-    *,
-    base_url: str | None,
-    token: str | Token | None,
-    authorization: str = "{token}",
-    timeout_s: float = 30.0,
-    proxy: str | None = None,
-    account: str | None = None,
-    state_dir: str | PathLike[str] | None = None,
-    ledger: str | None = None,
-    time_limit_s: float | None = None,
-    is_writing: bool = True,
-) -> Settings:
-    """Return the settings of a run: what is None comes from the environment, as for the commands. Raises
+def collect_settings(options: RunOptions, *, is_writing: bool = True) -> Settings:
+    """Return the settings of a run: what is not given comes from the environment, as for the commands. Raises
     ConfigurationError."""
-    for name, seconds in (("time_limit_s", time_limit_s), ("timeout_s", timeout_s)):
+    for name, seconds in (("time_limit_s", options.get("time_limit_s")), ("timeout_s", options.get("timeout_s"))):
         if seconds is not None and not seconds > 0:  # nan compares false
             raise ConfigurationError(f"{name} must be more than 0 seconds, not {seconds}")
-    options = SettingOptions(
-        base_url=base_url,
-        token=Token(token) if isinstance(token, str) else token,
-        account=account,
-        state_dir=Path(state_dir) if state_dir is not None else None,
-        ledger_url=ledger,
-        time_limit_s=time_limit_s,
+    return read_settings(
+        override_environ(options.get("base_url"), options.get("state_dir"), options.get("ledger")),
+        token=make_token(options.get("token")),
+        account=options.get("account"),
+        authorization=options.get("authorization"),
+        timeout_s=options.get("timeout_s"),
+        proxy=options.get("proxy"),
+        time_limit_s=options.get("time_limit_s"),
+        is_writing=is_writing,
     )
-    service = JobSettings(authorization=authorization, timeout_s=timeout_s, proxy=proxy)
-    return read_settings(os.environ, service, options, is_writing=is_writing)
+
+
+def override_environ(
+    base_url: str | None, state_dir: str | PathLike[str] | None = None, ledger: str | None = None
+) -> Mapping[str, str]:
+    """Return the environment with the arguments of a function above its own values; None or "" changes nothing."""
+    given = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_STATE_DIR": state_dir, "CONNECTOR_LEDGER": ledger}
+    return {**os.environ, **{name: os.fspath(value) for name, value in given.items() if value}}
+
+
+def make_token(token: str | Token | None) -> Token | None:
+    """Return the token of an argument. Raises ConfigurationError for a text that no header can carry."""
+    return Token(token) if isinstance(token, str) else token
+
+
+def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
+    """Raise TypeError for an argument that `kind`, a TypedDict, does not have: Python does not check it."""
+    if unknown := options.keys() - kind.__annotations__.keys():
+        raise TypeError(f"no such argument: {', '.join(sorted(unknown))}; known: {', '.join(kind.__annotations__)}")

@@ -35,7 +35,7 @@ _GIVEN_UP = Ambiguous(None, "a second signal ended it before an answer came")
 async def run_send(message: Message, settings: Settings, stop: Stop, progress: Progress) -> Report:
     """Send one email, and report what became of it."""
     clock = system_clock()
-    scope = RunScope(destination=settings.base_url, account=settings.account)
+    scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("send", "", clock.now(), scope)
     progress.follow(lambda: "sending")
     try:

@@ -22,7 +22,6 @@ from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_o
 
 if TYPE_CHECKING:
     from connector.report import Report
-    from connector.settings import SettingOptions
     from pipelines.flows.export_plan import ExportPlan
 
 
@@ -105,21 +104,19 @@ def export_command(
     (s3://bucket/people.parquet), - for standard output, or a database URL.
     """
     from connector.service.wire import ListQuery
-    from connector.settings import SettingOptions
     from connector.warehouse.destination import MAX_SHRINK
     from pipelines.flows.export_plan import TableOptions, Tolerance, plan_export
     from pipelines.flows.exports import run_export
     from pipelines.jobs.settings import read_settings
 
-    given = SettingOptions(time_limit_s=time_limit_s)
     options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable, file_format)
     if Path(target).suffix in (".yaml", ".yml"):
         if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
         tolerances = allow_incomplete, ignore_total_count, max_shrink, accept_cut_off_possible
-        finish(_export_job(Path(target), *tolerances, overwrite, given, output), output)
+        finish(_export_job(Path(target), *tolerances, overwrite, time_limit_s, output), output)
     query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
-    settings = read_settings(os.environ, None, given)
+    settings = read_settings(os.environ, None, time_limit_s=time_limit_s)
     shrink = MAX_SHRINK if max_shrink is None else max_shrink
     tolerance = Tolerance(allow_incomplete, ignore_total_count, shrink, accept_cut_off_possible)
     plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite)
@@ -135,7 +132,7 @@ def _export_job(
     max_shrink: float | None,
     accept_cut_off_possible: bool,
     is_adopting: bool,
-    given: SettingOptions,
+    time_limit_s: float | None,
     output: Output,
 ) -> Report:
     from pipelines.cli.output import run_and_notify
@@ -145,7 +142,7 @@ def _export_job(
     from pipelines.jobs.settings import read_settings
 
     job = load_job(path, os.environ)
-    settings = read_settings(os.environ, job, given)
+    settings = read_settings(os.environ, job, time_limit_s=time_limit_s)
     plan = plan_export_job(
         job,
         settings,
@@ -198,7 +195,6 @@ def reconcile_command(
     is given: then the entries of vanished subscribers are deleted, once a second listing agrees, and the next sync
     creates those that the source has.
     """
-    from connector.settings import SettingOptions
     from pipelines.flows.reconciles import plan_reconcile, run_reconcile
     from pipelines.jobs.reader import load_job
     from pipelines.jobs.settings import read_settings
@@ -208,8 +204,7 @@ def reconcile_command(
         raise ConfigurationError("--yes is about --forget-missing: give both, or neither")
     check_difference_path(to, output.report_path)
     job = load_job(path, os.environ)
-    options = SettingOptions(time_limit_s=time_limit_s)
-    settings = read_settings(os.environ, job, options, is_writing=forget_missing)
+    settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=forget_missing)
     plan = replace(
         plan_reconcile(job, settings, wait_s=wait_s),
         to=to,

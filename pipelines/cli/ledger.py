@@ -44,16 +44,17 @@ def forget_command(
     IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
     lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
-    from connector.settings import SettingOptions, read_state
+    from connector.settings import read_base_url, read_state
     from pipelines.flows.forget import ForgetPlan, run_forget
     from pipelines.jobs.reader import load_job
-    from pipelines.jobs.settings import read_account
 
     job = load_job(job_path, os.environ) if job_path is not None else None
-    options = SettingOptions()
+    service = job.service if job is not None else None
+    account = service.account if service is not None else None
+    account = account or read_base_url(os.environ, service.base_url if service is not None else None)
     fields = (field,) if field is not None else IDENTITIES
-    plan = ForgetPlan(read_account(os.environ, job, options), _read_identity(identity), fields, base_id, base_name)
-    ledger_url = read_state(os.environ, options).ledger_url
+    plan = ForgetPlan(account, _read_identity(identity), fields, base_id, base_name)
+    ledger_url = read_state(os.environ).ledger_url
     _end(run_forget(ledger_url, plan, wait_s), output)
 
 
@@ -101,10 +102,10 @@ def _back_up(target: Path, force: bool) -> CommandAnswer:
     from connector.ledger.admin import back_up_ledger
     from connector.ledger.sqlite import find_emails
     from connector.report import CommandAnswer
-    from connector.settings import SettingOptions, read_state
+    from connector.settings import read_state
 
     try:
-        copied = back_up_ledger(read_state(os.environ, SettingOptions()).ledger_url, target, is_replacing=force)
+        copied = back_up_ledger(read_state(os.environ).ledger_url, target, is_replacing=force)
     except LedgerError as error:
         return CommandAnswer("aborted", (str(error),), {"target": None, "entries": 0, "emails": 0})
     copies = ((target, copied.entries, "entry", "entries"), (find_emails(target), copied.emails, "email", "emails"))
@@ -126,11 +127,11 @@ def restore_command(source: Path, output: Output) -> None:
     from connector.clock import system_clock
     from connector.ledger.restore import restore_ledger
     from connector.report import CommandAnswer
-    from connector.settings import SettingOptions, read_state
+    from connector.settings import read_state
 
     keys: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
     try:
-        ledger_url = read_state(os.environ, SettingOptions()).ledger_url
+        ledger_url = read_state(os.environ).ledger_url
         restored = restore_ledger(ledger_url, source, at=system_clock().now())
     except (LockedError, LedgerError) as error:
         _end(CommandAnswer("locked" if isinstance(error, LockedError) else "aborted", (str(error),), keys), output)

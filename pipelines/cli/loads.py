@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from connector.imports.flow import LoadPlan
     from connector.load.retry import Held
     from connector.report import Report
-    from connector.settings import SettingOptions
     from connector.shards import Shard
     from connector.subscribers.rules import ValidationRules
     from pipelines.flows.engine import EngineOptions
@@ -77,7 +76,6 @@ def import_command(
     FILE may be an object in a store, such as s3://bucket/people.csv.gz, and a pattern, such as 's3://bucket/inbox/*.csv'.
     """
     from connector.imports.flow import run_load
-    from connector.settings import SettingOptions
 
     load = {
         "on_unknown": on_unknown,
@@ -87,8 +85,7 @@ def import_command(
         "max_concurrency": max_concurrency,
         "max_rate": max_rate,
     }
-    options = SettingOptions(time_limit_s=time_limit_s)
-    plan = plan_file(file, given, load, wait_s=wait_s, options=options, is_planned=is_dry)
+    plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry)
     plan, time_limit_s = replace(plan, is_planned=is_dry), plan.settings.time_limit_s
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output, time_limit_s), output)
 
@@ -99,7 +96,7 @@ def plan_file(
     load: Mapping[str, object],
     *,
     wait_s: float = 0.0,
-    options: SettingOptions | None = None,
+    time_limit_s: float | None = None,
     is_planned: bool = False,
 ) -> LoadPlan:
     """Return the import of a file by what was given, and by the keys of a job's load section that were.
@@ -108,7 +105,6 @@ def plan_file(
     """
     if is_job(file):
         raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
-    from connector.settings import SettingOptions
     from pipelines.flows.load_plan import plan_import, plan_import_by_job
     from pipelines.jobs.build import build_policy
     from pipelines.jobs.models import Load
@@ -116,7 +112,7 @@ def plan_file(
     from pipelines.jobs.settings import read_settings
 
     job = given.load_job()
-    settings = read_settings(os.environ, job, options or SettingOptions(), is_writing=not is_planned)
+    settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
     if job is None:
         policy = build_policy(override_load(Load(), load), given.rules)
         return plan_import(file, given.options, given.rules, policy, settings, reading=given.reading, wait_s=wait_s)
@@ -156,7 +152,6 @@ def sync_command(
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
     subscribers that are there already are not created again.
     """
-    from connector.settings import SettingOptions
     from pipelines.flows.load_plan import plan_sync
     from pipelines.jobs.reader import load_job
     from pipelines.jobs.settings import read_settings
@@ -180,7 +175,7 @@ def sync_command(
         )
 
     def plan_job(job: Job) -> LoadPlan:
-        settings = read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s), is_writing=not is_dry)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry)
         plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since, shard=shard or WHOLE)
         return replace(plan, is_planned=is_dry)
 
@@ -259,7 +254,6 @@ def plan_command(
 
 
 def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
-    from connector.settings import SettingOptions
     from pipelines.flows.load_plan import plan_sync
     from pipelines.jobs.settings import read_settings
 
@@ -268,7 +262,7 @@ def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) 
             f"--job: {target} is a job itself; name the file that is to be read by a job's mapping"
         )
     job = given.load_target(target)
-    settings = read_settings(os.environ, job, SettingOptions(), is_writing=False)
+    settings = read_settings(os.environ, job, is_writing=False)
     return plan_sync(job, settings, limit=given.reading.limit, wait_s=0.0, is_full=is_full, since=since)
 
 
@@ -390,7 +384,6 @@ def retry_command(
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
     from connector.load.retry import RetryPlan
-    from connector.settings import SettingOptions
     from pipelines.flows.job_sources import plan_suppression
     from pipelines.flows.retries import RetryOrder, run_retry
     from pipelines.jobs.build import build_policy
@@ -411,7 +404,7 @@ def retry_command(
         what=RetryPlan(run_id, is_rejected, held),
         job=job.name if job is not None else "",
         policy=build_policy(load, _find_rules(job), job.suppress if job is not None else None),
-        settings=read_settings(os.environ, job, SettingOptions(time_limit_s=time_limit_s)),
+        settings=read_settings(os.environ, job, time_limit_s=time_limit_s),
         suppression=plan_suppression(job) if job is not None else None,
         base_id=base_id,
         base_name=base_name,

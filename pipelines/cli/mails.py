@@ -55,7 +55,6 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     from connector.clock import system_clock
     from connector.mail.draft import compose_draft
     from connector.mail.single import run_send
-    from connector.settings import SettingOptions
     from pipelines.flows.sends import draft_file, write_new
     from pipelines.jobs.settings import read_settings
 
@@ -64,7 +63,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     message = compose_draft(draft_file(_read_message(file, options)), system_clock().now())
     if is_dry:
         _show(message, write_new(eml or Path("email.eml"), message), output)
-    settings = read_settings(os.environ, None, SettingOptions())
+    settings = read_settings(os.environ, None)
     finish(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)
 
 
@@ -152,7 +151,6 @@ def mail_command(
     Every row is checked before the first email leaves. No recipient gets the email twice, however often this
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
-    from connector.settings import SettingOptions
     from pipelines.flows.mail_plan import plan_mail
     from pipelines.flows.mails import preview, run_mail
     from pipelines.jobs.reader import load_job
@@ -161,9 +159,7 @@ def mail_command(
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")
     loaded = load_job(job, os.environ)
-    settings = read_settings(
-        os.environ, loaded, SettingOptions(time_limit_s=time_limit_s), is_writing=previewed is None
-    )
+    settings = read_settings(os.environ, loaded, time_limit_s=time_limit_s, is_writing=previewed is None)
     plan = plan_mail(
         loaded,
         settings,

@@ -75,11 +75,11 @@ def status_command(
 
     It takes no lock and needs no token: use it while a run goes on, or after one was killed.
     """
-    from connector.settings import SettingOptions, read_state
+    from connector.settings import read_state
     from pipelines.flows.status import read_health, read_status
     from pipelines.report.health import write_health
 
-    state = read_state(os.environ, SettingOptions(), is_writing=False)
+    state = read_state(os.environ, is_writing=False)
     if page_path is not None:
         if run_id is not None:
             raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")
@@ -103,9 +103,9 @@ def prune_command(age_s: float, output: Output) -> None:
     A run deletes what is older than the job's `retention` (90 days) by itself. The ledger is left as it is.
     """
     from connector.run_log import prune
-    from connector.settings import SettingOptions, read_state
+    from connector.settings import read_state
 
-    state = read_state(os.environ, SettingOptions(), is_writing=False)
+    state = read_state(os.environ, is_writing=False)
     deleted = prune(state.state_dir, time.time() - age_s)
     message = f"{count(len(deleted), 'file')} deleted in {state.state_dir}"
     if not output.is_quiet:

@@ -15,7 +15,7 @@ from connector.plurals import count
 from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
-from connector.settings import SettingOptions, Settings, build_service
+from connector.settings import Settings, build_service
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.export_plan import plan_export_job
@@ -50,7 +50,7 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncItera
     there is no other. Nothing is created, sent or published."""
     try:
         job = load_job(job_path, environ) if job_path is not None else None
-        settings = read_settings(environ, job, SettingOptions())
+        settings = read_settings(environ, job)
     except ConnectorError as error:
         yield _describe_failure("configuration", error)
         return
@@ -98,7 +98,9 @@ async def _ask_service(settings: Settings) -> AsyncIterator[CheckResult]:
         async with open_client(build_service(settings, 1)) as client:
             retrier = Retrier(_ATTEMPTS, _LONGEST_S)
             page = await fetch_page(client, retrier, ListQuery(limit=1))
-            yield CheckResult("service", f"{settings.base_url} takes the token; TotalCount is {page.total_count}")
+            yield CheckResult(
+                "service", f"{settings.service.base_url} takes the token; TotalCount is {page.total_count}"
+            )
             async for trait, message in describe_list(client, retrier):
                 yield CheckResult(trait, message)
     except ConnectorError as error:

@@ -40,7 +40,6 @@ from connector.ledger.store import LEASE_S
 from connector.plurals import count
 from connector.progress import Progress
 from connector.report import Report, describe_fault, record_report, start_report
-from connector.settings import SettingOptions
 from connector.shards import WHOLE, Shard
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.shard_report import ShardEnd, end_sharded
@@ -95,7 +94,7 @@ class ShardedSync:
                 f"the job file {self.job_path} on {platform.node()} differs from the command's. Give every worker the "
                 "same file"
             )
-        settings = read_settings(environ, job, SettingOptions())
+        settings = read_settings(environ, job)
         return plan_sync(
             job,
             settings,

@@ -87,7 +87,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
         "accept_cut_off_possible": "yes" if tolerance.is_cut_off_accepted else "",
     }
     base = describe_asked_base(BaseRef(plan.query.base_id)) or "all"
-    return RunScope(plan.settings.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
+    return RunScope(plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
 async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Exported:

@@ -100,7 +100,7 @@ def _describe_scope(plan: MailPlan) -> RunScope:
         "max_rate": describe_rate(plan.policy.max_rate),
         "retry_limited": "yes" if plan.policy.retries_limited else "",
     }
-    service, account = plan.settings.base_url, plan.settings.account
+    service, account = plan.settings.service.base_url, plan.settings.account
     return RunScope(plan.source.name, service, "", account, drop_empty(settings))
 
 

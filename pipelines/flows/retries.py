@@ -76,7 +76,7 @@ async def run_retry(order: RetryOrder, stop: Stop, progress: Progress) -> Report
 def _describe_scope(order: RetryOrder) -> RunScope:
     base = describe_asked_base(BaseRef(order.base_id, order.base_name)) or "each with entries to take up"
     policy, settings = drop_empty(describe_policy(order.policy)), order.settings
-    return RunScope("entries of the ledger", settings.base_url, base, settings.account, policy)
+    return RunScope("entries of the ledger", settings.service.base_url, base, settings.account, policy)
 
 
 class _Retry:

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.settings import SettingOptions, build_service, read_state, read_token
+from connector.settings import build_service, read_state, read_token
 from pipelines.jobs.models import Job
 from pipelines.jobs.settings import read_settings
 
 SECRET = "s3cr3t-token"
-NONE = SettingOptions()
 
 
 def make_job(service: dict[str, object]) -> Job:
@@ -30,36 +29,33 @@ def make_environ(folder: Path, **more: str) -> dict[str, str]:
 
 
 def test_without_a_job_the_environment_is_enough(tmp_path: Path) -> None:
-    settings = read_settings(make_environ(tmp_path), None, NONE)
-    assert settings.base_url == "https://env.example.com"
-    assert settings.token.reveal() == SECRET
-    assert (settings.authorization, settings.timeout_s) == ("{token}", 30.0)
+    settings = read_settings(make_environ(tmp_path), None)
+    assert settings.service.base_url == "https://env.example.com"
+    assert settings.service.token.reveal() == SECRET
+    assert (settings.service.authorization, settings.service.timeout_s) == ("{token}", 30.0)
     assert settings.account == "https://env.example.com"
     assert settings.state_dir == tmp_path / "state"
     assert settings.ledger_url == f"sqlite:///{tmp_path}/state/ledger.db"
 
 
-def test_the_environment_comes_before_the_job_and_an_option_before_both(tmp_path: Path) -> None:
+def test_the_environment_comes_before_the_job(tmp_path: Path) -> None:
     job = make_job({"base_url": "https://job.example.com", "account": "main"})
     environ = make_environ(tmp_path)
-    option = SettingOptions(base_url="https://option.example.com", account="other", state_dir=tmp_path / "option")
-    assert read_settings(environ, job, option).base_url == "https://option.example.com"
-    assert read_settings(environ, job, option).account == "other"
-    assert read_settings(environ, job, option).state_dir == tmp_path / "option"
-    assert read_settings(environ, job, NONE).base_url == "https://env.example.com"
+    assert read_settings(environ, job).service.base_url == "https://env.example.com"
     del environ["CONNECTOR_BASE_URL"]
-    assert read_settings(environ, job, NONE).base_url == "https://job.example.com"
+    assert read_settings(environ, job).service.base_url == "https://job.example.com"
 
 
 def test_what_only_a_job_says_is_the_jobs(tmp_path: Path) -> None:
     job = make_job({"account": "main", "authorization": "Bearer {token}", "timeout": "5s"})
-    settings = read_settings(make_environ(tmp_path), job, NONE)
-    assert (settings.account, settings.authorization, settings.timeout_s) == ("main", "Bearer {token}", 5.0)
+    settings = read_settings(make_environ(tmp_path), job)
+    assert (settings.account, settings.service.timeout_s) == ("main", 5.0)
+    assert settings.service.authorization == "Bearer {token}"
 
 
 def test_a_service_is_built_of_the_settings(tmp_path: Path) -> None:
     job = make_job({"authorization": "Bearer {token}", "timeout": "5s"})
-    service = build_service(read_settings(make_environ(tmp_path), job, NONE), max_concurrency=10)
+    service = build_service(read_settings(make_environ(tmp_path), job), max_concurrency=10)
     assert service.reveal_authorization() == f"Bearer {SECRET}"
     assert (service.timeout_s, service.max_connections, service.proxy) == (5.0, 74, None)
 
@@ -68,7 +64,7 @@ def test_a_service_is_built_of_the_settings(tmp_path: Path) -> None:
 def test_no_base_url_says_where_to_set_it(tmp_path: Path, base_url: str | None) -> None:
     environ = make_environ(tmp_path, CONNECTOR_BASE_URL=base_url or "")
     with pytest.raises(ConfigurationError, match="set CONNECTOR_BASE_URL"):
-        read_settings(environ, None, NONE)
+        read_settings(environ, None)
 
 
 @pytest.mark.parametrize(
@@ -144,23 +140,22 @@ def test_a_folder_is_no_token_file(tmp_path: Path) -> None:
 
 def test_settings_show_neither_the_token_nor_a_password(tmp_path: Path) -> None:
     environ = make_environ(tmp_path, CONNECTOR_LEDGER="postgresql://u:hunter2@h/ledger")
-    settings = read_settings(environ, None, NONE)
+    settings = read_settings(environ, None)
     assert settings.ledger_url == "postgresql://u:hunter2@h/ledger"
-    shown = repr(settings) + repr(read_state(environ, SettingOptions(ledger_url="x://u:hunter2@h")))
-    shown += repr(SettingOptions(ledger_url="x://u:hunter2@h"))
+    shown = repr(settings) + repr(read_state(environ))
     assert SECRET not in shown
     assert "hunter2" not in shown
 
 
 def test_the_state_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
-    state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")}, NONE)
+    state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")})
     assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o700
 
 
 def test_a_state_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir(mode=0o750)
-    read_state({"CONNECTOR_STATE_DIR": str(folder)}, NONE)
+    read_state({"CONNECTOR_STATE_DIR": str(folder)})
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
 
 
@@ -168,11 +163,11 @@ def test_a_state_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(ConfigurationError, match="set CONNECTOR_STATE_DIR to another"):
-            read_state({"CONNECTOR_STATE_DIR": str(folder)}, NONE)
+            read_state({"CONNECTOR_STATE_DIR": str(folder)})
 
 
 def test_a_state_that_needs_no_service_needs_no_token(tmp_path: Path) -> None:
-    state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path)}, NONE)
+    state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path)})
     assert state.ledger_url.endswith("/ledger.db")
 
 
@@ -180,12 +175,12 @@ def test_the_default_ledgers_url_survives_an_odd_folder(tmp_path: Path) -> None:
     from sqlalchemy.engine import make_url
 
     folder = tmp_path / "50%25 off? it's #1 é @home:x"
-    state = read_state({"CONNECTOR_STATE_DIR": str(folder)}, NONE)
+    state = read_state({"CONNECTOR_STATE_DIR": str(folder)})
     assert make_url(state.ledger_url).database == str(folder / "ledger.db")
 
 
 def test_the_default_folder_is_the_users_state_directory(tmp_path: Path) -> None:
-    program = "from connector.settings import *; print(read_state({}, SettingOptions()).state_dir)"
+    program = "from connector.settings import *; print(read_state({}).state_dir)"
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     root = Path(__file__).parents[2]
     done = subprocess.run(

@@ -14,7 +14,7 @@ from connector.ledger.beside import start_pace
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import record_found_limit
 from connector.pace.rate import Found
-from connector.service.settings import Token
+from connector.service.settings import Service, Token
 from connector.settings import Settings
 from tests.ledger.places import url_of
 from tests.ledger.test_versions import write_meta
@@ -31,7 +31,7 @@ def record(url: str, *limits: Found) -> None:
 
 
 def read_guess(url: str, account: str = "main") -> Found | None:
-    settings = Settings("http://127.0.0.1:1", Token("t"), "{token}", 1.0, account, Path(), url)
+    settings = Settings(Service("http://127.0.0.1:1", Token("t")), account, Path(), url)
     pace = asyncio.run(start_pace(settings, float("inf"), system_clock(), Stop()))
     return pace.rate.found
 

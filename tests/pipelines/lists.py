@@ -17,7 +17,7 @@ from connector.progress import Progress
 from connector.report import Report
 from connector.run import Frame, Run, carry_out
 from connector.sandbox import SandboxProcess
-from connector.settings import SettingOptions, build_service
+from connector.settings import build_service
 from connector.subscribers.preparation import prepare_chunks
 from pipelines.flows.load_plan import plan_sync
 from pipelines.jobs.reader import load_job
@@ -62,7 +62,7 @@ def load_here(
     clock: Clock | None = None,
 ) -> Report:
     """Run such a job in this process: its loads as `make` makes them, and `before_chunk` (from 0) called first."""
-    settings = read_settings(connector.environ, None, SettingOptions())
+    settings = read_settings(connector.environ, None)
     plan = plan_sync(load_job(job, {}), settings, limit=None, wait_s=0.0)
     columns, policy = plan.source.columns, plan.policy
 

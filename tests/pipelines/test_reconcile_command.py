@@ -14,7 +14,6 @@ import pytest
 from connector.control import Stop
 from connector.progress import Progress
 from connector.rows import Chunk, Source
-from connector.settings import SettingOptions
 from pipelines.flows.reconciles import plan_reconcile, run_reconcile
 from pipelines.jobs.reader import load_job
 from pipelines.jobs.settings import read_settings
@@ -386,7 +385,7 @@ def test_a_source_that_was_not_read_to_its_end_makes_nobody_extra(connector: Con
         plant(connector.sandbox, f"person{number}@x.org", IsActive=True)
         write_csv(tmp_path / f"part{number}.csv", "email,name", f"person{number}@x.org,")
     job = write_job(tmp_path, text=JOB.replace("people.csv", "part*.csv"))
-    settings = read_settings(connector.environ, None, SettingOptions(), is_writing=False)
+    settings = read_settings(connector.environ, None, is_writing=False)
     plan, stop = plan_reconcile(load_job(job, {}), settings, wait_s=0.0), Stop()
     source = StoppedSource(plan.load.source, stop)
     plan = replace(plan, load=replace(plan.load, source=source), to=tmp_path / "differences.csv")

@@ -10,7 +10,6 @@ import pytest
 from connector.clock import system_clock
 from connector.control import Stop
 from connector.progress import Progress
-from connector.settings import SettingOptions
 from pipelines.flows.reconciles import plan_reconcile, run_reconcile
 from pipelines.jobs.reader import load_job
 from pipelines.jobs.settings import read_settings
@@ -120,7 +119,7 @@ def test_who_shows_on_the_second_listing_is_not_forgotten(connector: Connector, 
             plant(sandbox, back, FirstName="Ann", IsActive=True)
         await real.sleep(seconds)
 
-    plan = plan_reconcile(load_job(job, {}), read_settings(connector.environ, None, SettingOptions()), wait_s=0.0)
+    plan = plan_reconcile(load_job(job, {}), read_settings(connector.environ, None), wait_s=0.0)
     running = run_reconcile(replace(plan, is_forgetting=True), Stop(replace(real, sleep=sleep)), Progress())
     report = asyncio.run(running)
 
