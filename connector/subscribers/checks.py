@@ -4,6 +4,7 @@ Each takes an Arrow array and answers for a whole column at once; null in gives 
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date
 
 import numpy as np
@@ -28,12 +29,6 @@ def read_cells(column: "pd.Series[str]") -> pa.Array:
     """Return a text column as one large_string array, null where missing."""
     cells = pa.array(column, type=pa.large_string(), from_pandas=True)
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
-
-
-def translate(cells: pa.Array, meanings: Mapping[str, str]) -> pa.Array:
-    """Return each cell's meaning by its lower case; null for a cell without one."""
-    keys, values = pa.array(list(meanings), pa.large_string()), pa.array(list(meanings.values()), pa.large_string())
-    return values.take(pc.index_in(pc.utf8_lower(cells), keys))
 
 
 def is_free_of_controls(cells: pa.Array) -> pa.Array:
@@ -74,6 +69,13 @@ def is_short(cells: pa.Array) -> pa.Array:
     return pc.less_equal(pc.utf8_length(cells), LONGEST)
 
 
+def is_clean_list(lists: pa.Array) -> pa.Array:
+    """Return whether each list of tags is without control characters."""
+    is_clean = is_free_of_controls(lists.flatten().cast(pa.large_string()))
+    dirty = pc.list_parent_indices(lists).filter(pc.invert(is_clean))
+    return pc.invert(pc.is_in(pa.array(range(len(lists)), dirty.type), dirty))
+
+
 def is_short_list(lists: pa.Array) -> pa.Array:
     """Return whether the tags of each list have at most that many characters together."""
     lengths = pc.fill_null(pc.utf8_length(lists.flatten()), 0).to_numpy()
@@ -83,9 +85,11 @@ def is_short_list(lists: pa.Array) -> pa.Array:
 
 # Dates
 
-FIRST_YEAR = 1900  # an earlier date is some other program's default, and no date of birth of a living person
+_FIRST_YEAR = 1900  # an earlier date is another program's default, not the birthday of a living person
 
-_YEARLESS = r"^--[0-9]{2}-?[0-9]{2}$"
+YEARLESS = r"^--[0-9]{2}-?[0-9]{2}$"
+"""A day without a year, as address books write it: `--05-12` or `--0512` (ISO 8601:2000)."""
+
 _DATE_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _DATE_LENGTH = 10
 _THOUSANDS = np.array([1000, 100, 10, 1])
@@ -95,7 +99,8 @@ _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 def is_date(cells: pa.Array) -> pa.Array:
     """Return whether each text is a date that exists (null where missing)."""
     has_form = pc.fill_null(pc.match_substring_regex(cells, _DATE_FORM), False)
-    year, month, day = _read_parts(cells.filter(has_form))
+    digits = view_octets(cells.filter(has_form)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
+    year, month, day = digits[:, :4] @ _THOUSANDS, digits[:, 5:7] @ _THOUSANDS[2:], digits[:, 8:] @ _THOUSANDS[2:]
     is_leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     in_year = (month >= 1) & (month <= 12)
     days = _DAYS[np.where(in_year, month, 0)] + ((month == 2) & is_leap)
@@ -104,24 +109,11 @@ def is_date(cells: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(cells), pa.array(is_real), None)
 
 
-def is_yearless(cells: pa.Array) -> pa.Array:
-    """Return whether each text is a day without a year, as address books write one: `--05-12` or `--0512` (ISO
-    8601:2000)."""
-    return pc.match_substring_regex(cells, _YEARLESS)
-
-
 def is_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
     """Return whether each date lies from 1900 to `today`; true for what is no date, which `is_date` tells."""
-    too_early = pc.less(cells, f"{FIRST_YEAR:04}")  # dates in this form sort as texts
+    too_early = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form sort as texts
     too_late = pc.greater(cells, today.isoformat())
     return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(too_early, too_late)))
-
-
-def _read_parts(dates: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Years, months and days of texts that have the form."""
-    digits = view_octets(dates)  # all are ten bytes long and none is missing
-    table = digits.reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
-    return table[:, :4] @ _THOUSANDS, table[:, 5:7] @ _THOUSANDS[2:], table[:, 8:] @ _THOUSANDS[2:]
 
 
 # Emails
@@ -146,43 +138,32 @@ def is_email(cells: pa.Array) -> pa.Array:
     """Return whether each text is an address (null where missing); `.test` is one, for trials (RFC 6761)."""
     is_plain = pc.and_(pc.match_substring_regex(cells, _PLAIN), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH))
     is_plain = pc.and_not(is_plain, pc.match_substring_regex(cells, _SPECIAL))
-    others = pc.unique(cells.filter(pc.invert(is_plain)))
-    if not len(others):
+    suspects = [text for text in pc.unique(cells.filter(pc.invert(is_plain))).to_pylist() if text and "@" in text]
+    if not suspects:
         return is_plain
-    valid = pa.array([text for text in others.to_pylist() if text and _is_valid(text)], cells.type)
-    return pc.if_else(pc.is_valid(cells), pc.or_(is_plain, pc.is_in(cells, valid)), None)
-
-
-def _is_valid(text: str) -> bool:
-    if "@" not in text:
-        return False
     from email_validator import EmailNotValidError, validate_email  # here: most lists have plain addresses alone
 
-    try:
-        validate_email(text, check_deliverability=False, allow_smtputf8=True, test_environment=True, strict=True)
-    except EmailNotValidError:
-        return False
-    return True
+    valid = []
+    for text in suspects:
+        with suppress(EmailNotValidError):
+            validate_email(text, check_deliverability=False, allow_smtputf8=True, test_environment=True, strict=True)
+            valid.append(text)
+    return pc.if_else(pc.is_valid(cells), pc.or_(is_plain, pc.is_in(cells, pa.array(valid, cells.type))), None)
 
 
-# Flags, genders, zips
+# Words and zips
 
-FLAGS: dict[str, str] = {
-    **dict.fromkeys(("true", "1", "yes", "t", "y"), "true"),
-    **dict.fromkeys(("false", "0", "no", "f", "n"), "false"),
+FLAGS: dict[str, bool] = {
+    **dict.fromkeys(("true", "1", "yes", "t", "y"), True),
+    **dict.fromkeys(("false", "0", "no", "f", "n"), False),
 }
-
 GENDERS: dict[str, str] = {"male": "male", "female": "female"}
 
 
-def read_flags(cells: pa.Array) -> pa.Array:
-    """Return `true` or `false` for each word, null for any other."""
-    return translate(cells, FLAGS)
-
-
-def read_genders(cells: pa.Array) -> pa.Array:
-    """Return `male` or `female` for each word, null for any other."""
-    return translate(cells, GENDERS)
+def translate(cells: pa.Array, meanings: Mapping[str, object]) -> pa.Array:
+    """Return each cell's meaning by its lower case; null for a cell without a meaning."""
+    keys = pa.array(list(meanings), pa.large_string())
+    return pa.array(list(meanings.values())).take(pc.index_in(pc.utf8_lower(cells), keys))
 
 
 _ZIP_FORM = r"^(0|[1-9][0-9]{0,15})$"

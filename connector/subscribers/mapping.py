@@ -1,31 +1,24 @@
 """The mapping applied to a chunk: a source's columns in, columns named after fields out, whole columns at once.
 
-It reads and translates; whether a value may be sent is decided by the validation.
+The mapping reads and translates cells. The validation decides whether a value may be sent.
 """
 
+import csv
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
+import orjson
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.fields import BY_NAME, Kind, wire_name
 from connector.outcomes import Fault
-from connector.subscribers.cell_steps import (
-    DEFAULT_SPLIT,
-    build_tags,
-    change_case,
-    drop_apostrophes,
-    drop_midnight,
-    empty_to_null,
-    parse_dates,
-    read_column,
-    replace_cells,
-)
+from connector.subscribers.checks import TEXT, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
-
-_TEXT = pd.StringDtype(na_value=np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,69 +32,152 @@ class MappedChunk:
 def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping) -> MappedChunk:
     """Make a chunk's frame (text columns) a frame of the mapped fields, with the same rows on the same index.
 
-    What is empty is missing. `tags` is a list<string> column of Arrow's, all others are `str`. Raises
+    Empty cells are missing. `tags` is a list<string> column of Arrow's, all others are `str`. Raises
     ConfigurationError if the mapping names a column that the frame does not have.
     """
     require_columns(mapping, list(frame.columns))
     columns: dict[str, pd.Series] = {}
     faults: list[Fault] = []
     for name, rule in mapping.rules.items():
-        cells, failed = _read_source(frame, rule)
-        columns[name] = _build_column(cells, name, rule, frame.index)
-        message = f"{wire_name(BY_NAME[name])}: the template"
-        faults += [Fault(position, name, "template", f"{message} {why}") for position, why in failed.items()]
+        if rule.template is not None:
+            cells, problems = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
+            message = f"{wire_name(BY_NAME[name])}: the template"
+            faults += [Fault(position, name, "template", f"{message} {why}") for position, why in problems.items()]
+        elif rule.column is None:
+            cells = pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame))
+        else:
+            cells = read_cells(frame[rule.column])
+        cells = _apply_steps(cells, rule, BY_NAME[name].kind)
+        if BY_NAME[name].kind is Kind.TAGS:
+            tags = build_tags(cells, rule.split or DEFAULT_SPLIT)
+            columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
+        else:
+            columns[name] = pd.Series(cells, index=frame.index, dtype=TEXT)
     return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults))
 
 
-def _build_column(cells: pa.Array, name: str, rule: ColumnRule, index: pd.Index) -> pd.Series:
-    cells = _read_cells(cells, rule)
-    if BY_NAME[name].kind is Kind.DATE:
-        cells = drop_midnight(cells)
-    if rule.default is not None:
-        cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
-    if BY_NAME[name].kind is Kind.TAGS:
-        tags = build_tags(cells, rule.split or DEFAULT_SPLIT)
-        return pd.Series(pd.arrays.ArrowExtensionArray(tags), index=index)
-    return pd.Series(cells, index=index, dtype=_TEXT)
-
-
-def _read_cells(cells: pa.Array, rule: ColumnRule) -> pa.Array:
-    """The steps of a rule, in their order; null where nothing is left."""
-    if rule.is_trimmed:
-        cells = pc.utf8_trim_whitespace(cells)
-    if rule.is_apostrophe_dropped:
-        cells = drop_apostrophes(cells)
-    if rule.case is not None:
-        cells = change_case(cells, rule.case)
-    if rule.values is not None:
-        cells = replace_cells(cells, rule.values, is_trimmed=rule.is_trimmed)
-    if rule.format:
-        cells = parse_dates(cells, rule.format)
-    return empty_to_null(cells)
-
-
-def _read_source(frame: pd.DataFrame, rule: ColumnRule) -> tuple[pa.Array, dict[int, str]]:
-    """Return a rule's cells as they come and, by position (0-based), why a template failed."""
-    if rule.template is not None:
-        return _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
-    if rule.column is None:
-        return pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame)), {}
-    return read_column(frame, rule.column, is_trimmed=False), {}
-
-
 def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
-    """The one rule that goes row by row; Jinja is imported only for it."""
-    from connector.templates import TemplateError, compile_template
+    """Return each row's text and, by position (0-based), why a row has none: the only rule that works row by row."""
+    from connector.templates import TemplateError, compile_template  # here: most mappings need no Jinja
 
     template = compile_template(text)
-    columns = [read_column(frame, name, is_trimmed=is_trimmed) for name in template.columns]
+    columns = [read_cells(frame[name]) for name in template.columns]
+    if is_trimmed:
+        columns = [pc.utf8_trim_whitespace(column) for column in columns]
     rows = zip(*(pc.fill_null(column, "").to_pylist() for column in columns), strict=True)
     texts: list[str | None] = []
-    failed: dict[int, str] = {}
+    problems: dict[int, str] = {}
     for position, cells in enumerate(rows if columns else [()] * len(frame)):
         try:
             texts.append(template.render(dict(zip(template.columns, cells, strict=True))))
         except TemplateError as error:
             texts.append(None)
-            failed[position] = error.problem
-    return pa.array(texts, pa.large_string()), failed
+            problems[position] = error.problem
+    return pa.array(texts, pa.large_string()), problems
+
+
+_CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
+_MIDNIGHT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
+
+
+def _apply_steps(cells: pa.Array, rule: ColumnRule, kind: Kind) -> pa.Array:
+    """Take a column through the steps of its rule, in their order; empty cells become null."""
+    if rule.is_trimmed:
+        cells = pc.utf8_trim_whitespace(cells)
+    if rule.is_apostrophe_dropped:
+        cells = pc.replace_substring_regex(cells, r"^'([0-9+])", r"\1")
+    if rule.case is not None:
+        cells = _CASES[rule.case](cells)
+    if rule.values is not None:
+        cells = _replace_cells(cells, rule.values, is_trimmed=rule.is_trimmed)
+    if rule.format:
+        cells = _parse_dates(cells, rule.format)
+    cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
+    if kind is Kind.DATE:  # a column of timestamps has each birthday as its midnight
+        cells = pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
+    if rule.default is not None:
+        cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
+    return cells
+
+
+def _replace_cells(cells: pa.Array, values: Mapping[str, str], *, is_trimmed: bool) -> pa.Array:
+    """Replace whole cells by the map; a missing cell counts as empty, and a cell that the map lacks stays."""
+    trimmed = {key.strip(): value.strip() for key, value in values.items()} if is_trimmed else dict(values)
+    keys, replacements = pa.array(list(trimmed), pa.large_string()), pa.array(list(trimmed.values()), pa.large_string())
+    return pc.coalesce(replacements.take(pc.index_in(pc.fill_null(cells, ""), keys)), cells)
+
+
+def _parse_dates(cells: pa.Array, forms: Sequence[str]) -> pa.Array:
+    """Return dates as YYYY-MM-DD, by Python's strptime over distinct cells: Arrow's makes 31 February 3 March."""
+
+    def parse(cell: str | None) -> str | None:
+        for form in forms if cell is not None else ():
+            try:
+                return datetime.strptime(cell, form).date().isoformat()  # type: ignore[arg-type] # noqa: DTZ007
+            except ValueError:
+                continue
+        return cell  # the validation rejects the cell as the source wrote it
+
+    coded = cells.dictionary_encode()
+    dates = [parse(cell) for cell in coded.dictionary.to_pylist()]
+    return pa.array(dates, pa.large_string()).take(coded.indices)
+
+
+# Tags
+
+DEFAULT_SPLIT = ","
+
+_TAGS = pa.list_(pa.string())
+
+
+def build_tags(cells: pa.Array, split: str) -> pa.Array:
+    """Make trimmed cells (large_string, null where empty) a list<string> array of the same length.
+
+    A JSON array of texts and numbers is that list, without its nulls; other cells are cut at `split`. Tags are trimmed,
+    empty tags are left out. A cell without any tag is null, except for an empty JSON array.
+    """
+    is_special = pc.fill_null(pc.or_(pc.starts_with(cells, "["), pc.starts_with(cells, '"')), False)
+    if not pc.any(is_special).as_py():
+        return _cut(cells, split)
+    indices = pc.indices_nonzero(is_special)
+    plain = _cut(pc.if_else(is_special, pa.scalar(None, cells.type), cells), split)
+    special = pa.array([_read_tags(cell, split) for cell in cells.take(indices).to_pylist()], _TAGS)
+    order = np.arange(len(cells))
+    order[indices.to_numpy()] = len(cells) + np.arange(len(indices))
+    return pa.concat_arrays([plain, special]).take(pa.array(order))
+
+
+def _cut(cells: pa.Array, split: str) -> pa.Array:
+    lists = pc.split_pattern(cells, split)
+    ends = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())])
+    tags = pc.utf8_trim_whitespace(lists.flatten())
+    is_tag = pc.not_equal(tags, "")
+    tag_counts = np.concatenate([[0], np.cumsum(is_tag.to_numpy(zero_copy_only=False))])
+    offsets = tag_counts[ends]
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        tags.filter(is_tag).cast(pa.string()),
+        type=_TAGS,
+        mask=pa.array(offsets[1:] == offsets[:-1]),
+    )
+
+
+def _read_tags(cell: str, split: str) -> list[str] | None:
+    """Return the tags of a cell that is JSON, or has quoted tags as Mailchimp writes them: `"VIP","Paris, France"`."""
+    if cell.startswith("["):
+        try:
+            values = orjson.loads(cell)
+        except orjson.JSONDecodeError:
+            values = None
+        if isinstance(values, list) and not any(isinstance(value, list | dict) for value in values):
+            texts = [
+                value if isinstance(value, str) else orjson.dumps(value).decode()
+                for value in values
+                if value is not None
+            ]
+            return [text.strip() for text in texts if text.strip()]
+    texts = cell.split(split)
+    if cell.startswith('"') and len(split) == 1:
+        with suppress(csv.Error):  # a line break outside quotes: the cell is not such a list
+            texts = next(csv.reader([cell], delimiter=split, skipinitialspace=True))
+    return [text.strip() for text in texts if text.strip()] or None

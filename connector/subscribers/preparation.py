@@ -45,24 +45,17 @@ def check_mapping(
     are an identity or required field that nothing fills, a column that the source lacks, a zip that would overwrite a
     mapped field, a value for every row that no row may have.
     """
+    used = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
+    used += [] if base is None else [("the base", base.column)]
     faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip)
-    faults += [
-        _describe_missing(name, column, columns)
-        for name, rule in mapping.rules.items()
-        for column in rule.columns
-        if column not in columns
-    ]
-    if base is not None and base.column not in columns:
-        faults.append(_describe_missing("the base", base.column, columns))
+    for name, column in used:
+        if column not in columns:
+            meant = get_close_matches(column, columns, n=1)
+            hint = f", did you mean {meant[0]}?" if meant else ""
+            faults.append(f"{name} is mapped to the column {column}, which is not there{hint}")
     faults += _find_value_faults(mapping)
     if faults:
         raise ConfigurationError(f"{where}: {'; '.join(faults)}. Its columns: {', '.join(columns)}")
-
-
-def _describe_missing(name: str, column: str, columns: Sequence[str]) -> str:
-    meant = get_close_matches(column, columns, n=1)
-    hint = f", did you mean {meant[0]}?" if meant else ""
-    return f"{name} is mapped to the column {column}, which is not there{hint}"
 
 
 def _find_value_faults(mapping: FieldMapping) -> list[str]:
@@ -150,7 +143,11 @@ def prepare_chunks(
         bases = None if bases is None else bases.select(valid.index.to_numpy())
         identities = compute_identities(valid[rules.identity], rules.identity)
         fingerprints = compute_fingerprints(valid, rules.identity)
-        repeats = seen.add(_separate_bases(identities, bases), fingerprints)
+        persons = identities  # in two bases the same identity is two subscribers (architecture 3)
+        if bases is not None and bases.asked:
+            base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.asked]
+            persons = separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.places])
+        repeats = seen.add(persons, fingerprints)
         is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~repeats.is_duplicate
         left = ~repeats.is_duplicate & ~is_suppressed
         omitted = mapped.frame["address_zip"].iloc[validated.omitted_zips] if len(validated.omitted_zips) else None
@@ -186,17 +183,6 @@ def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, sh
     )
 
 
-def _separate_bases(identities: Digests, bases: RowBases | None) -> Digests:
-    """Identities are unique within a base: the same one in two bases is two subscribers (architecture 3).
-
-    All bases share one memory of what was met, so that a base costs nothing by itself.
-    """
-    if bases is None or not bases.asked:
-        return identities
-    digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.asked]
-    return separate_digests(identities, join_digests(digests, IDENTITY_BYTES)[bases.places])
-
-
 def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
     """Return which of these valid rows are on the list; `identities` are the rows' own, by the field `identity`."""
     if suppression is None:
@@ -205,21 +191,17 @@ def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identi
 
 
 def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
-    left = limit
+    """Yield the source's chunks; the last one is cut where `limit` records are read."""
+    remaining = limit
     for chunk in source.chunks():
-        size = len(chunk.numbers) + len(chunk.malformed)
-        if left is not None and size > left:
-            yield _cut(chunk, left)
+        numbers = sorted([*chunk.numbers.tolist(), *(row.number for row in chunk.malformed)]) if remaining else []
+        if remaining is not None and len(numbers) > remaining:
+            last = numbers[remaining - 1]  # by the records' numbers, which need not follow each other
+            count = int(np.count_nonzero(chunk.numbers <= last))
+            malformed = tuple(row for row in chunk.malformed if row.number <= last)
+            yield replace(chunk, frame=chunk.frame.iloc[:count], numbers=chunk.numbers[:count], malformed=malformed)
             return
         yield chunk
-        left = left - size if left is not None else None
-        if left == 0:
+        remaining = None if remaining is None else remaining - len(numbers)
+        if remaining == 0:
             return
-
-
-def _cut(chunk: Chunk, size: int) -> Chunk:
-    """The first records of a chunk, counted, since their numbers need not follow each other."""
-    last = sorted([*chunk.numbers.tolist(), *(row.number for row in chunk.malformed)])[:size][-1]
-    kept = int(np.count_nonzero(chunk.numbers <= last))
-    malformed = tuple(row for row in chunk.malformed if row.number <= last)
-    return replace(chunk, frame=chunk.frame.iloc[:kept], numbers=chunk.numbers[:kept], malformed=malformed)

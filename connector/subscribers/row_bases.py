@@ -111,10 +111,11 @@ def refuse_mixed(column: str, asked: Iterable[BaseRef]) -> None:
 def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[Fault, ...]]:
     """Return the base of each row of a chunk's frame (text columns), and the faults of the rows that name none."""
     import numpy as np
+    import pyarrow.compute as pc
 
-    from connector.subscribers.cell_steps import read_column
+    from connector.subscribers.checks import read_cells
 
-    cells = read_column(frame, rule.column, is_trimmed=True).dictionary_encode()
+    cells = pc.utf8_trim_whitespace(read_cells(frame[rule.column])).dictionary_encode()
     words = [*cells.dictionary.to_pylist(), ""]  # the last one stands for missing cells
     codes = cells.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
     asked: dict[BaseRef, int] = {}

@@ -24,9 +24,6 @@ MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT)
 
 Case = Literal["lower", "upper", "title"]
 
-_TEXTS = (Kind.TEXT, Kind.NULLABLE_TEXT)
-_READING = ("values", "split", "case", "format", "default")
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
@@ -120,27 +117,31 @@ def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
         yield f"{name}: split is for tags; to take a part of a cell write a template"
     if rule.format and kind is not Kind.DATE:
         yield f"{name}: format is for birthday"
-    if not rule.is_trimmed and kind not in _TEXTS:
+    if not rule.is_trimmed and kind not in (Kind.TEXT, Kind.NULLABLE_TEXT):
         yield f"{name}: trim: false is for texts, and would only spoil this field"
 
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:
-    """What is wrong with a rule wherever it stands."""
+    """Yield what is wrong with a rule, whatever its field."""
     sources = [each for each in (rule.column, rule.value, rule.template) if each is not None]
     if len(sources) != 1:
         yield "needs exactly one of column, value and template"
         return
-    given = [key for key in _READING if getattr(rule, key)]
-    if rule.value is not None and (given or not rule.is_trimmed):
-        yield f"beside value there is no cell to read: leave out {' and '.join(given) or 'trim'}"
+    steps = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
+    if rule.value is not None and (steps or not rule.is_trimmed):
+        yield f"beside value there is no cell to read: leave out {' and '.join(steps) or 'trim'}"
     if rule.case is not None and rule.case not in get_args(Case):
         yield f"case must be lower, upper or title, not {rule.case!r}"
     if "" in (rule.split, rule.default):
         yield "split and default must be at least one character"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
         yield "default and the empty cell of values both say what becomes of an empty cell: keep one of them"
-    yield from _find_vain_values(rule)
-    if not all(_is_text(word) for word in _list_words(rule)):
+    for key in rule.values or {}:
+        cell = key.strip() if rule.is_trimmed else key
+        if (rule.case == "lower" and cell != cell.lower()) or (rule.case == "upper" and cell != cell.upper()):
+            yield f"values: no cell is {cell!r} by then, since case: {rule.case} goes before; write it so, too"
+    texts = [rule.value, rule.default, rule.template, *(rule.values or {}).keys(), *(rule.values or {}).values()]
+    if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in texts if text):  # YAML's "\ud800"
         yield "what a rule puts into a field must be text that can be sent: one text holds half a character"
     if rule.template is not None:
         _compile(rule.template)
@@ -151,29 +152,6 @@ def _compile(template: str) -> "Template":
     from connector.templates import compile_template
 
     return compile_template(template)
-
-
-def _find_vain_values(rule: ColumnRule) -> Iterator[str]:
-    """Values that no cell can meet, as it comes to them trimmed and in another case."""
-    meant: dict[str, str] = {}
-    for key, value in (rule.values or {}).items():
-        met = key.strip() if rule.is_trimmed else key
-        if meant.setdefault(met, value) != value:
-            yield f"values: {met!r} stands there twice, blanks apart, and means {meant[met]!r} and {value!r}"
-        if (rule.case == "lower" and met != met.lower()) or (rule.case == "upper" and met != met.upper()):
-            yield f"values: no cell is {met!r} by then, since case: {rule.case} goes before; write it so, too"
-
-
-def _list_words(rule: ColumnRule) -> Iterator[str]:
-    """Every text that a rule brings into rows."""
-    yield from (rule.value or "", rule.default or "", rule.template or "")
-    for key, value in (rule.values or {}).items():
-        yield from (key, value)
-
-
-def _is_text(word: str) -> bool:
-    """Whether it can be written as UTF-8: YAML's "\\ud800" is a surrogate alone, which no request can hold."""
-    return word == word.encode("utf-8", "replace").decode("utf-8")
 
 
 def require_columns(mapping: FieldMapping, columns: Sequence[str]) -> None:
@@ -193,8 +171,6 @@ def explain_missing(what: str, name: str, there_are: Sequence[str]) -> str:
 
 # What a row must hold
 
-PHONE_POLICIES = ("reject", "keep")
-
 
 @dataclass(frozen=True, slots=True)
 class PhoneRule:
@@ -209,8 +185,11 @@ class PhoneRule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "region", self.region.upper())
-        _check_region(self.region)
-        _check("e164: otherwise", [self.otherwise], PHONE_POLICIES)
+        if self.region not in _load_library().SUPPORTED_REGIONS:
+            raise ConfigurationError(
+                f"e164: there are no phone numbers of a region {self.region!r}; write two letters, such as DE"
+            )
+        _check("e164: otherwise", [self.otherwise], ("reject", "keep"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,15 +217,6 @@ def _check(key: str, words: list[str], allowed: tuple[str, ...]) -> None:
     for word in words:
         if word not in allowed:
             raise ConfigurationError(f"{key}: {word!r} is not one of {', '.join(allowed)}")
-
-
-def _check_region(region: str) -> None:
-    """Raise ConfigurationError unless numbers of this region (ISO 3166-1 alpha-2, upper case) are known here."""
-    regions = _load_library().SUPPORTED_REGIONS
-    if region not in regions:
-        raise ConfigurationError(
-            f"e164: there are no phone numbers of a region {region!r}; write two letters, such as DE"
-        )
 
 
 @lru_cache(maxsize=1 << 16)  # each is asked for twice, when it is judged and when it is written: a chunk fits in

@@ -4,8 +4,8 @@ The schemas are derived from the field table, kind by kind. A mapped chunk is ma
 required column), validated in one run that finds every fault of every row, and its valid rows get typed columns.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache, partial
 
@@ -20,9 +20,13 @@ from pandera.errors import SchemaErrors
 from connector.fields import BY_NAME, FIELDS, NAMES, SENT, Field, Kind, wire_name
 from connector.outcomes import Fault
 from connector.subscribers.checks import (
+    FLAGS,
+    GENDERS,
     LONGEST,
     TAGS,
     TEXT,
+    YEARLESS,
+    is_clean_list,
     is_date,
     is_email,
     is_free_of_controls,
@@ -30,15 +34,54 @@ from connector.subscribers.checks import (
     is_sendable_zip,
     is_short,
     is_short_list,
-    is_yearless,
     normalise_emails,
     read_cells,
-    read_flags,
-    read_genders,
     read_zips,
+    translate,
 )
 from connector.subscribers.countries import read_countries
 from connector.subscribers.rules import ValidationRules, format_phone
+
+_Check = Callable[[pa.Array], pa.Array]
+"""Returns for each cell whether it is fine; what it returns for a missing cell does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindRules:
+    """How the cells of one kind are checked and read.
+
+    `checks` has a check by the code of the fault that it finds. `read` makes valid cells values (None: cells are sent
+    as they are). `sent` and `listed` are the dtypes of a column of rows to send, and of listed subscribers.
+    """
+
+    checks: Mapping[str, _Check] = field(default_factory=dict)
+    read: Callable[[pa.Array], pa.Array] | None = None
+    sent: object = TEXT
+    listed: object = TEXT
+
+
+_FLAG = pd.BooleanDtype()
+_WHOLE = pd.Int64Dtype()
+_TEXT_CHECKS: dict[str, _Check] = {"control": is_free_of_controls, "length": is_short}
+_read_flags, _read_genders = partial(translate, meanings=FLAGS), partial(translate, meanings=GENDERS)
+
+KINDS: dict[Kind, KindRules] = {
+    Kind.NUMBER: KindRules(_TEXT_CHECKS, listed=_WHOLE),
+    Kind.FLAG: KindRules(
+        {**_TEXT_CHECKS, "flag": lambda cells: _read_flags(cells).is_valid()}, _read_flags, sent=_FLAG, listed=_FLAG
+    ),
+    Kind.TEXT: KindRules(_TEXT_CHECKS),
+    Kind.NULLABLE_TEXT: KindRules(_TEXT_CHECKS),
+    Kind.EMAIL: KindRules({**_TEXT_CHECKS, "email": is_email}),
+    Kind.GENDER: KindRules({**_TEXT_CHECKS, "gender": lambda cells: _read_genders(cells).is_valid()}, _read_genders),
+    Kind.TAGS: KindRules({"control": is_clean_list, "length": is_short_list}, sent=TAGS, listed=TAGS),
+    Kind.COUNTRY: KindRules(
+        {**_TEXT_CHECKS, "country": lambda cells: read_countries(cells).is_valid()}, read_countries
+    ),
+    Kind.ZIP: KindRules(_TEXT_CHECKS, read_zips, sent=_WHOLE),
+    Kind.DATE: KindRules({**_TEXT_CHECKS, "date": is_date}, listed=pd.ArrowDtype(pa.date32())),
+}
+"""The rules of each kind. `_list_checks` adds the checks that a job or the day decides."""
 
 _TRANSLATE = "a job translates its source's words by the field's `values:` map"
 _MESSAGES = {  # without `; `, which stands between the faults of a row
@@ -83,9 +126,16 @@ def validate_rows(
     field of a person's is left out.
     """
     frame, yearless = _prepare_rows(mapped, rules)
-    reported = {(fault.position, fault.field) for fault in known}
-    found = _find_faults(frame, rules, today)
-    faults = [*known, *(fault for fault in found if (fault.position, fault.field) not in reported)]
+    faults = list(known)
+    try:
+        build_sent_schema(rules, today=today).validate(frame, lazy=True)
+    except SchemaErrors as errors:
+        reported = {(fault.position, fault.field) for fault in known}
+        cases = errors.failure_cases
+        for index, name, check in zip(cases["index"], cases["column"], cases["check"], strict=True):
+            if (index, name) not in reported:
+                code = _CODES.get(check, check)
+                faults.append(Fault(int(index), name, code, f"{wire_name(BY_NAME[name])} {_MESSAGES[code]}"))
     faults.sort(key=lambda fault: (fault.position, _ORDER[fault.field]))
     is_valid = np.ones(len(frame), dtype=bool)
     is_valid[[fault.position for fault in faults]] = False
@@ -93,44 +143,26 @@ def validate_rows(
     return ValidRows(subscribers, tuple(faults), omitted_zips, yearless[is_valid[yearless]])
 
 
-def _find_faults(frame: pd.DataFrame, rules: ValidationRules, today: date) -> list[Fault]:
-    try:
-        build_sent_schema(rules, today=today).validate(frame, lazy=True)
-    except SchemaErrors as errors:
-        cases = errors.failure_cases
-        indices, names, checks = cases["index"].tolist(), cases["column"].tolist(), cases["check"].tolist()
-        return [
-            _build_fault(int(index), name, _CODES.get(check, check))
-            for index, name, check in zip(indices, names, checks, strict=True)
-        ]
-    return []
-
-
-def _build_fault(position: int, name: str, code: str) -> Fault:
-    return Fault(position, name, code, f"{wire_name(BY_NAME[name])} {_MESSAGES[code]}")
-
-
 # The schemas
-
-_Judge = Callable[[pa.Array], pa.Array]
-
-_LISTED_TYPES: dict[Kind, object] = {
-    Kind.NUMBER: pd.Int64Dtype(),
-    Kind.FLAG: pd.BooleanDtype(),
-    Kind.TAGS: TAGS,
-    Kind.DATE: pd.ArrowDtype(pa.date32()),
-}
 
 
 @lru_cache(maxsize=8)  # the same for each chunk of a run
 def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFrameSchema:
-    """Return the schema of mapped rows, all texts (tags: lists of texts): what may be sent of them under `rules`.
+    """Return the schema of mapped rows, all texts (tags: lists of texts), that may be sent under `rules`.
 
     A check's name is the fault's code. The identity and the required fields must be there and not missing; no
     birthday lies after `today`.
     """
     required = rules.required | {rules.identity}
-    columns = {field.name: _build_column(field, rules, today, is_required=field.name in required) for field in SENT}
+    columns = {
+        field.name: pandera.Column(
+            TAGS if field.kind is Kind.TAGS else TEXT,
+            [_build_check(code, check) for code, check in _list_checks(field, rules, today).items()],
+            nullable=field.name not in required,
+            required=field.name in required,
+        )
+        for field in SENT
+    }
     return pandera.DataFrameSchema(columns, name="subscribers to be sent")
 
 
@@ -138,134 +170,98 @@ def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFra
 def build_listed_schema() -> pandera.DataFrameSchema:
     """Return the schema of subscribers as they are listed: every field a column of its type, any value may be missing.
 
-    Numbers are Int64, flags boolean, tags list<string> and dates date32 of Arrow's, all else (a zip too: it is
-    returned as a string) `str`. Values of another type that mean the same are converted; further columns may be there.
+    Numbers are Int64, flags boolean, tags list<string> and dates date32 of Arrow's. All else is `str`, also a zip,
+    which the service returns as a string. Values of another type that mean the same are converted; further columns may
+    be there.
     """
-    columns = {
-        field.name: pandera.Column(_LISTED_TYPES.get(field.kind, TEXT), nullable=True, coerce=True) for field in FIELDS
-    }
+    columns = {field.name: pandera.Column(KINDS[field.kind].listed, nullable=True, coerce=True) for field in FIELDS}
     return pandera.DataFrameSchema(columns, name="subscribers as listed")
 
 
-def _build_column(field: Field, rules: ValidationRules, today: date, *, is_required: bool) -> pandera.Column:
-    if field.kind is Kind.TAGS:
-        checks = [_build_check("control", _is_clean_list), _build_check("length", is_short_list)]
-    else:
-        checks = [_build_check("control", is_free_of_controls), _build_check("length", is_short)]
-        checks += [_build_check(code, judge) for code, judge in _list_judges(field.kind, rules, today)]
-        if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
-            checks.append(_build_check("phone", partial(_is_phone, region=rules.e164.region)))
-    return pandera.Column(
-        TAGS if field.kind is Kind.TAGS else TEXT, checks, nullable=not is_required, required=is_required
-    )
+def _list_checks(field: Field, rules: ValidationRules, today: date) -> Mapping[str, _Check]:
+    """Return the checks of a field by fault code: those of its kind, and those that the job or the day decides."""
+    checks = dict(KINDS[field.kind].checks)
+    if field.kind is Kind.DATE:
+        checks["lifetime"] = partial(is_in_lifetime, today=today)
+    if field.kind is Kind.ZIP and rules.zip == "reject":
+        checks["zip"] = is_sendable_zip
+    if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
+        region = rules.e164.region
+        checks["phone"] = lambda cells: read_phones(cells, region).is_valid()
+    return checks
 
 
-def _list_judges(kind: Kind, rules: ValidationRules, today: date) -> list[tuple[str, _Judge]]:
-    """What the values of a kind must be, each rule with the code of the fault that it finds."""
-    judges: dict[Kind, list[tuple[str, _Judge]]] = {
-        Kind.FLAG: [("flag", lambda cells: read_flags(cells).is_valid())],
-        Kind.EMAIL: [("email", is_email)],
-        Kind.GENDER: [("gender", lambda cells: read_genders(cells).is_valid())],
-        Kind.COUNTRY: [("country", lambda cells: read_countries(cells).is_valid())],
-        Kind.ZIP: [("zip", is_sendable_zip)] if rules.zip == "reject" else [],
-        Kind.DATE: [("date", is_date), ("lifetime", partial(is_in_lifetime, today=today))],
-    }
-    return judges.get(kind, [])
-
-
-def _is_phone(cells: pa.Array, region: str) -> pa.Array:
-    return read_phones(cells, region).is_valid()
-
-
-def _build_check(code: str, judge: _Judge) -> pandera.Check:
+def _build_check(code: str, is_fine: _Check) -> pandera.Check:
     def check(column: "pd.Series[str]") -> "pd.Series[bool]":
-        cells = _read_lists(column) if column.dtype == TAGS else read_cells(column)
-        is_fine = pc.fill_null(pc.or_kleene(judge(cells), cells.is_null()), True)
-        return pd.Series(is_fine.to_numpy(zero_copy_only=False))
+        if column.dtype == TAGS:
+            cells = pa.array(column.array, from_pandas=True)
+            cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+        else:
+            cells = read_cells(column)
+        result = pc.fill_null(pc.or_kleene(is_fine(cells), cells.is_null()), True)
+        return pd.Series(result.to_numpy(zero_copy_only=False))
 
     return pandera.Check(check, name=code, ignore_na=False)
 
 
-def _read_lists(column: "pd.Series[str]") -> pa.Array:
-    lists = pa.array(column.array, from_pandas=True)
-    return lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
-
-
-def _is_clean_list(lists: pa.Array) -> pa.Array:
-    """Return whether each list of tags is without control characters."""
-    is_clean = is_free_of_controls(lists.flatten().cast(pa.large_string()))
-    dirty = pc.list_parent_indices(lists).filter(pc.invert(is_clean))
-    return pc.invert(pc.is_in(pa.array(range(len(lists)), dirty.type), dirty))
-
-
-# A mapped chunk made ready for its schema
+# Before the checks, and after them
 
 
 def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
-    """Give the columns of the person's fields, every demanded one among them, and the positions of rows whose birthday
-    has no year and is left out, as it cannot be sent."""
+    """Return the columns of the person's fields, with every required one, and the positions of yearless birthdays.
+
+    A birthday without a year cannot be sent, so it is left out.
+    """
     mapped = mapped.reset_index(drop=True)
     columns: dict[str, pd.Series] = {}
-    for field in SENT:
-        if field.name in mapped.columns:
-            columns[field.name] = mapped[field.name]
-        elif field.name in rules.required | {rules.identity}:
-            columns[field.name] = pd.Series([None] * len(mapped), dtype=TAGS if field.kind is Kind.TAGS else TEXT)
+    for sent_field in SENT:
+        if sent_field.name in mapped.columns:
+            columns[sent_field.name] = mapped[sent_field.name]
+        elif sent_field.name in rules.required | {rules.identity}:
+            columns[sent_field.name] = pd.Series(
+                [None] * len(mapped), dtype=TAGS if sent_field.kind is Kind.TAGS else TEXT
+            )
     if "email" in columns:
         columns["email"] = pd.Series(normalise_emails(read_cells(columns["email"])), dtype=TEXT)
     yearless = np.empty(0, dtype=np.int64)
     if "birthday" in columns:
         cells = read_cells(columns["birthday"])
-        is_out = pc.fill_null(is_yearless(cells), False)
-        yearless = np.flatnonzero(is_out.to_numpy(zero_copy_only=False))
+        is_yearless = pc.fill_null(pc.match_substring_regex(cells, YEARLESS), False)
+        yearless = np.flatnonzero(is_yearless.to_numpy(zero_copy_only=False))
         if len(yearless):
-            columns["birthday"] = pd.Series(pc.if_else(is_out, pa.scalar(None, cells.type), cells), dtype=TEXT)
+            columns["birthday"] = pd.Series(pc.if_else(is_yearless, pa.scalar(None, cells.type), cells), dtype=TEXT)
     return pd.DataFrame(columns, index=mapped.index), yearless
 
 
-# Valid rows with the types of their fields
-
-
 def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
-    """Give the rows with typed columns, and the index labels of those whose zip is left out."""
-    columns = {name: _type_column(rows[name], BY_NAME[name].kind) for name in rows.columns}
+    """Return the valid rows with typed columns, and the index labels of the rows whose zip is left out."""
+    columns = {}
+    for name in rows.columns:
+        kind = KINDS[BY_NAME[name].kind]
+        columns[name] = rows[name]
+        if kind.read is not None:
+            values = kind.read(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent: dtype)
+            columns[name] = pd.Series(values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
-        cells = read_cells(rows["phone"])  # what has no such form was either refused before or is to be kept
-        columns["phone"] = pd.Series(
-            pc.coalesce(read_phones(cells, rules.e164.region), cells), dtype=TEXT, index=rows.index
-        )
+        cells = read_cells(rows["phone"])  # a number without such a form was either refused before or is kept
+        phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
+        columns["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)
     omitted = np.empty(0, dtype=np.int64)
-    if "address_zip" in rows.columns:
+    if "address_zip" in rows.columns and rules.zip != "reject":
         cells = read_cells(rows["address_zip"])
         is_lost = pc.fill_null(pc.invert(is_sendable_zip(cells)), False)
         if rules.zip == "omit":
             omitted = rows.index.to_numpy(dtype=np.int64)[is_lost.to_numpy(zero_copy_only=False)]
-        elif rules.zip != "reject":
-            kept = pc.if_else(is_lost, cells, pa.scalar(None, cells.type))
-            columns[rules.zip] = pd.Series(kept, dtype=TEXT, index=rows.index)
-    ordered = {name: columns[name] for name in NAMES if name in columns}
-    return pd.DataFrame(ordered, index=rows.index), omitted
-
-
-_READERS: dict[Kind, tuple[_Judge, object]] = {
-    Kind.FLAG: (lambda cells: pc.equal(read_flags(cells), "true"), pd.BooleanDtype()),
-    Kind.ZIP: (read_zips, pd.Int64Dtype()),
-    Kind.GENDER: (read_genders, TEXT),
-    Kind.COUNTRY: (read_countries, TEXT),
-}
-
-
-def _type_column(column: pd.Series, kind: Kind) -> pd.Series:
-    if kind not in _READERS:
-        return column
-    read, dtype = _READERS[kind]
-    return pd.Series(read(read_cells(column)).to_pandas(types_mapper=lambda _: dtype).array, index=column.index)
+        else:
+            lost = pc.if_else(is_lost, cells, pa.scalar(None, cells.type))
+            columns[rules.zip] = pd.Series(lost, dtype=TEXT, index=rows.index)
+    return pd.DataFrame({name: columns[name] for name in NAMES if name in columns}, index=rows.index), omitted
 
 
 def read_phones(cells: pa.Array, region: str) -> pa.Array:
-    """Return the E.164 form of each number (one without a leading + is of `region`), null for what is no valid number.
+    """Return the E.164 form of each number (one without a leading + is of `region`), null for an invalid number.
 
-    A number with an extension has none: E.164 would lose it. About 25 µs a number, once for each chunk.
+    A number with an extension has no such form: E.164 would lose it. About 25 µs a number, once for each chunk.
     """
     texts = [None if text is None else format_phone(text, region) for text in cells.to_pylist()]
     return pa.array(texts, pa.large_string())

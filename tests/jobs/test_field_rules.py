@@ -29,7 +29,6 @@ TEXT_FAULTS = [  # (the rule of first_name, words of the one fault)
     ("{column: a, case: camel}", "first_name.case: must be lower, upper or title, not 'camel'"),
     ('{value: "\\ud800"}', "one text holds half a character"),
     ('{column: a, default: "\\ud800"}', "first_name.default: "),
-    ("{column: a, values: {M: male, 'M ': female}}", "'M' stands there twice, blanks apart, and means"),
     ("{column: a, case: lower, values: {M: male}}", "no cell is 'M' by then, since case: lower goes before"),
     ("{column: a, case: upper, values: {m: x}}", "no cell is 'm' by then, since case: upper goes before"),
     ("{column: a, values: {'': b}, default: c}", "both say what becomes of an empty cell: keep one of them"),
