@@ -224,7 +224,7 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
     """A page if its name ends so, else JSON. Raises OSError, and ConfigurationError for a path that was free before."""
     check_page_path(path)
     is_page = path.suffix.lower() in (".html", ".htm")
-    text = write_page(report, sys.argv[1:]) if is_page else write_json(report) + "\n"
+    text = write_page(report) if is_page else write_json(report) + "\n"
     write_page_file(text, path)
 
 

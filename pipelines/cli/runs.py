@@ -77,7 +77,7 @@ def status_command(
     """
     from connector.settings import read_state
     from pipelines.flows.status import read_health, read_status
-    from pipelines.report.health import write_health
+    from pipelines.report.page import write_health
 
     state = read_state(os.environ, is_writing=False)
     if page_path is not None:

@@ -63,5 +63,5 @@ def _find_open(
         for each in count_open_entries(place.ledger_url)
         if run_id in (None, each.run_id)
     ]
-    next_steps = [str(step) for step in advise_on_runs(chosen, open_entries, runs)]
+    next_steps = list(advise_on_runs(chosen, open_entries, runs))
     return {"open_entries": open_entries, "next": next_steps}

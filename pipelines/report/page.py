@@ -1,19 +1,21 @@
-"""A report as an HTML page, for one run or several: one file that needs nothing from outside, and no script.
+"""HTML pages of a report, and of the last runs of each job: each page is one file that loads nothing, with no script.
 
-The templates lie beside this module, and everything that goes into them is escaped. Pictures are SVG without text: what
-is to be read stands beside them, so that it keeps its size on a phone.
+The templates lie beside this module, and all values that go into them are escaped. Pictures are bars, and the numbers
+stand beside them.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connector.plurals import agree, count
-from pipelines.report.advice import advise, mask_arguments
-from pipelines.report.text import list_facts, list_files, show_seconds
+from pipelines.report.advice import advise_on_run
+from pipelines.report.text import list_facts, list_files, measure_length, show_seconds
 
 if TYPE_CHECKING:
     import jinja2
@@ -66,9 +68,10 @@ _DIFFERENCES = {
     "drifted": "with other values in the service",
     "vanished": "confirmed once, not in the service any more",
 }
-_BAND = 48  # the height of an outcome's line in the picture, as in the style sheet (3rem)
-_THICKEST, _THINNEST = 40, 2
-_LOWEST = 2  # per cent of a picture: one refusal among thousands is to be seen, too
+_LISTED = 10  # runs of a job with their figures; the others are bars
+_LEAST = 12  # per cent of a bar's height: a run that read nothing is to be seen, too
+_DONE = ("created", "written", "sent")
+_TO_LOOK_AT = ("invalid", "rejected", "unknown")
 _CAUSES_SHOWN = 12
 
 _REASONS = {
@@ -90,17 +93,29 @@ _CUT_OFF = {
 }
 
 
-def write_page(report: Mapping[str, Any], arguments: Sequence[str] = ()) -> str:
-    """Return the JSON of a run, or of several (`runs`), as a whole page; `arguments` are those of the command."""
+def write_page(report: Mapping[str, Any]) -> str:
+    """Return the page of the JSON of a run, or of several (`runs`)."""
     runs = report.get("runs") or [report]
-    title = _write_title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
-    return render("run.html", title=title, runs=[_build_run(each, arguments) for each in runs])
+    title = f"{_name(runs[0])}: {runs[0].get('status', 'planned')}"
+    title = title if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
+    return _render("run.html", title=title, runs=[_build_run(run) for run in runs])
 
 
-def _write_title(report: Mapping[str, Any]) -> str:
-    """Return the title of one run's JSON: `crm-nightly: partial`."""
-    name = report.get("job") or report.get("command") or "connector"
-    return f"{name}: {report.get('status', 'planned')}"
+def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
+    """Return the page of the values that `read_health` returns."""
+    jobs = [_build_job(job) for job in health["jobs"]]
+    unresolved = Counter[tuple[str, str]]()
+    for entry in health["open_entries"]:
+        unresolved[entry["state"], entry["account"]] += entry["entries"]
+    return _render(
+        "health.html",
+        title="Runs of the connector",
+        jobs=jobs,
+        steps=health["next"],
+        made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
+        well=sum(job["status"] == "ok" for job in jobs),
+        unresolved=[(f"{number:,} {state}", account) for (state, account), number in unresolved.items()],
+    )
 
 
 def is_report(beginning: bytes) -> bool:
@@ -108,8 +123,7 @@ def is_report(beginning: bytes) -> bool:
     return _WRITTEN.match(beginning) is not None
 
 
-def render(name: str, **values: object) -> str:
-    """Return one of the templates, filled in."""
+def _render(name: str, **values: object) -> str:
     return _load_templates().get_template(name).render(**values)
 
 
@@ -123,65 +137,60 @@ def _load_templates() -> "jinja2.Environment":
     )
 
 
+def _name(report: Mapping[str, Any]) -> str:
+    return str(report.get("job") or report.get("command") or "connector")
+
+
 # One run
 
 
-def _build_run(report: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
     status = "planned" if report.get("planned") and report["status"] == "ok" else report["status"]
+    rows = report.get("rows") or {}
     causes = list(_list_causes(report))
-    arguments = arguments if [*arguments[:1]] == [report.get("command")] else ()  # not those of `status`
+    certificate = report.get("certificate")
+    changed_fields = report.get("changed_fields") or report.get("fields") or {}
     return {
-        "name": report.get("job") or report.get("command") or "connector",
+        "name": _name(report),
         "status": status,
         "says": _SAYS.get(status, ""),
         "messages": report.get("messages") or [],
-        "steps": advise(report, arguments),
-        "funnel": _build_funnel(report),
+        "steps": list(advise_on_run(report)),
+        "what": {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows"),
+        "read": f"{rows.get('read', 0):,}",
+        "outcomes": _list_outcomes(rows),
         "besides": list(_list_besides(report)),
         "causes": causes,
         "is_masked": any(example["value"] for cause in causes for example in cause["examples"]),
-        "differences": list(_list_differences(report)),
-        "changed_fields": [
-            (name, f"{number:,}")
-            for name, number in (report.get("changed_fields") or report.get("fields") or {}).items()
+        "differences": [
+            (name, _DIFFERENCES.get(name, ""), "not known" if number is None else f"{number:,}")
+            for name, number in (report.get("differences") or {}).items()
         ],
+        "changed_fields": [(name, f"{number:,}") for name, number in changed_fields.items()],
         "pace": _build_pace(report),
-        "certificate": _describe_certificate(report.get("certificate")),
-        "facts": [("Command", _write_command(report, arguments)), *list_facts(report), *list_files(report)],
+        "verdict": certificate["verdict"] if certificate else "",
+        "sentences": list(_say_certificate(certificate)) if certificate else [],
+        "facts": [("Command", report.get("command", "")), *list_facts(report), *list_files(report)],
         "settings": list((report.get("settings") or {}).items()),
     }
 
 
-def _write_command(report: Mapping[str, Any], arguments: Sequence[str]) -> str:
-    return " ".join(["connector", *mask_arguments(arguments)]) if arguments else report.get("command", "")
-
-
-# The funnel
-
-
-def _build_funnel(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The rows read on the left, a band to each outcome on the right; None where nothing was read."""
-    rows = report.get("rows") or {}
-    read, parts = rows.get("read", 0), {name: number for name, number in rows.items() if number and name != "read"}
-    whole = max(read, sum(parts.values()))
-    if not whole or not parts:
-        return None
-    parts = {name: parts[name] for name in _OUTCOMES if name in parts}
-    height, begin, bands = _BAND * len(parts), 0.0, []
-    for index, (name, number) in enumerate(parts.items()):
-        end = begin + height * number / whole
-        thick = max(_THINNEST, _THICKEST * number / max(parts.values()))
-        top, bottom = (_BAND * (index + 0.5) + side * thick / 2 for side in (-1, 1))
-        path = f"M0 {begin:.1f}C50 {begin:.1f} 50 {top:.1f} 100 {top:.1f}V{bottom:.1f}"
-        path += f"C50 {bottom:.1f} 50 {end:.1f} 0 {end:.1f}Z"
-        kind, says = _OUTCOMES[name]
-        share = _show_share(number / whole)
-        shown = {"name": name.replace("_", " "), "number": f"{number:,}", "share": share, "says": says}
-        bands.append({"kind": kind, "path": path, **shown})
-        begin = end
-    label = ", ".join(f"{each['number']} {each['name']}" for each in bands)
-    what = {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows")
-    return {"read": f"{read:,}", "what": what, "height": height, "bands": bands, "label": label}
+def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
+    """Return each outcome that some rows have, with its number, and its share as the width of a bar."""
+    parts = {name: number for name, number in rows.items() if number and name != "read"}
+    whole = max(rows.get("read", 0), sum(parts.values()))
+    return [
+        {
+            "kind": kind,
+            "name": name.replace("_", " "),
+            "number": f"{parts[name]:,}",
+            "share": _show_share(parts[name] / whole),
+            "width": f"{100 * parts[name] / whole:.1f}",
+            "says": says,
+        }
+        for name, (kind, says) in _OUTCOMES.items()
+        if name in parts
+    ]
 
 
 def _show_share(share: float) -> str:
@@ -214,87 +223,32 @@ def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"rows": f"{number:,}", "outcome": "rows", "field": "", "message": message, "examples": []}
 
 
-def _list_differences(report: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    for name, number in (report.get("differences") or {}).items():
-        yield {
-            "name": name,
-            "says": _DIFFERENCES.get(name, ""),
-            "number": "not known" if number is None else f"{number:,}",
-        }
-
-
-# Requests over time
-
-
 def _build_pace(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the requests of a run in words, and a bar for each interval of its timeline."""
     timeline = report.get("timeline")
     if not timeline:
         return None
     width_s, seconds, sent = timeline["bucket_s"], timeline["seconds"], timeline["sent"]
-    last_s = max(seconds - (len(sent) - 1) * width_s, width_s / 10)
-    lengths_s = [width_s] * (len(sent) - 1) + [max(last_s, width_s / 2)]
-    rates = [number / length_s for number, length_s in zip(sent, lengths_s, strict=True)]
-    most, trips = max(rates), timeline["round_trip_ms"]
     limited, failed, paused_s = sum(timeline["limited"]), sum(timeline["failed"]), sum(timeline["paused_s"])
+    trips_ms = [trip for trip in timeline["round_trip_ms"] if trip is not None]
     says = [f"{count(sum(sent), 'request')} in {show_seconds(seconds)}"]
-    says += [f"{sum(sent) / seconds:,.0f} a second in the mean, {most:,.0f} at most"] if len(sent) > 2 else []
+    says += (
+        [f"{sum(sent) / seconds:,.0f} a second in the mean, {max(sent) / width_s:,.0f} at most"]
+        if len(sent) > 2
+        else []
+    )
+    says += [f"round trip {min(trips_ms):,.1f} to {max(trips_ms):,.1f} ms"] if trips_ms else []
     says += [f"{limited:,} refused for their rate"] if limited else []
     says += [f"{failed:,} failed"] if failed else []
     says += [f"{show_seconds(paused_s)} of pauses that the service asked for"] if paused_s else []
-    pace = {"says": "; ".join(says) + ".", "area": ""}
-    if len(sent) < 3:
-        return pace
-    scale = 94 / most
-    slowest = max(trip for trip in trips if trip is not None)
-    key = [("same band", "sent")]
-    key += [("bad", "refused for their rate")] if limited else []
-    key += [("doubt", "failed")] if failed else []
-    key += [("faint", "pause asked for by the service")] if paused_s else []
-    began_at = datetime.fromisoformat(report["started_at"])
-    return pace | {
-        "width": len(sent),
-        "most": f"{most:,.0f}/s",
-        "area": _draw_steps([scale * rate for rate in rates]),
-        "limited": _draw_steps([scale * number / width_s for number in timeline["limited"]]) if limited else "",
-        "failed": _draw_steps([scale * number / width_s for number in timeline["failed"]]) if failed else "",
-        "pauses": [
-            {"x": index, "width": f"{min(paused / width_s, 1):.2f}"}
-            for index, paused in enumerate(timeline["paused_s"])
-            if paused
-        ],
-        "trips": _draw_line([None if trip is None else 70 * trip / slowest for trip in trips]),  # below its label
-        "slowest": f"{slowest:,.0f} ms" if slowest >= 10 else f"{slowest:.1f} ms",
-        "began": f"{began_at:%H:%M:%S}",
-        "ended": f"{began_at + timedelta(seconds=seconds):%H:%M:%S} UTC",
-        "key": key,
-    }
-
-
-def _draw_steps(heights: Sequence[float]) -> str:
-    """The outline of bars, one wide each, upon a ground at 100."""
-    steps = "".join(f"V{100 - max(each, _LOWEST if each else 0):.1f}h1" for each in heights)
-    return f"M0 100{steps}V100Z"
-
-
-def _draw_line(heights: Sequence[float | None]) -> str:
-    """Return a line from the middle of each bar to the next; a missing bar interrupts it."""
-    parts, is_broken = list[str](), True
-    for index, each in enumerate(heights):
-        if each is not None:
-            parts.append(f"{'M' if is_broken else 'L'}{index + 0.5:g} {100 - each:.1f}")
-            if is_broken and (index + 1 == len(heights) or heights[index + 1] is None):
-                parts.append("h.5")
-        is_broken = each is None
-    return "".join(parts)
-
-
-# The certificate
-
-
-def _describe_certificate(certificate: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if certificate is None:
-        return None
-    return {"verdict": certificate["verdict"], "sentences": list(_say_certificate(certificate))}
+    began_at, most, bars = datetime.fromisoformat(report["started_at"]), max(sent), []
+    for index, number in enumerate(sent if len(sent) > 2 else []):
+        notes = [f"{number:,} requests"]
+        notes += [f"{timeline[name][index]:,} {name}" for name in ("limited", "failed") if timeline[name][index]]
+        words = f"{began_at + timedelta(seconds=index * width_s):%H:%M:%S}: {', '.join(notes)}"
+        kind = "bad" if timeline["limited"][index] else "doubt" if timeline["failed"][index] else "same"
+        bars.append({"kind": kind, "height": f"{100 * number / most:.0f}", "words": words})
+    return {"says": "; ".join(says) + ".", "bars": bars, "width": f"{show_seconds(width_s)} a bar"}
 
 
 def _say_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
@@ -318,3 +272,52 @@ def _say_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
         yield f"The service's TotalCount was {totals}{ignored}."
     if words := _CUT_OFF.get(certificate.get("cut_off", "")):
         yield words
+
+
+# The last runs of each job
+
+
+def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
+    runs = job["runs"]
+    most = max((_count(run, "read") for run in runs), default=0) or 1
+    ended = Counter(run["status"] for run in runs)
+    return {
+        "name": job["job"] or job["command"],
+        "command": job["command"],
+        "status": runs[0]["status"],
+        "succeeded": _show_time(job["last_succeeded_at"]) if job["last_succeeded_at"] else "",
+        "ended": ", ".join(f"{number:,} {status}" for status, number in ended.most_common()),
+        "bars": [
+            {
+                "status": run["status"],
+                "height": f"{_LEAST + (100 - _LEAST) * sqrt(_count(run, 'read') / most):.0f}",
+                "words": f"{_show_time(run['started_at'])}: {run['status']}, {_count(run, 'read'):,} read",
+            }
+            for run in reversed(runs)
+        ],
+        "runs": [_build_line(run) for run in runs[:_LISTED]],
+        "number": len(runs),
+        "rest": len(runs) - _LISTED,
+    }
+
+
+def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
+    length_s, to_look_at = measure_length(run), _count(run, *_TO_LOOK_AT)
+    return {
+        "run_id": run["run_id"],
+        "began": _show_time(run["started_at"]),
+        "took": show_seconds(length_s) if length_s is not None else "",
+        "status": run["status"],
+        "read": f"{_count(run, 'read'):,}",
+        "done": f"{_count(run, *_DONE):,}",
+        "to_look_at": f"{to_look_at:,}" if to_look_at else "",
+    }
+
+
+def _count(run: Mapping[str, Any], *outcomes: str) -> int:
+    rows = run.get("rows") or {}
+    return sum(int(rows.get(name, 0)) for name in outcomes)
+
+
+def _show_time(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M}"

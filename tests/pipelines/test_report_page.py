@@ -62,7 +62,7 @@ def test_the_page_of_an_import_says_what_ran_what_is_wrong_and_what_to_do(connec
     ):
         assert shown in text
     assert all(message in text for message in report["messages"])
-    assert f"connector import {report['rejects_file']} --base-name News --quiet-period 200ms --max-rate 400" in text
+    assert f"with the options of this import: connector import {report['rejects_file']}" in text
     for secret in ("secret", "another.lady", connector.sandbox.token):
         assert secret not in text
         assert secret not in json.dumps(report)
