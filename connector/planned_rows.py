@@ -18,7 +18,7 @@ from connector.fields import normalise_identity
 from connector.kept_values import describe_no_room
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
-from connector.row_findings import RowFindings
+from connector.row_files import RowFindings
 from connector.rows import Closing
 from connector.subscribers.preparation import PreparedChunk
 
@@ -97,26 +97,20 @@ class PlannedRows(Closing):
 
     def remark(self) -> Iterator[str]:
         """Yield what a person should know of the lines."""
-        if self._is_reported and self._path is None and self.count > MOST_REPORTED:
+        if self._is_reported and self._path is None and self._written + len(self._lines) > MOST_REPORTED:
             yield f"the report holds no more than {MOST_REPORTED:,} rows: write them to a file by --rows FILE.csv"
-
-    @property
-    def count(self) -> int:
-        """Return how many rows were reported by now."""
-        return self._written + len(self._lines)
 
     def restart(self) -> None:
         """Nothing: a plan reads its rows once."""
 
     def _add(self, key: _RowKey, cells: list[object], fields: str = "", service: str = "", source: str = "") -> None:
         file, number = key
-        before = self._lines.get(key)  # a duplicate that differs is reported twice
-        name = str(before[_NAME]) if before is not None else self._take_name(key)
+        if key in self._lines:  # a duplicate that differs is reported twice
+            name = str(self._lines[key][_NAME])
+        else:
+            name = self._names.pop(key, "")
+            name = normalise_identity(self._identity, name) if name else ""
         self._lines[key] = [number, file, *cells, name, fields, service, source]
-
-    def _take_name(self, key: _RowKey) -> str:
-        name = self._names.pop(key, "")
-        return normalise_identity(self._identity, name) if name else ""
 
     def _write_lines(self) -> None:
         lines, self._lines = self._lines, {}
@@ -137,7 +131,10 @@ class PlannedRows(Closing):
         self._write_lines()
         try:
             if self._path is not None:
-                self._publish(self._path)
+                with io.TextIOWrapper(create_private(self._path), "utf-8", newline="") as target:
+                    writer = csv.writer(target)
+                    writer.writerow(COLUMNS)
+                    writer.writerows(map(guard_formula, line) for line in self._read_lines())
             if self._is_reported and self._written <= MOST_REPORTED:
                 self.lines = [_build_object(line) for line in self._read_lines()]
         except OSError as failure:
@@ -147,13 +144,6 @@ class PlannedRows(Closing):
             )
         finally:
             self._text.close()
-
-    def _publish(self, path: Path) -> None:
-        """A new file, of its owner alone."""
-        with io.TextIOWrapper(create_private(path), "utf-8", newline="") as target:
-            writer = csv.writer(target)
-            writer.writerow(COLUMNS)
-            writer.writerows(map(guard_formula, line) for line in self._read_lines())
 
     def _read_lines(self) -> Iterator[list[str]]:
         """The lines in their order."""

@@ -1,12 +1,16 @@
-"""The files of a load: rejects (rows to look at, with the source's own columns as they came) and drift (what
-the source says and the service does not have, architecture 8). Each is a CSV whose first line makes it.
+"""The files of a load, and the findings in its rows, for a report that may be passed on.
+
+The rejects file has the rows to look at, with the source's own columns as they came. The drift file has the values
+that the source has and the service does not have (architecture 8).
 """
 
 import csv
 import io
+import re
+import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,16 +20,13 @@ from connector.load.candidates import take_row
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
-from connector.row_findings import RowFindings
 from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
+from connector.service.answers import refusal_kind
 from connector.subscribers.preparation import PreparedChunk
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",
 )  # fmt: skip
-
-_EARLIER_COLUMNS = ("_digest",)
-"""Columns that rejects files of earlier versions have besides."""
 
 COLUMNS = {
     "identity": "Email or client_user_id, as the source has it.",
@@ -42,12 +43,86 @@ COLUMNS = {
 }
 
 
-class RowFile:
-    """A file that cannot be written is a `failure`, which ends the run at the next chunk; `what` names it there, `loss`
-    says what could not be kept."""
+_EXAMPLES = 3  # of each cause
+_MOST_CAUSES = 30  # a service that words each refusal differently would have one for each row
+_LONGEST = 60  # characters of a cell
+_LINE = re.compile(r"^line \d+: ")
+_QUOTED = re.compile(r"([\"']).*\1")
 
-    def __init__(self, path: Path, header: Sequence[str], what: str, loss: str) -> None:
-        self._path, self._header, self._what, self._loss = path, header, what, loss
+
+@dataclass(slots=True)
+class RowFindings:
+    """Causes of rows that a person must see, with masked examples, and the number of changed rows by field.
+
+    `columns` are a field's columns in the source.
+    """
+
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    changed_fields: Counter[str] = field(default_factory=Counter)
+    _causes: dict[tuple[str, str, str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def note_problem(self, problem: Problem) -> None:
+        """Count a row by each of its causes."""
+        fields, codes, messages = (text.split("; ") for text in (problem.field, problem.code, problem.message))
+        if not len(fields) == len(codes) == len(messages):
+            fields, codes, messages = [problem.field], [problem.code], [problem.message]
+        for name, code, message in zip(fields, codes, messages, strict=True):
+            if not name and problem.http_status is not None:
+                message = refusal_kind(problem.http_status, problem.message)
+            elif not name:
+                message = _QUOTED.sub("'…'", _LINE.sub("", problem.message))
+            key = str(problem.outcome), name, code, message
+            if key not in self._causes and len(self._causes) >= _MOST_CAUSES:
+                key = str(problem.outcome), "", "", "other causes, each of few rows"
+            names = ("outcome", "field", "code", "message")
+            cause = self._causes.setdefault(key, dict(zip(names, key, strict=True)) | {"rows": 0, "examples": []})
+            cause["rows"] += 1
+            if len(cause["examples"]) < _EXAMPLES:
+                row = problem.row
+                cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
+                shown = [cells.get(column) or "" for column in self.columns.get(name, ())]
+                value = " | ".join(map(mask_cell, shown if problem.raw is None else [problem.raw]))
+                cause["examples"].append({"row": row.number, "file": row.file, "value": value})
+
+    def note_change(self, change: Change) -> None:
+        """Count a changed row by the fields that differ."""
+        self.changed_fields.update(name for name, _, _ in change.fields)
+
+    @property
+    def causes(self) -> list[dict[str, Any]]:
+        """The causes, the most frequent first: `outcome field code message rows examples {row file value}`."""
+        return sorted(self._causes.values(), key=lambda cause: -cause["rows"])
+
+    def restart(self) -> None:
+        """Forget the rows, which are read again."""
+        self.changed_fields.clear()
+        self._causes.clear()
+
+
+def mask_cell(cell: str) -> str:
+    """Return a cell that shows the first character of each word, and each sign that is not of a word.
+
+    `ann lee@x,org` becomes `a•• l••@x,o••`. Marks are of words, because many scripts write vowels as marks.
+    """
+    shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in cell[:_LONGEST])
+    is_of_word = [sign == "_" or unicodedata.category(sign)[0] in "LMN" for sign in shown]
+    follows_word = [False, *is_of_word]
+    masked = [
+        "•" if is_of and is_after else sign
+        for sign, is_of, is_after in zip(shown, is_of_word, follows_word, strict=False)
+    ]
+    return "".join(masked) + ("…" if len(cell) > _LONGEST else "")
+
+
+class RowFile(Closing):
+    """A CSV file of rows, created with its first line.
+
+    If the file cannot be written, `failure` says so and ends the run at the next chunk. The message calls the file
+    `name`, and the rows that are lost `content`.
+    """
+
+    def __init__(self, path: Path, header: Sequence[str], name: str, content: str) -> None:
+        self._path, self._header, self._name, self._content = path, header, name, content
         self._file: Any = None
         self._writer: Any = None
         self.written = 0
@@ -55,57 +130,50 @@ class RowFile:
 
     @property
     def path(self) -> str | None:
-        """Where it is, or None if no line was written."""
+        """The file's path, or None if no line was written."""
         return str(self._path) if self.written else None
 
-    def write(self, cells: Sequence[object]) -> None:
+    def write_line(self, cells: Sequence[object]) -> None:
         """Add one line."""
         try:
             if self._writer is None:
-                self._open()
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = io.TextIOWrapper(create_private(self._path), "utf-8", "backslashreplace", newline="")
+                self._writer = csv.writer(self._file)
+                self._writer.writerow(self._header)
             self._writer.writerow([guard_formula(cell) if isinstance(cell, str) else cell for cell in cells])
             self.written += 1
         except OSError as error:
             self._fail(error)
 
-    def _open(self) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = io.TextIOWrapper(create_private(self._path), "utf-8", "backslashreplace", newline="")
-        self._writer = csv.writer(self._file)
-        self._writer.writerow(self._header)
-
     def restart(self) -> None:
-        """Throw away what was written."""
+        """Remove the file: all rows are read again."""
         if self._file is not None:
             self.close()
-            self._throw_away()
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                self.failure = self.failure or f"the {self._name} {self._path} cannot be replaced: {error.strerror}"
         self._file = self._writer = None
         self.written = 0
 
-    def _throw_away(self) -> None:
-        try:
-            self._path.unlink(missing_ok=True)
-        except OSError as error:
-            self.failure = self.failure or f"the {self._what} {self._path} cannot be replaced: {error.strerror}"
-
     def close(self) -> None:
-        """All lines are written."""
-        if self._file is None:
-            return
+        """Close the file, whose lines are all written."""
         try:
-            self._file.close()
+            if self._file is not None:
+                self._file.close()
         except OSError as error:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
         self.failure = self.failure or (
-            f"the {self._what} {self._path} cannot be written to its end ({error.strerror}), so not all "
-            f"of {self._loss} could be kept: make room or access, and run again"
+            f"the {self._name} {self._path} cannot be written to its end ({error.strerror}), so not all "
+            f"of {self._content} could be kept: make room or access, and run again"
         )
 
 
-class RejectsFile(Closing):
-    """Written as the run goes, a line for each problem, which `findings` hears of, too."""
+class RejectsFile(RowFile):
+    """The rejects file of a run: a line for each problem, which `findings` records, too."""
 
     def __init__(
         self,
@@ -117,54 +185,54 @@ class RejectsFile(Closing):
     ) -> None:
         """`columns` are the source's."""
         self.findings = findings or RowFindings()
-        self._columns = own_columns(columns)
-        self._run_id = run_id
-        self._now = now
+        self._columns, self._run_id, self._now = own_columns(columns), run_id, now
         header = [*self._columns, *ADDED_COLUMNS]
-        self._file = RowFile(path, header, "rejects file", "rows that a person should see")
-
-    @property
-    def path(self) -> str | None:
-        """Where it is, or None if no row was written."""
-        return self._file.path
-
-    @property
-    def failure(self) -> str | None:
-        """Why it could not be written, which ends the run at the next chunk."""
-        return self._file.failure
+        super().__init__(path, header, "rejects file", "rows that a person should see")
 
     def write(self, problem: Problem) -> None:
         """Add one row."""
         self.findings.note_problem(problem)
         row, at = problem.row, self._now().isoformat(timespec="seconds")
         cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
-        written: list[object] = [
+        self.write_line([
             *(cells.get(name) for name in self._columns),
             *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
             *(problem.http_status, problem.attempts, self._run_id, at, problem.raw),
-        ]
-        self._file.write(written)
+        ])  # fmt: skip
 
     def restart(self) -> None:
-        """Throw away what was written: all rows are read again."""
-        self._file.restart()
+        """Remove the file, and forget the findings: all rows are read again."""
+        super().restart()
         self.findings.restart()
-
-    def close(self) -> None:
-        """Close the file: all lines are written."""
-        self._file.close()
 
 
 class CorrectedRejects(Closing):
-    """A rejects file as a source: its cells unguarded, and a record that is still no row as malformed."""
+    """A rejects file as a source: its cells unguarded, and a record that is still not a row as malformed."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.name, self.columns = source.name, source.columns
 
     def chunks(self) -> Iterator[Chunk]:
-        """Give the rows, once, in order. Raises SourceError."""
-        return map(_take_corrections, self._source.chunks())
+        """Yield the rows in order. Raises SourceError."""
+        for chunk in self._source.chunks():
+            frame = chunk.frame.replace(GUARDED, r"\1", regex=True)
+            own = list(own_columns([str(name) for name in frame.columns]))
+            is_uncorrected = ((frame[own] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
+            uncorrected = frame[is_uncorrected]
+            message = "is not corrected yet: write the cells of {!r} into their columns"
+            malformed = [
+                MalformedRow(int(number), None, raw, code or "ragged", message.format(raw))
+                for number, raw, code in zip(
+                    chunk.numbers[is_uncorrected], uncorrected["_raw"], uncorrected["_code"], strict=True
+                )
+            ]
+            yield replace(
+                chunk,
+                frame=frame[~is_uncorrected].reset_index(drop=True),
+                numbers=chunk.numbers[~is_uncorrected],
+                malformed=tuple(sorted([*chunk.malformed, *malformed], key=lambda row: row.number)),
+            )
 
     def close(self) -> None:
         """Release the file; may be called more than once."""
@@ -176,28 +244,6 @@ def read_corrections(source: Source) -> Source:
     return CorrectedRejects(source) if is_rejects(source.columns) else source
 
 
-def _take_corrections(chunk: Chunk) -> Chunk:
-    frame = chunk.frame.replace(GUARDED, r"\1", regex=True)
-    own = list(own_columns([str(name) for name in frame.columns]))
-    is_left = ((frame[own] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
-    if not is_left.any():
-        return replace(chunk, frame=frame)
-    left = frame[is_left]
-    malformed = [
-        MalformedRow(
-            int(number),
-            None,
-            raw,
-            code or "ragged",
-            f"is not corrected yet: write the cells of {raw!r} into their columns",
-        )
-        for number, raw, code in zip(chunk.numbers[is_left], left["_raw"], left["_code"], strict=True)
-    ]
-    both = sorted([*chunk.malformed, *malformed], key=lambda row: row.number)
-    good = frame[~is_left].reset_index(drop=True)
-    return replace(chunk, frame=good, numbers=chunk.numbers[~is_left], malformed=tuple(both))
-
-
 def is_rejects(columns: Sequence[str]) -> bool:
     """Return whether these are the columns of a rejects file."""
     return set(ADDED_COLUMNS) <= set(columns)
@@ -207,7 +253,7 @@ def own_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the source's own columns: of a rejects file those of the source that it came from."""
     if not is_rejects(columns):
         return tuple(columns)
-    return tuple(name for name in columns if name not in (*ADDED_COLUMNS, *_EARLIER_COLUMNS))
+    return tuple(name for name in columns if name not in ADDED_COLUMNS)
 
 
 def build_malformed(row: MalformedRow, file: str) -> Problem:
@@ -234,25 +280,24 @@ def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
 
 
 class RowListener(Closing, Protocol):
-    """Receives the rows of a run until it is closed; `failure` is why it could not keep them, which ends the run."""
+    """Receives the rows of a run until it is closed.
 
-    @property
-    def findings(self) -> RowFindings:
-        """What was found in them, in sum."""
+    `findings` sums them up. `failure` says why they could not be kept, which ends the run. `rejects_path` and
+    `drift_path` are those of the files that were written, if any. `lines` are the rows one by one for the report, if it
+    is to have them, once the listener is closed.
+    """
+
+    findings: RowFindings
+    lines: list[dict[str, object]] | None
 
     @property
     def failure(self) -> str | None: ...
 
     @property
-    def rejects_path(self) -> str | None:
-        """Of the file that was written, if any; `drift_path` likewise."""
+    def rejects_path(self) -> str | None: ...
 
     @property
     def drift_path(self) -> str | None: ...
-
-    @property
-    def lines(self) -> list[dict[str, object]] | None:
-        """The rows one by one for the report, if it is to hold them, once this is closed."""
 
     def build_tally(self) -> Tally:
         """Return the sums of the run, which report rows to this listener."""
@@ -290,8 +335,8 @@ class LoadFiles(Closing):
         self.findings = findings or RowFindings()
         self._run_id, self._now = run_id, now
         rejects = state_dir / "rejects" / f"{run_id}.csv"
-        self._rejects = RejectsFile(rejects, columns, run_id, now, self.findings)
         drift = state_dir / "drift" / f"{run_id}.csv"
+        self._rejects = RejectsFile(rejects, columns, run_id, now, self.findings)
         self._drift = RowFile(drift, tuple(COLUMNS), "drift file", "what the service does not have")
         self._known = 0  # changed rows that an earlier run has reported
         self._not_compared = Counter[str]()  # rows, by the reason
@@ -313,7 +358,7 @@ class LoadFiles(Closing):
 
     def build_tally(self) -> Tally:
         """Return the sums of the run; rows that need a person, and changed ones, are written as they come."""
-        return Tally(self._rejects.write, self.write_change, self._write_omission)
+        return Tally(self.write, self.write_change, self._write_omission)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Nothing: rows are written as they come."""
@@ -340,7 +385,7 @@ class LoadFiles(Closing):
     ) -> None:
         at = self._now().isoformat(timespec="seconds")
         cells = [identity, name, write_cell(service), write_cell(source)]
-        self._drift.write([*cells, row.number, row.file, outcome, code, self._run_id, at])
+        self._drift.write_line([*cells, row.number, row.file, outcome, code, self._run_id, at])
 
     def remark(self) -> Iterator[str]:
         """Yield messages on rows that have changed."""

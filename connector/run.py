@@ -43,8 +43,7 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.row_files import LoadFiles, RowListener
-from connector.row_findings import RowFindings
+from connector.row_files import LoadFiles, RowFindings, RowListener
 from connector.run_log import RETENTION_S
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
