@@ -19,6 +19,8 @@ from tests.databases import open_postgres
 from tests.pipelines.forked import Forked
 
 ROOT = Path(__file__).parents[2]
+INTO_NEWS = ("--base-name", "News", "--active", "--quiet-period", "200ms")
+"""Options of most imports."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,9 @@ class Connector:
         has_reader: bool = True,
     ) -> Forked:
         """Begin a command; None takes a setting out of the environment."""
-        said = _say_activity([str(each) for each in arguments], self.folder)
-        return Forked(said, self._build_environ(environ), self.folder, stdin, has_reader=has_reader)
+        return Forked(
+            list(map(str, arguments)), self._build_environ(environ), self.folder, stdin, has_reader=has_reader
+        )
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """The same as a user does it: whoever reads its output reads pipes."""
@@ -91,9 +94,7 @@ class Connector:
     ) -> Ended:
         """Run a command to its end."""
         with self.start(*arguments, environ=environ, stdin=stdin) as process:
-            stdout, stderr = process.communicate()
-        assert "Traceback" not in stderr, stderr
-        return Ended(process.returncode, stdout, stderr)
+            return end(process)
 
     def run_json(
         self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
@@ -105,23 +106,9 @@ class Connector:
         given = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
         return {name: value for name, value in given.items() if value is not None}
 
-    def import_file(self, path: Path, *options: str) -> Ended:
-        """Import into the base News, with a short quiet period; active, unless the file or an option says."""
-        return self.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms", *options)
-
-
-def _say_activity(arguments: list[str], folder: Path) -> list[str]:
-    """An import with `--active`, where nothing else says is_active: the tests of that give `--map is_active=…`."""
-    given = {"--active", "--inactive", "--job", "--help"} & set(arguments)
-    given |= {each for each in arguments if each.startswith("is_active=")}
-    path = folder / arguments[1] if len(arguments) > 1 else None
-    if (
-        arguments[:1] != ["import"]
-        or given
-        or (path is not None and path.is_file() and b"is_active" in path.read_bytes())
-    ):
-        return arguments
-    return [*arguments, "--active"]
+    def import_file(self, path: Path, *options: str | Path, environ: Mapping[str, str | None] | None = None) -> Ended:
+        """Import all rows into the base News as active, with a short quiet period unless the options give another."""
+        return self.run_json("import", path, *INTO_NEWS, *options, environ=environ)
 
 
 @pytest.fixture
@@ -155,6 +142,19 @@ def count_stored(sandbox: SandboxProcess) -> Counter[str]:
         for event in sandbox.truth()["events"]
         if event["kind"] == "created"
     )
+
+
+def list_stored(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
+    """Return the subscribers that creates have stored, by email."""
+    events = [event["subscriber"] for event in sandbox.truth()["events"] if event["kind"] == "created"]
+    return {subscriber["Email"]: subscriber for subscriber in events}
+
+
+def end(process: Forked) -> Ended:
+    """Wait for the end of a command, and return its result."""
+    stdout, stderr = process.communicate()
+    assert "Traceback" not in stderr, stderr
+    return Ended(process.returncode, stdout, stderr)
 
 
 def has_stored(sandbox: SandboxProcess, number: int) -> bool:

@@ -23,7 +23,7 @@ def lose_three(connector: Connector, path: Path, *options: str, base: str | None
     """Three canaries whose answers are lost: a run that ends with three unknown; without `base` an option names it."""
     connector.sandbox.switch(**losses)
     named = [] if base is None else ["--base-name", base]
-    ended = connector.run_json("import", path, *named, "--quiet-period", "200ms", *options)
+    ended = connector.run_json("import", path, *named, "--active", "--quiet-period", "200ms", *options)
     connector.sandbox.switch(**dict.fromkeys(losses, 0))
     assert (ended.code, ended.rows["unknown"]) == (3, 3)
     return ended
@@ -68,4 +68,4 @@ def put_lag_on_record(connector: Connector, lag_s: float) -> None:
 def create_elsewhere(connector: Connector, path: Path) -> None:
     """Somebody comes into the base by another way: this ledger knows nothing of it."""
     other = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
-    assert connector.run_json("import", path, "--base-name", "News", environ=other).code == 0
+    assert connector.import_file(path, environ=other).code == 0

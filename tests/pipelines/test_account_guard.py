@@ -1,118 +1,41 @@
 """Same account, same base (architecture 4.10): a run that meets another account, or an emptied base, sends nothing."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses
 from tests.pipelines.leftovers import put_lag_on_record
 
 
-def import_again(connector: Connector, path: Path, **environ: str) -> None:
-    """More people than before; the run must end before any of them is sent."""
-    ended = connector.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms", environ=dict(environ))
-    assert (ended.code, ended.report["rows"]["read"]) == (3, 0), ended.stderr
-    assert "this token sees another account, or the base was emptied" in ended.stderr
+def has_met_another_account(ended: Ended) -> bool:
+    """Return whether the run ended before it sent a create because no known subscriber is on the list."""
     assert ended.report["requests"]["create"]["sent"] == 0
+    return ended.code == 3 and "this token sees another account" in ended.stderr
 
 
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
-def test_an_emptied_base_ends_the_run_before_anything_is_sent(
-    connector: Connector, tmp_path: Path, filters: str
+@pytest.mark.parametrize("others", [0, 60], ids=["an emptied base", "another account with the same ids"])
+def test_another_account_or_an_emptied_base_ends_the_run_before_anything_is_sent(
+    connector: Connector, tmp_path: Path, others: int, filters: str
 ) -> None:
+    """Without filters, the run's own listing shows that none of the ledger's subscribers is there."""
+    sandbox = connector.sandbox
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
-    connector.sandbox.reset()
-    connector.sandbox.switch(filters=filters)
-    import_again(connector, write_addresses(tmp_path / "more.csv", 40))
-    assert connector.sandbox.truth()["subscribers"] == 0
+    sandbox.reset()
+    sandbox.switch(filters=filters, max_limit=10)
+    if others:
+        sandbox.seed(others, base_name="News")
+    more = write_addresses(tmp_path / "more.csv", 40)
+    assert has_met_another_account(connector.import_file(more))
+    # Right after the run before, its subscribers are waited for: the list need not show them yet.
+    assert has_met_another_account(connector.import_file(more, "--quiet-period", "3s"))
+    assert sandbox.truth()["subscribers"] == others
 
 
-@pytest.mark.parametrize("filters", ["exact", "ignored"])
-def test_another_account_whose_ids_are_the_same_ends_the_run_before_anything_is_sent(
-    connector: Connector, tmp_path: Path, filters: str
-) -> None:
-    """Without filters by the run's own listing: nobody of the ledger is on it."""
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
-    with SandboxProcess() as other:
-        other.switch(filters=filters)
-        (tmp_path / "elsewhere").mkdir()
-        elsewhere = Connector(other, tmp_path / "elsewhere")
-        assert elsewhere.import_file(write_addresses(tmp_path / "others.csv", 30, first=500)).code == 0
-        more = write_addresses(tmp_path / "more.csv", 40)
-        path = {"CONNECTOR_BASE_URL": other.base_url, "CONNECTOR_TOKEN": other.token}
-        job = tmp_path / "job.yaml"
-        job.write_text(
-            f"job: j\nservice: {{account: {connector.sandbox.base_url!r}}}\nsource: {{file: {{path: x}}}}\n"
-            "subscriber: {base: {name: News}}\nload: {quiet_period: 200ms}\n"
-        )
-        ended = connector.run_json("import", more, "--job", job, environ=path)
-        assert ended.code == 3, ended.stderr
-        assert "this token sees another account" in ended.stderr
-        assert ended.report["requests"]["create"]["sent"] == 0
-        assert other.truth()["subscribers"] == 30
-
-
-def test_another_account_shows_right_after_the_run_before_too(connector: Connector, tmp_path: Path) -> None:
-    """Subscribers that need not show yet are waited for, where the list shows none of them."""
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
-    connector.sandbox.reset()
-    connector.sandbox.switch(filters="ignored", max_limit=10)
-    connector.sandbox.seed(60, base_name="News")
-    more = write_addresses(tmp_path / "more.csv", 33)
-    ended = connector.run_json("import", more, "--base-name", "News", "--quiet-period", "3s")
-    assert ended.code == 3, ended.stderr
-    assert "this token sees another account" in ended.stderr
-    assert connector.sandbox.truth()["subscribers"] == 60
-
-
-def test_a_list_that_does_not_show_the_run_before_yet_is_read_again(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(filters="ignored", max_limit=10, list_lag_ms=3000)
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
-    connector.sandbox.seed(60, base_name="News")
-    more = write_addresses(tmp_path / "more.csv", 31)
-    ended = connector.run_json("import", more, "--base-name", "News", "--quiet-period", "4s")
-    assert (ended.code, ended.rows) == (0, {"read": 31, "exists": 30, "created": 1}), ended.stderr
-
-
-def test_one_who_was_erased_is_not_the_end(connector: Connector, tmp_path: Path) -> None:
-    """Churn takes a few; three of four who are asked for are still there sooner or later."""
-    path = write_addresses(tmp_path / "people.csv", 30)
-    assert connector.import_file(path).code == 0
-    connector.sandbox.switch(churn_delete=1.0)  # one vanishes after each page of the list
-    ended = connector.import_file(write_addresses(tmp_path / "more.csv", 31))
-    assert ended.rows == {"read": 31, "exists": 30, "created": 1}
-
-
-def test_nobody_is_gone_who_cannot_be_asked_for(connector: Connector, tmp_path: Path) -> None:
-    """A service that ignores the filter by Id, and a run with nothing new, which lists nothing."""
-    path = write_addresses(tmp_path / "people.csv", 30)
-    assert connector.import_file(path).code == 0
-    connector.sandbox.switch(filters="ignored")
-    ended = connector.import_file(path)
-    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 30})
-
-
-def test_people_of_the_run_before_who_do_not_show_yet_are_given_time(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(list_lag_ms=1500)
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
-    more = write_addresses(tmp_path / "more.csv", 31)
-    ended = connector.run_json("import", more, "--base-name", "News", "--quiet-period", "3s")
-    assert (ended.code, ended.rows) == (0, {"read": 31, "exists": 30, "created": 1})
-
-
-def test_subscribers_that_show_as_late_as_an_earlier_run_has_seen_are_given_time(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.sandbox.switch(list_lag_ms=5000)
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
-    put_lag_on_record(connector, 5.5)
-    ended = connector.import_file(write_addresses(tmp_path / "more.csv", 31))
-    assert (ended.code, ended.rows) == (0, {"read": 31, "exists": 30, "created": 1}), ended.stderr
-
-
-def test_nothing_is_sent_again_into_another_account_either(connector: Connector, tmp_path: Path) -> None:
-    """A run with nothing new, three unknown, and a filter by Id that is ignored: its sweep for the unknown tells."""
+def test_an_unknown_is_not_sent_again_into_another_account(connector: Connector, tmp_path: Path) -> None:
+    """The run has nothing new and the filter by Id is ignored: the sweep for the unknown finds the other account."""
     sandbox = connector.sandbox
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
     sandbox.switch(drop_before=1)
@@ -121,23 +44,54 @@ def test_nothing_is_sent_again_into_another_account_either(connector: Connector,
     sandbox.reset()
     sandbox.switch(filters="ignored", max_limit=10)
     sandbox.seed(60, base_name="News")
-    for command in (("import", path, "--base-name", "News"), ("retry",)):
-        ended = connector.run_json(*command, "--quiet-period", "200ms")
-        assert ended.code == 3, ended.stderr
-        assert ended.report["requests"]["create"]["sent"] == 0
+    assert has_met_another_account(connector.import_file(path))
+    assert has_met_another_account(connector.run_json("retry", "--quiet-period", "200ms"))
     assert sandbox.truth()["subscribers"] == 60
 
 
-def test_people_of_a_run_that_was_killed_who_do_not_show_yet_are_given_time(
-    connector: Connector, tmp_path: Path
+@pytest.mark.parametrize(
+    ("switches", "recorded_lag_s", "quiet_period"),
+    [
+        ({"list_lag_ms": 1500}, 0.0, "3s"),
+        ({"list_lag_ms": 3000, "filters": "ignored", "max_limit": 10}, 0.0, "4s"),
+        ({"list_lag_ms": 5000}, 5.5, "200ms"),
+        ({"churn_delete": 1.0}, 0.0, "200ms"),
+    ],
+    ids=[
+        "a lag",
+        "a lag without filters",
+        "a lag as long as an earlier one",
+        "one subscriber vanishes after each page",
+    ],
+)
+def test_subscribers_of_the_run_before_who_do_not_show_are_given_time(
+    connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
 ) -> None:
+    connector.sandbox.switch(**switches)
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
+    if "filters" in switches:
+        connector.sandbox.seed(60, base_name="News")
+    if recorded_lag_s:
+        put_lag_on_record(connector, recorded_lag_s)
+    ended = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
+    assert (ended.code, ended.rows) == (0, {"read": 31, "exists": 30, "created": 1}), ended.stderr
+
+
+def test_a_run_with_nothing_new_goes_on_where_the_filter_by_id_is_ignored(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 30)
+    assert connector.import_file(path).code == 0
+    connector.sandbox.switch(filters="ignored")
+    ended = connector.import_file(path)
+    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 30})
+
+
+def test_subscribers_of_a_killed_run_who_do_not_show_yet_are_given_time(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(list_lag_ms=3000, latency_ms=50)
     path = write_addresses(tmp_path / "people.csv", 300)
     with connector.start("import", path, "--base-name", "News") as running:
         wait_for(lambda: len(count_stored(connector.sandbox)) >= 150)
         running.kill()
-        running.communicate()
     connector.sandbox.switch(latency_ms=0)
-    ended = connector.run_json("import", path, "--base-name", "News", "--quiet-period", "4s")
+    ended = connector.import_file(path, "--quiet-period", "4s")
     assert (ended.code, ended.rows["read"]) in ((0, 300), (1, 300)), ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}

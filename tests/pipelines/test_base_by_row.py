@@ -1,17 +1,16 @@
 """Each row to the base that its column says: `subscriber.base: {column: …, values: {…}}`."""
 
-import signal
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, has_stored, wait_for, write_csv
+from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
+from tests.pipelines.test_pace import measure_seconds
 
 TOO_LARGE = 2**53  # the sandbox knows no such id
 
@@ -79,6 +78,13 @@ def test_two_cells_may_mean_one_base(connector: Connector, tmp_path: Path) -> No
     assert connector.run_json("sync", job).rows == {"read": 3, "created": 2, "duplicate": 1}
 
 
+def test_whoever_is_on_the_suppression_list_is_created_in_no_base(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "gone.csv", "address", "ann@x.org")
+    more = "suppress: {file: {path: gone.csv, column: address}}\n"
+    job = write_lists(tmp_path, "ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", more=more)
+    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
+
+
 def test_a_base_that_the_service_refuses_costs_its_own_rows(connector: Connector, tmp_path: Path) -> None:
     rows = ["ann@x.org,old", "bob@x.org,news", "cem@x.org,old", "dan@x.org,news"]
     job = write_lists(tmp_path, *rows, base=f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}")
@@ -98,25 +104,6 @@ def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
     assert ended.report["messages"][0].startswith(f"base {TOO_LARGE}: the service refused each")
 
 
-def test_whoever_is_on_the_suppression_list_is_created_in_no_base(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "gone.csv", "address", "ann@x.org")
-    more = "suppress: {file: {path: gone.csv, column: address}}\n"
-    job = write_lists(tmp_path, "ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", more=more)
-    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
-
-
-@pytest.mark.campaign
-def test_a_hundred_bases_with_a_few_rows_each(connector: Connector, tmp_path: Path) -> None:
-    rows = [f"person{number}@x.org,{base}" for number in range(3) for base in range(1, 101)]
-    job = write_lists(tmp_path, *rows, base="{column: list}")
-    first = connector.run_json("sync", job)
-    assert (first.code, first.rows) == (0, {"read": 300, "created": 300})
-    assert set(count_by_base(connector.sandbox).values()) == {1}
-    assert "80 other bases: 240" in str(first.report["messages"])
-    again = connector.run_json("sync", job)
-    assert (again.rows, again.report["requests"]["create"]["sent"]) == ({"read": 300, "exists": 300}, 0)
-
-
 def test_a_column_that_names_ever_more_bases_ends_the_run_before_anything_is_sent(
     connector: Connector, tmp_path: Path
 ) -> None:
@@ -124,41 +111,6 @@ def test_a_column_that_names_ever_more_bases_ends_the_run_before_anything_is_sen
     ended = connector.run_json("sync", job)
     assert (ended.code, ended.rows) == (3, {"read": 1001, "unsent": 1001})
     assert "subscriber.base.values" in ended.report["messages"][0]
-
-
-def test_a_signal_stops_all_bases_and_the_next_run_finishes_them(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(latency_ms=50)
-    rows = [f"person{number}@x.org,{name}" for name in ("news", "shop", "club") for number in range(60)]
-    job = write_lists(tmp_path, *rows)
-    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_concurrency: 2"), encoding="utf-8")
-    with connector.start("sync", job, "--output", "json") as process:
-        wait_for(partial(has_stored, connector.sandbox, 70))
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=30)
-    stopped = Ended(process.returncode, stdout, stderr)
-    stored = sum(count_by_base(connector.sandbox).values())
-    assert (stopped.code, stopped.report["status"]) == (130, "stopped")
-    assert stopped.rows == {"read": 180, "created": stored, "unsent": 180 - stored}
-    connector.sandbox.switch(latency_ms=0)
-    assert connector.run_json("sync", job).rows == {"read": 180, "created": 180 - stored, "exists": stored}
-
-
-def test_a_corrected_rejects_file_is_imported_by_the_job(connector: Connector, tmp_path: Path) -> None:
-    job = write_lists(tmp_path, "ann@x.org,news", "bob@x.org,shpo")
-    rejects = Path(connector.run_json("sync", job).report["rejects_file"])
-    rejects.write_text(rejects.read_text(encoding="utf-8").replace("bob@x.org,shpo", "bob@x.org,shop"))
-    assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "created": 1}
-    assert count_by_base(connector.sandbox) == Counter([(7, "ann@x.org"), (9, "bob@x.org")])
-
-
-def test_validate_judges_the_cells_of_the_base(connector: Connector, tmp_path: Path) -> None:
-    job = write_lists(tmp_path, "ann@x.org,news", "ann@x.org,shop", "bob@x.org,nwes", "cem@x.org,", "dan@x.org,snew")
-    ended = connector.run_json("validate", job)
-    assert (ended.code, ended.rows) == (1, {"read": 5, "valid": 2, "invalid": 3})
-    found = [(each["field"], each["code"], each["rows"]) for each in ended.report["faults"]]
-    assert found == [("base_id", "base", 2), ("base_id", "required", 1)]
-    assert [each["value"] for each in ended.report["faults"][0]["examples"]] == ["nwes", "snew"]
-    assert ended.report["unmapped_columns"] == []
 
 
 @pytest.mark.parametrize("base", ["{column: list, values: {news: 9}}", "{column: list, values: {news: 7, shop: 9}}"])
@@ -176,3 +128,24 @@ def test_another_map_of_the_bases_has_a_cursor_of_its_own(connector: Connector, 
     assert "no cursor is kept yet" in sync("{column: list, values: {news: 7}}")
     assert "the cursor stood at 5" in sync("{column: list, values: {news: 7}}")
     assert "no cursor is kept yet" in sync(base)
+
+
+def test_ceilings_hold_over_all_bases_together(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(latency_ms=40)
+    rows = [f"person{number}@x.org,{number % 3 + 1}" for number in range(120)]
+    job = write_lists(tmp_path, *rows, base="{column: list}")
+    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_rate: 60, max_concurrency: 3"))
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (0, {"read": 120, "created": 120}), ended.stderr
+    assert measure_seconds(ended.report["started_at"], ended.report["finished_at"]) >= 119 / 60
+    assert connector.sandbox.stats()["peak_in_flight"] <= 3
+
+
+def test_a_service_that_answers_nothing_readable_is_left_alone_whatever_the_bases(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(garbage_after=1)
+    job = write_lists(tmp_path, *(f"p{number}@x.org,{number + 1}" for number in range(10)), base="{column: list}")
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (3, {"read": 10, "unknown": 3, "unsent": 7})
+    assert sum(count_by_base(connector.sandbox).values()) == 3

@@ -217,18 +217,6 @@ def test_comparing_those_who_were_there_before_takes_no_requests_of_its_own(
         assert (again.rows, count_lists(again)) == ({"read": existing, "exists": existing}, 1)
 
 
-def test_a_row_that_was_rejected_is_compared_with_a_subscriber_who_came_by_another_way(connector: Connector) -> None:
-    """What was sent and rejected is not what the service has."""
-    connector.sandbox.switch(required="FirstName", error_status=422)
-    assert sync(connector, "ann@x.org,,,").rows == {"read": 1, "rejected": 1}
-    connector.sandbox.switch(required="")
-    edit_in_the_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    for people in (["ann@x.org,,,", "new@x.org,New,,"], ["ann@x.org,,,"]):
-        shown = sync(connector, *people)
-        assert (shown.code, shown.rows["changed"]) == (0, 1)
-    assert sync(connector, "ann@x.org,Annette,,").rows == {"read": 1, "exists": 1}
-
-
 def test_a_held_row_is_compared_with_a_subscriber_who_came_by_another_way(connector: Connector) -> None:
     holding = JOB.replace("quiet_period: 200ms", "quiet_period: 200ms, on_unknown: hold")
     connector.sandbox.switch(drop_before=1.0)

@@ -11,7 +11,6 @@ from connector.subscribers.headers import guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ValidationRules
 from connector.subscribers.validation import validate_rows
-from tests.pipelines.conftest import Connector
 
 SAMPLES = sorted((Path(__file__).parents[1] / "subscribers" / "samples").glob("*.csv"))
 TODAY = date(2026, 11, 21)
@@ -67,8 +66,3 @@ def test_a_file_is_read_the_way_its_program_writes(path: Path) -> None:
 
 def test_every_program_has_a_sample() -> None:
     assert {path.stem for path in SAMPLES} == set(EXPECTED)
-
-
-@pytest.mark.parametrize("path", SAMPLES[::5], ids=lambda path: path.stem)
-def test_a_file_is_imported_without_a_flag(connector: Connector, path: Path) -> None:
-    assert connector.import_file(path).rows == {"read": 2, "created": 2}

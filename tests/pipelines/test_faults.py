@@ -39,20 +39,6 @@ def test_under_faults_everybody_is_there_once_and_the_report_says_so(
     assert ended.report["settled"]["absent"] > 0
 
 
-def test_where_the_list_has_no_stable_order_people_are_looked_up_one_by_one(
-    connector: Connector, tmp_path: Path
-) -> None:
-    fresh = {"CONNECTOR_STATE_DIR": str(tmp_path / "fresh")}
-    path = write_addresses(tmp_path / "people.csv", 1200)  # more than a page
-    assert connector.import_file(path).code == 0
-    connector.sandbox.switch(order="shuffled")
-    some = write_addresses(tmp_path / "some.csv", 5, first=1198)
-    ended = connector.run_json("import", some, "--base-name", "News", environ=fresh)
-    assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 2, "created": 3}), ended.stderr
-    assert "each row was looked up by filters" in ended.stderr
-    assert set(count_stored(connector.sandbox).values()) == {1}
-
-
 def test_a_list_in_no_stable_order_and_filters_that_are_ignored_end_the_run_before_anybody_is_created(
     connector: Connector, tmp_path: Path
 ) -> None:
@@ -75,16 +61,3 @@ def test_three_unknown_canaries_end_the_run(connector: Connector, tmp_path: Path
     again = connector.import_file(path)
     assert again.rows == {"read": 50, "exists": 3, "created": 47}
     assert set(count_stored(connector.sandbox).values()) == {1}
-
-
-def test_an_answer_about_another_subscriber_stops_the_run_at_the_canary(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(wrong_answer=1)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 50))
-    assert ended.code == 3
-    assert ended.rows == {"read": 50, "unknown": 1, "unsent": 49}
-
-
-def test_a_service_that_redirects_is_not_followed(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(redirect_to="http://127.0.0.1:1")
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
-    assert (ended.code, ended.rows) == (3, {"read": 5, "unsent": 5})

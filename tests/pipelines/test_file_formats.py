@@ -43,7 +43,7 @@ def write_job(folder: Path, file: str, more: str = "") -> Path:
 
 @pytest.mark.parametrize("name", ["people.txt", "people.zip", "people.xlsx", "parquet.zip", "people.ndjson.gz"])
 def test_the_same_people_are_created_from_every_format(connector: Connector, tmp_path: Path, name: str) -> None:
-    ended = connector.import_file(write(tmp_path, name, FILES[name]()), "--map", "is_active=is_active")
+    ended = connector.run_json("import", write(tmp_path, name, FILES[name]()), "--base-name", "News")
     assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
     assert read_stored(connector) == STORED
     (reject,) = read_rejects(ended)
@@ -53,9 +53,7 @@ def test_the_same_people_are_created_from_every_format(connector: Connector, tmp
 
 @pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
 def test_standard_input_is_a_file_like_any_other(connector: Connector, name: str) -> None:
-    ended = connector.run_json(
-        "import", "-", "--base-name", "News", "--map", "is_active=is_active", stdin=FILES[name]()
-    )
+    ended = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
     assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
     assert read_stored(connector) == STORED
     assert ended.report["job"] == "stdin"
@@ -95,8 +93,6 @@ def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connecto
         "-",
         "--base-name",
         "News",
-        "--map",
-        "is_active=is_active",
         "--encoding",
         "cp1252",
         "--delimiter",
@@ -125,7 +121,7 @@ def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: 
     path = write(tmp_path, "a.xlsx", write_xlsx(sheet="Other people"))
     refused = connector.run("import", path, "--base-name", "News", "--sheet", "People")
     assert (refused.code, "has no sheet People; its sheets: Other people" in refused.stderr) == (2, True)
-    assert connector.import_file(path, "--sheet", "Other people", "--map", "is_active=is_active").rows["created"] == 2
+    assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
     job = write_job(tmp_path, "path: a.xlsx, format: excel, sheet: 1")
     assert connector.run_json("sync", job).rows == {"read": 3, "invalid": 1, "exists": 2}
 

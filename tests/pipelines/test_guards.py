@@ -219,8 +219,8 @@ def test_what_a_stopped_source_said_of_people_is_not_remembered(connector: Conne
     write_people(tmp_path, 3)
     elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
     job = write_job(tmp_path, "guard: {max_creates: 1}")
-    named = "--base-name", "News", "--map", "first_name=name"
-    connector.run_json("import", tmp_path / "people.csv", *named, environ=elsewhere)
+
+    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
     write_csv(tmp_path / "people.csv", "email,name", *(f"p{each}@x.org,Wrong" for each in range(6)))
     assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 3 would be created")
     write_people(tmp_path, 3)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector.row_files import ADDED_COLUMNS
-from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, write_addresses, write_csv
 
 REPORT_KEYS = {
     "run_id", "job", "command", "status", "started_at", "finished_at", "rows", "settled", "requests", "rejects_file",
@@ -190,7 +190,7 @@ def test_the_report_file_is_its_owners_even_where_one_was_readable_by_all(connec
 @pytest.mark.parametrize("name", ["x[red] [bold].csv", "b\udcff.csv"])
 def test_a_file_may_have_any_name(connector: Connector, tmp_path: Path, name: str) -> None:
     path = write_csv(tmp_path / name, "email", "a@x.org", "nobody")
-    shown = connector.run("import", path, "--base-name", "News")
+    shown = connector.run("import", path, *INTO_NEWS)
     assert shown.code == 1
     assert path.stem.encode("utf-8", "backslashreplace").decode() in shown.stdout
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "invalid": 1}
@@ -207,3 +207,26 @@ def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_pa
 def test_a_column_of_whole_names_is_named_in_the_report(connector: Connector, tmp_path: Path) -> None:
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,Full name", "a@x.org,Ann Lee"))
     assert any("the column Full name seems to hold whole names" in each for each in ended.report["messages"])
+
+
+def test_a_subscriber_who_is_in_the_base_twice_already_exists_and_is_reported(
+    connector: Connector, tmp_path: Path
+) -> None:
+    twice = write_csv(tmp_path / "twice.csv", "email", "ann@example.com", "bob@example.com")
+    for folder in ("one", "two"):  # without look-ups, a service that accepts duplicates makes two of each
+        environ = {"CONNECTOR_STATE_DIR": str(tmp_path / folder)}
+        assert connector.import_file(twice, "--look", "none", environ=environ).rows["created"] == 2
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@example.com", "cem@example.com"))
+    assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 1, "created": 1})
+    assert "in the base more than once already: 2" in ended.stderr
+
+
+def test_an_encoding_that_is_not_certain_costs_its_rows_and_the_next_import_creates_them(
+    connector: Connector, tmp_path: Path
+) -> None:
+    path = tmp_path / "people.csv"
+    path.write_bytes("email,first name\nann@x.org,Ann\nben@x.org,Søren\n".encode("cp850"))
+    unsure = connector.import_file(path)
+    assert (unsure.code, unsure.rows) == (1, {"read": 2, "created": 1, "invalid": 1})
+    assert any("not certain" in message and "may be cp850" in message for message in unsure.report["messages"])
+    assert connector.import_file(path, "--encoding", "cp850").rows == {"read": 2, "exists": 1, "created": 1}

@@ -97,6 +97,14 @@ def test_a_lookback_does_not_go_before_the_start(connector: Connector, tmp_path:
     assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
 
 
+def test_a_file_in_place_of_the_source_moves_nothing(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *at(9))
+    job = write_job(tmp_path)
+    path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DAY} 23:00:00")
+    assert messages(connector.run_json("import", path, "--job", job)) == []
+    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
+
+
 def test_rows_without_a_value_are_read_each_time_and_move_nothing(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, ("nobody", None))
     job = write_job(tmp_path)
@@ -164,20 +172,6 @@ def test_a_run_that_was_stopped_leaves_the_cursor(connector: Connector, tmp_path
     assert len(count_stored(connector.sandbox)) == 200
 
 
-def test_rows_for_a_person_do_not_hold_the_cursor_up(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(9), ("not an address", f"{DAY} 10:00:00"))
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert (ended.code, ended.rows, is_at(ended, 10)) == (1, {"read": 2, "invalid": 1, "created": 1}, True)
-
-
-def test_a_file_in_place_of_the_source_moves_nothing(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(9))
-    job = write_job(tmp_path)
-    path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DAY} 23:00:00")
-    assert messages(connector.run_json("import", path, "--job", job)) == []
-    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
-
-
 def test_a_full_run_reads_all_and_mends_a_cursor_that_a_wrong_date_took_into_the_future(
     connector: Connector, tmp_path: Path
 ) -> None:
@@ -237,10 +231,3 @@ def test_another_job_another_query_and_another_base_begin_at_their_own_start(
     read = [connector.run_json("sync", job).rows["read"] for job in others]
     assert read == [2, 2, 2]
     assert connector.run_json("sync", write_job(tmp_path)).rows["read"] == 1  # its own cursor is where it was
-
-
-def test_full_needs_no_cursor(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email,is_active", "ann@example.com,true")
-    job = tmp_path / "file.yaml"
-    job.write_text("job: f\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n", encoding="utf-8")
-    assert connector.run_json("sync", job, "--full").rows == {"read": 1, "created": 1}

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, write_csv
 
 PERSONAL = {
     "email": "ann.lee@x.org",
@@ -89,7 +89,7 @@ def test_vv_logs_each_request_with_the_names_of_its_fields(connector: Connector,
 def test_vv_logs_a_request_that_got_no_answer(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(drop_before=1)
     path = write_people(tmp_path)
-    logged = connector.run("import", path, "--base-name", "News", "--quiet-period", "0ms", "-vv").stderr
+    logged = connector.run("import", path, *INTO_NEWS, "--quiet-period", "0ms", "-vv").stderr
     assert "status no answer after" in logged
 
 
@@ -104,8 +104,8 @@ def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None
         connector.run(*command, "-vv", environ=environ).stderr
         for environ in ({}, {"CONNECTOR_STATE_DIR": str(tmp_path / "other")})
         for command in (
-            ("import", path, "--base-name", "News"),
-            ("import", changed, "--base-name", "News"),
+            ("import", path, *INTO_NEWS),
+            ("import", changed, *INTO_NEWS),
             ("export", tmp_path / "out.csv", "--email", PERSONAL["email"], "--first-name", PERSONAL["first_name"]),
             ("reconcile", job),
             ("check", job),

@@ -9,7 +9,7 @@ import pytest
 
 from connector.outcomes import Outcome
 from connector.planned_rows import MOST_REPORTED, PlannedRows
-from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three
 from tests.pipelines.planned import (
     JOB,
@@ -27,7 +27,7 @@ SUPPRESS = "suppress: {file: {path: gone.csv, column: address}}"
 
 
 def test_a_plan_tells_every_outcome_and_does_nothing(connector: Connector, tmp_path: Path) -> None:
-    connector.run_json("import", write_csv(tmp_path / "a.csv", "email", "there@x.org"), "--base-name", "News",
+    connector.run_json("import", write_csv(tmp_path / "a.csv", "email", "there@x.org"), *INTO_NEWS,
                        environ={"CONNECTOR_STATE_DIR": str(tmp_path / "another")})  # fmt: skip
     job = write_job(tmp_path, SUPPRESS)
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org")
@@ -187,7 +187,7 @@ def test_a_plan_that_is_ended_leaves_nothing_behind(connector: Connector, tmp_pa
 def test_dry_runs_of_import_and_sync_are_plans(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name", "a@x.org,A", "b@x.org,B")
     job = write_job(tmp_path)
-    imported = connector.run_json("import", tmp_path / "people.csv", "--base-name", "News", "--dry-run")
+    imported = connector.run_json("import", tmp_path / "people.csv", *INTO_NEWS, "--dry-run")
     synced = connector.run_json("sync", job, "--dry-run")
     both = connector.run_json("sync", job, job, "--dry-run")
     for ended in (imported, synced):

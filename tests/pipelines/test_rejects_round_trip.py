@@ -128,8 +128,8 @@ def test_cells_that_a_spreadsheet_would_run_are_guarded_and_come_back_as_they_we
 ) -> None:
     write_csv(
         tmp_path / "people.csv",
-        "email,first_name,phone,custom_field1,is_active",
-        "a@,=1+1,+31301234567,'=x,true",
+        "email,first_name,phone,custom_field1",
+        "a@,=1+1,+31301234567,'=x",
         "ragged,row",
     )
     first = connector.import_file(tmp_path / "people.csv")

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, write_csv
 from tests.sources.files.people import write_xlsx
 from tests.sources.files.reading import write
 
-BY = {"import": ("--base-name", "News", "--quiet-period", "200ms"), "validate": ()}
+BY = {"import": INTO_NEWS, "validate": ()}
 """The commands that read a file, and what else they ask for."""
 
 

@@ -98,7 +98,7 @@ def test_a_file_comes_in_whole_and_its_export_comes_in_whole_elsewhere(
     start_anew(connector)
     people = address(people)
     write_file(tmp_path / "people.csv", people)
-    assert connector.import_file(tmp_path / "people.csv").rows["created"] == len(people)
+    assert connector.run_json("import", "people.csv", "--base-name", "News").rows["created"] == len(people)
     by_email = {person["email"]: person for person in read_back(connector.sandbox)}
     assert by_email == {person["email"]: person for person in expect(people)}
     (connector.folder / "out.csv").unlink(missing_ok=True)  # of another example, with more people: it would be guarded

@@ -1,9 +1,10 @@
-"""A file of rows that is begun anew."""
+"""Files of rows, such as the rejects file: begun anew, cut off, and readable by their owner alone."""
 
 import resource
 from pathlib import Path
 
 from connector.row_files import RowFile
+from pipelines.report.differences import DifferenceFile
 
 
 def test_a_file_that_is_begun_anew_holds_only_what_came_since(tmp_path: Path) -> None:
@@ -39,3 +40,13 @@ def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure_that_is_reported(tmp
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert file.failure is not None
     assert "cannot be written to its end (File too large), so not all of the rows that a person" in file.failure
+
+
+def test_a_file_of_differences_replaces_what_a_killed_run_left_and_guards_formulas(tmp_path: Path) -> None:
+    path = tmp_path / "differences.csv"
+    (tmp_path / ".differences.csv.partial").write_text("ann@example.com", encoding="utf-8")
+    with DifferenceFile(path) as file:
+        file.write("missing", "News", "=ann@example.com", [1, 2])
+        assert file.publish() == str(path)
+    assert ([each.name for each in tmp_path.iterdir()], path.stat().st_mode & 0o777) == ([path.name], 0o600)
+    assert path.read_text(encoding="utf-8").splitlines()[1] == "missing,News,'=ann@example.com,1; 2,,,,,"

@@ -1,5 +1,6 @@
-"""`connector sandbox`: the made-up service from the command line."""
+"""`connector sandbox` and `connector demo`: the made-up service from the command line."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tests.pipelines.conftest import Connector, write_addresses
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_where_it_listens_serves_and_ends_with_a_signal(
+def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(
     connector: Connector, tmp_path: Path, number: signal.Signals
 ) -> None:
     arguments = ("sandbox", "--port", "0", "--token", "try-me", "--data", "data", "--set", "order=id_desc")
@@ -17,19 +18,25 @@ def test_it_says_where_it_listens_serves_and_ends_with_a_signal(
         assert process.stdout is not None
         base_url = process.stdout.readline().split()[-1]
         environ = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_TOKEN": "try-me"}
-        people = write_addresses(tmp_path / "people.csv", 5)
-        imported = connector.run_json("import", people, "--base-name", "News", environ=environ)
+        imported = connector.import_file(write_addresses(tmp_path / "people.csv", 5), environ=environ)
         exported = connector.run_json("export", "out.csv", environ=environ)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=30)
     assert imported.rows == {"read": 5, "created": 5}
     assert exported.report["certificate"]["order"] == "id_desc"
-    assert process.returncode == 0
-    assert "Traceback" not in stderr
+    assert (process.returncode, "Traceback" in stderr) == (0, False)
 
 
-def test_a_port_that_is_taken_is_told(connector: Connector) -> None:
+def test_a_port_that_is_taken_is_named(connector: Connector) -> None:
     port = connector.sandbox.base_url.rpartition(":")[2]
     ended = connector.run("sandbox", "--port", port)
-    assert ended.code == 2
-    assert port in ended.stderr
+    assert (ended.code, port in ended.stderr) == (2, True)
+
+
+def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.run("demo", "--folder", "demo", "--people", "400")
+    assert ended.code == 0, ended.stdout
+    assert "verdict: service, ledger and warehouse agree" in ended.stdout
+    assert len(re.findall(r"^yes ", ended.stdout, re.MULTILINE)) == 5
+    assert {"crm.yaml", "warehouse.duckdb", "state"} <= {path.name for path in (tmp_path / "demo").iterdir()}
+    assert (tmp_path / "demo").stat().st_mode & 0o077 == 0

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.databases import open_postgres
-from tests.pipelines.conftest import ROOT, Connector, Ended, wait_for, write_csv
+from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, Ended, wait_for, write_csv
 from tests.pipelines.forked import Forked
 from tests.pipelines.planned import count_requests, write_job
 
@@ -83,9 +83,9 @@ def test_two_signals_while_waiting_for_the_ledger_end_in_a_report(
 ) -> None:
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
     write_job(tmp_path)
-    base = ("--base-name", "News") if command[0] == "import" else ()
+    base = INTO_NEWS[:3] if command[0] == "import" else ()
     connector.sandbox.switch(hang_after=1)
-    with connector.start("import", "people.csv", "--base-name", "News") as holder:
+    with connector.start("import", "people.csv", *INTO_NEWS) as holder:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
         with connector.start(*command, *base, "--wait", "60s", "--output", "json") as waiting:
             time.sleep(3)  # its plan is made by then, and it waits

@@ -2,19 +2,14 @@
 
 import gzip
 import json
-import os
-import random
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.export.readers import read_parquet
-from tests.pipelines.conftest import Connector, count_stored, wait_for
+from tests.pipelines.conftest import Connector, count_stored
 from tests.pipelines.test_faults import LOSSES
 from tests.stores import SECRET, Bucket
-
-KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 
 
 @pytest.fixture
@@ -84,36 +79,6 @@ def test_an_export_is_the_same_in_a_bucket_and_through_a_pipe(
     assert stored.run_json("export", job).rows == {"read": 1200}, "a filter that matches no row replaces nothing"
     assert stored.run("check", job).code == 0
     assert read_parquet(tmp_path / "people.parquet").num_rows == 1200
-
-
-@pytest.mark.campaign
-def test_an_export_to_a_bucket_killed_at_random_moments_leaves_it_as_before_or_as_after(
-    stored: Connector, bucket: Bucket, tmp_path: Path
-) -> None:
-    chance, sandbox = random.Random(7), stored.sandbox
-    sandbox.seed(1100, base_name="News")
-    target = bucket.url("people.csv.gz")
-    assert stored.run("export", target).code == 0
-    numbers = {1100}
-    for kill in range(max(2, KILLS // 2)):
-        sandbox.seed(10, base_name=f"Base {kill}")
-        numbers.add(1110 + 10 * kill)
-        asked = count_lists(stored)
-        with stored.start("export", target) as process:
-            wait_for(lambda asked=asked: count_lists(stored) > asked)  # type: ignore[misc] # the lambda's default
-            time.sleep(chance.uniform(0, 0.4))
-            process.kill()
-            process.communicate()
-        bucket.download(tmp_path / f"killed{kill}")
-        rows = gzip.decompress((tmp_path / f"killed{kill}" / "people.csv.gz").read_bytes()).count(b"\n") - 1
-        assert rows in numbers
-    assert stored.run("export", target).code == 0
-    after = bucket.download(tmp_path / "after") / "people.csv.gz"
-    assert gzip.decompress(after.read_bytes()).count(b"\n") - 1 == max(numbers)
-
-
-def count_lists(connector: Connector) -> int:
-    return int(connector.sandbox.stats()["requests"].get("list", {"received": 0})["received"])
 
 
 @pytest.mark.parametrize(

@@ -39,18 +39,6 @@ def test_a_load_ends_in_order_and_the_next_one_goes_on(
     assert len(count_stored(connector.sandbox)) == PEOPLE
 
 
-def test_a_limit_that_passes_while_the_base_is_looked_at_is_the_one_reason_given(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.sandbox.switch(latency_ms=60_000)
-    path = write_addresses(tmp_path / "people.csv", 3)
-    ended = connector.import_file(path, *LIMITED)
-    assert (ended.code, ended.rows) == (3, {"read": 3, "unsent": 3})
-    assert [each for each in ended.report["messages"] if "stopped" in each or "limit" in each] == [
-        ended.report["messages"][0]
-    ]
-
-
 def test_an_export_past_its_time_leaves_its_target_as_it_was(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.seed(1500, base_name="News")
     connector.sandbox.switch(latency_ms=60_000)

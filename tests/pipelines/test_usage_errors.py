@@ -1,6 +1,7 @@
 """What cannot be meant is said with the way out: nothing is asked, sent or written, and no value of a row is shown."""
 
 import json
+import re
 import shlex
 import sqlite3
 from collections.abc import Mapping
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from connector.errors import ConfigurationError
 from connector.sandbox import SandboxProcess
+from pipelines.jobs.reader import load_job
+from pipelines.removed import REMOVED_COMMANDS, REMOVED_KEYS, REMOVED_OPTIONS
 from tests.pipelines.conftest import Connector
 from tests.pipelines.planned import JOB, describe
 
@@ -120,6 +124,8 @@ CASES: list[tuple[str, str]] = [
     ("mail mail-at.yaml", "mail.at"),
     ("mail mail-from.yaml", "mail.from"),
     ("improt people.csv", "Did you mean: import?"),
+    ("ledger bakup", "Did you mean"),
+    ("import people.csv --bse-id 3", "--base-id"),
     (f"import nowhere.csv {NEWS_7}", "nowhere.csv"),
     (f"import empty.csv {NEWS_7}", "empty"),
     (f"import plans.csv {NEWS_7}", "email"),
@@ -212,7 +218,7 @@ SETTINGS: list[tuple[Mapping[str, str | None], str, str]] = [
     ({"CONNECTOR_BASE_URL": None}, f"import people.csv {NEWS_7}", "CONNECTOR_BASE_URL"),
     ({"CONNECTOR_BASE_URL": "http://api.example.com"}, f"import people.csv {NEWS_7}", "https"),
     ({"CONNECTOR_BASE_URL": "nonsense"}, f"import people.csv {NEWS_7}", "CONNECTOR_BASE_URL"),
-    ({"CONNECTOR_LEDGER": "nonsense"}, f"import people.csv {NEWS_7}", "CONNECTOR_LEDGER"),
+    ({"CONNECTOR_LEDGER": "nonsense"}, f"import people.csv {NEWS_7} --active", "CONNECTOR_LEDGER"),
     ({"CONNECTOR_LEDGER": "postgresql://nobody@127.0.0.1:1/none"}, "ledger restore copy.db", "pg_restore"),
 ]
 
@@ -256,3 +262,33 @@ def test_settings_that_cannot_be_used_are_refused(
     session_sandbox: SandboxProcess, folder: Path, environ: Mapping[str, str | None], arguments: str, words: str
 ) -> None:
     check(session_sandbox, folder, arguments, words, environ)
+
+
+@pytest.mark.parametrize(("command", "option"), [*((each, "") for each in REMOVED_COMMANDS), *REMOVED_OPTIONS])
+def test_a_removed_command_or_option_is_refused_with_its_replacement(
+    connector: Connector, command: str, option: str
+) -> None:
+    replacement = REMOVED_OPTIONS[command, option] if option else REMOVED_COMMANDS[command]
+    result = connector.run(*f"{command} {option}".split())
+    assert (result.code, replacement in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize("key", REMOVED_KEYS)
+def test_a_removed_job_key_is_refused_with_its_replacement(tmp_path: Path, key: str) -> None:
+    *above, name = key.replace("*", "first_name").split(".")
+    text = "job: old\n" + "".join(f"{'  ' * depth}{part}:\n" for depth, part in enumerate(above))
+    path = tmp_path / "old.yaml"
+    path.write_text(text + f"{'  ' * len(above)}{name}: x\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=re.escape(REMOVED_KEYS[key])):
+        load_job(path, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("connector rec", "plain,reconcile"), ("connector sync --ti", "plain,--time-limit"), ("connector sync ", "file,"),
+     ("connector ledger ba", "plain,backup")],
+)  # fmt: skip
+def test_the_shell_completes_commands_options_and_files(connector: Connector, line: str, completed: str) -> None:
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    ended = connector.run(environ={"_CONNECTOR_COMPLETE": "bash_complete", **words})
+    assert ended.stdout.splitlines() == [completed]
