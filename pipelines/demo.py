@@ -26,8 +26,7 @@ from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
 from connector.settings import Settings
 from connector.subscribers.rules import ValidationRules
-from pipelines.flows.export_plan import plan_export_job
-from pipelines.flows.exports import run_export
+from pipelines.flows.exports import plan_export_job, run_export
 from pipelines.flows.load_plan import FileReading, plan_import, plan_sync
 from pipelines.jobs.build import build_policy
 from pipelines.jobs.models import Load

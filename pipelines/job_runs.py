@@ -17,8 +17,7 @@ from connector.progress import Progress
 from connector.report import Report
 from connector.service.settings import Token
 from connector.settings import Settings
-from pipelines.flows.export_plan import plan_export_job
-from pipelines.flows.exports import run_export
+from pipelines.flows.exports import plan_export_job, run_export
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.mails import run_mail

@@ -6,28 +6,38 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from connector.choices import EXPORT_FORMATS
 from connector.errors import ConfigurationError
 from pipelines.cli.options import (
-    Duration,
-    Share,
+    SHARE,
+    accept_cut_off_option,
+    ignore_total_count_option,
+    is_job,
     refuse_empty,
     time_limit_option,
+    wait_option,
 )
 from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
-    from connector.report import Report
-    from pipelines.flows.export_plan import ExportPlan
+    from pipelines.flows.exports import ExportPlan
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     named = refuse_empty(context, parameter, value)
     return None if named is None else tuple(name.strip() for name in named.split(","))
+
+
+_OF_A_JOB = (
+    "table", "schema", "mode", "guard_formulas", "columns", "group_readable", "file_format", "subscriber_id", "base_id",
+    "client_user_id", "email", "is_active", "first_name", "last_name", "gender",
+)  # fmt: skip
+"""Options that have a key in a job's export section, which has the last word."""
 
 
 @click.command("export")
@@ -43,12 +53,12 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 )
 @click.option(
     "--max-shrink",
-    type=Share(),
+    type=SHARE,
     help="How much smaller the list may be than at the last certified export.  [default: 50%]",
 )
 @click.option("--allow-incomplete", is_flag=True, help="Write the list even if it cannot be certified as complete.")
-@click.option("--ignore-total-count", is_flag=True, help="Take the list for complete though its TotalCount disagrees.")
-@click.option("--accept-cut-off-possible", is_flag=True, help="Take a list that the service may cut off unseen.")
+@ignore_total_count_option
+@accept_cut_off_option
 @click.option(
     "--guard-formulas/--no-guard-formulas",
     default=False,
@@ -80,23 +90,16 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 @run_options
 def export_command(
     target: str,
-    table: str | None,
-    schema: str | None,
     mode: str,
     max_shrink: float | None,
     allow_incomplete: bool,
     ignore_total_count: bool,
-    accept_cut_off_possible: bool,
-    guard_formulas: bool,
-    columns: tuple[str, ...] | None,
+    accept_cut_off_possible: bool | None,
     overwrite: bool,
-    file_format: str | None,
-    group_readable: bool,
-    subscriber_id: int | None,
     gender: str | None,
     time_limit_s: float | None,
     output: Output,
-    **filters: str | int | None,
+    **options: Any,
 ) -> None:
     """Copy the list to DEST, or as the job file JOB describes.
 
@@ -104,56 +107,40 @@ def export_command(
     (s3://bucket/people.parquet), - for standard output, or a database URL.
     """
     from connector.service.wire import ListQuery
-    from connector.warehouse.destination import MAX_SHRINK
-    from pipelines.flows.export_plan import TableOptions, Tolerance, plan_export
-    from pipelines.flows.exports import run_export
+    from connector.warehouse.destination import MAX_SHRINK, parse_destination
+    from pipelines.flows.exports import ExportPlan, plan_export_job, run_export
     from pipelines.jobs.settings import read_settings
 
-    options = TableOptions(table, schema, mode, guard_formulas, columns, group_readable, file_format)
-    if Path(target).suffix in (".yaml", ".yml"):
-        if options.is_given or gender or subscriber_id or any(value is not None for value in filters.values()):
+    table, schema = options.pop("table"), options.pop("schema")
+    accepted: dict[str, Any] = {
+        "allow_incomplete": allow_incomplete,
+        "ignore_total_count": ignore_total_count,
+        "accept_cut_off_possible": bool(accept_cut_off_possible),
+    }
+    if is_job(Path(target)):
+        source_of = click.get_current_context().get_parameter_source
+        if any(source_of(name) is ParameterSource.COMMANDLINE for name in _OF_A_JOB):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
-        tolerances = allow_incomplete, ignore_total_count, max_shrink, accept_cut_off_possible
-        finish(_export_job(Path(target), *tolerances, overwrite, time_limit_s, output), output)
-    query = ListQuery(id=subscriber_id, gender="" if gender == "unspecified" else gender, **filters)  # type: ignore[arg-type] # click gives each its type
+        from pipelines.jobs.reader import load_job
+
+        job = load_job(Path(target), os.environ)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s)
+        plan = plan_export_job(job, settings, **accepted, max_shrink=max_shrink, overwrite=overwrite)
+        _refuse_clash(plan, output)
+        finish(run_and_notify(partial(run_export, plan), job, settings, output), output)
+    file = {name: options.pop(name) for name in ("guard_formulas", "columns", "group_readable", "file_format")}
+    query = ListQuery(id=options.pop("subscriber_id"), gender="" if gender == "unspecified" else gender, **options)
     settings = read_settings(os.environ, None, time_limit_s=time_limit_s)
-    shrink = MAX_SHRINK if max_shrink is None else max_shrink
-    tolerance = Tolerance(allow_incomplete, ignore_total_count, shrink, accept_cut_off_possible)
-    plan = plan_export(target, query, settings, options, tolerance, is_adopting=overwrite)
-    _refuse_clash(plan, output)
-    output = replace(output, is_data_on_stdout=plan.destination.is_standard_output)
-    finish(run_flow(partial(run_export, plan), output, time_limit_s), output)
-
-
-def _export_job(
-    path: Path,
-    allow_incomplete: bool,
-    ignore_total_count: bool,
-    max_shrink: float | None,
-    accept_cut_off_possible: bool,
-    is_adopting: bool,
-    time_limit_s: float | None,
-    output: Output,
-) -> Report:
-    from pipelines.cli.output import run_and_notify
-    from pipelines.flows.export_plan import plan_export_job
-    from pipelines.flows.exports import run_export
-    from pipelines.jobs.reader import load_job
-    from pipelines.jobs.settings import read_settings
-
-    job = load_job(path, os.environ)
-    settings = read_settings(os.environ, job, time_limit_s=time_limit_s)
-    plan = plan_export_job(
-        job,
-        settings,
-        is_incomplete_allowed=allow_incomplete,
-        is_total_count_ignored=ignore_total_count,
-        max_shrink=max_shrink,
-        is_cut_off_accepted=accept_cut_off_possible,
-        is_adopting=is_adopting,
+    destination = parse_destination(
+        target, table=table or "subscribers", schema=schema, mode=mode, overwrite=overwrite, **file
     )
+    if (table or schema) and not destination.is_database:
+        raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
+    shrink = MAX_SHRINK if max_shrink is None else max_shrink
+    plan = ExportPlan(destination.path.name, query, destination, settings, **accepted, max_shrink=shrink)
     _refuse_clash(plan, output)
-    return run_and_notify(partial(run_export, plan), job, settings, output)
+    output = replace(output, is_data_on_stdout=destination.is_standard_output)
+    finish(run_flow(partial(run_export, plan), output, time_limit_s), output)
 
 
 def _refuse_clash(plan: ExportPlan, output: Output) -> None:
@@ -170,18 +157,18 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
 @click.command("reconcile")
 @click.argument("path", metavar="JOB", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), help="Write a line for each difference to this CSV.")
-@click.option("--ignore-total-count", is_flag=True, help="Take the list for complete though its TotalCount disagrees.")
-@click.option("--accept-cut-off-possible", is_flag=True, help="Take a list that the service may cut off unseen.")
+@ignore_total_count_option
+@accept_cut_off_option
 @click.option("--forget-missing", is_flag=True, help="Forget entries whose subscribers the service has lost.")
 @click.option("--yes", "is_sure", is_flag=True, help="Forget even if the service has lost all of a base.")
-@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@wait_option
 @time_limit_option
 @run_options
 def reconcile_command(
     path: Path,
     to: Path | None,
     ignore_total_count: bool,
-    accept_cut_off_possible: bool,
+    accept_cut_off_possible: bool | None,
     forget_missing: bool,
     is_sure: bool,
     wait_s: float,
@@ -209,7 +196,7 @@ def reconcile_command(
         plan_reconcile(job, settings, wait_s=wait_s),
         to=to,
         is_total_count_ignored=ignore_total_count,
-        is_cut_off_accepted=accept_cut_off_possible,
+        is_cut_off_accepted=bool(accept_cut_off_possible),
         is_forgetting=forget_missing,
         is_sure=is_sure,
     )

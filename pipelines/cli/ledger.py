@@ -13,7 +13,7 @@ from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.plurals import count
 from pipelines.cli.logs import say
-from pipelines.cli.options import Duration
+from pipelines.cli.options import wait_option
 from pipelines.cli.output import Output, end, output_options
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _FROM_STDIN = "-"
 @click.option("--base-id", type=click.IntRange(min=1), help="Only in this base, by its id.  [default: every base]")
 @click.option("--base-name", help="Only in this base, by its name.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's account.")
-@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@wait_option
 @output_options
 def forget_command(
     identity: str,

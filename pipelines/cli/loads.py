@@ -8,24 +8,26 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from connector.errors import ConfigurationError
 from connector.shards import WHOLE
 from pipelines.cli.options import (
-    Duration,
+    SHARD,
     FileGiven,
-    ShardOption,
     SourcePath,
+    accept_cut_off_option,
     cursor_options,
     dry_run_option,
     engine_options,
     file_options,
     is_job,
     refuse_both,
+    sending_options,
     time_limit_option,
+    wait_option,
 )
 from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow, run_options, show
 
@@ -36,40 +38,29 @@ if TYPE_CHECKING:
     from connector.load.retry import Held
     from connector.report import Report
     from connector.shards import Shard
-    from connector.subscribers.rules import ValidationRules
     from pipelines.flows.engine import EngineOptions
-    from pipelines.flows.validate import Validation, ValidationFinding, ValidationPlan
+    from pipelines.flows.validate import ValidationFinding
     from pipelines.jobs.models import Job
 
 
 @click.command("import")
 @click.argument("file", type=SourcePath())
 @file_options
-@click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
+@sending_options
 @click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without a look-up first.")
-@click.option(
-    "--accept-cut-off-possible", is_flag=True, default=None, help="Take a list that the service may cut off unseen."
-)
-@click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
-@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
-@click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
-@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@accept_cut_off_option
+@wait_option
 @time_limit_option
 @dry_run_option
 @run_options
 def import_command(
     file: Path | str,
     given: FileGiven,
-    on_unknown: str | None,
-    look: str | None,
-    accept_cut_off_possible: bool | None,
-    quiet_period: str | None,
-    max_concurrency: int | None,
-    max_rate: float | None,
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
     output: Output,
+    **load: Any,
 ) -> None:
     """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input.
 
@@ -77,14 +68,6 @@ def import_command(
     """
     from connector.imports.flow import run_load
 
-    load = {
-        "on_unknown": on_unknown,
-        "look": look,
-        "accept_cut_off_possible": accept_cut_off_possible,
-        "quiet_period": quiet_period,
-        "max_concurrency": max_concurrency,
-        "max_rate": max_rate,
-    }
     plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry)
     plan, time_limit_s = replace(plan, is_planned=is_dry), plan.settings.time_limit_s
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output, time_limit_s), output)
@@ -126,12 +109,12 @@ def plan_file(
 @click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
 @click.option(
     "--shard",
-    type=ShardOption(),
+    type=SHARD,
     metavar="I/N",
     help="Load only the rows of shard I of N, for example 2/4. Other runs may load the other shards at the same time.",
 )
 @engine_options
-@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@wait_option
 @time_limit_option
 @dry_run_option
 @run_options
@@ -152,6 +135,7 @@ def sync_command(
     Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
     subscribers that are there already are not created again.
     """
+    from connector.imports.flow import run_load
     from pipelines.flows.load_plan import plan_sync
     from pipelines.jobs.reader import load_job
     from pipelines.jobs.settings import read_settings
@@ -164,7 +148,7 @@ def sync_command(
 
     def run_job(path: Path, job: Job, plan: LoadPlan) -> Report:
         if engine is None:
-            return _run(job, plan, output)
+            return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
         from pipelines.flows.engine import ShardedSync, digest_job, run_sharded
 
         plan.source.close()
@@ -196,12 +180,6 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
             opened.callback(plans[-1].source.close)
         opened.pop_all()  # each run closes its own
     return plans
-
-
-def _run(job: Job, plan: LoadPlan, output: Output) -> Report:
-    from connector.imports.flow import run_load
-
-    return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
 
 
 def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, is_dry: bool = False) -> NoReturn:
@@ -245,31 +223,25 @@ def plan_command(
     """
     from connector.imports.flow import run_load
     from connector.planned_rows import check_rows_path
-
-    refuse_both(is_full, since)
-    check_rows_path(rows_path, output.report_path)
-    plan = _plan_job(target, given, is_full, since) if is_job(target) else _plan_file(target, given, is_full, since)
-    plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path, are_rows_reported=output.is_json)
-    finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
-
-
-def _plan_job(target: Path, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
     from pipelines.flows.load_plan import plan_sync
     from pipelines.jobs.settings import read_settings
 
-    if given.job_path is not None:
+    refuse_both(is_full, since)
+    check_rows_path(rows_path, output.report_path)
+    if not is_job(target):
+        if is_full or since is not None:
+            raise ConfigurationError("--full and --since are of a job's cursor, and a file has none: leave them out")
+        plan = plan_file(target, given, {}, is_planned=True)
+    elif given.job_path is not None:
         raise ConfigurationError(
             f"--job: {target} is a job itself; name the file that is to be read by a job's mapping"
         )
-    job = given.load_target(target)
-    settings = read_settings(os.environ, job, is_writing=False)
-    return plan_sync(job, settings, limit=given.reading.limit, wait_s=0.0, is_full=is_full, since=since)
-
-
-def _plan_file(target: Path | str, given: FileGiven, is_full: bool, since: str | None) -> LoadPlan:
-    if is_full or since is not None:
-        raise ConfigurationError("--full and --since are of a job's cursor, and a file has none: leave them out")
-    return plan_file(target, given, {}, is_planned=True)
+    else:
+        job = given.load_target(target)
+        settings = read_settings(os.environ, job, is_writing=False)
+        plan = plan_sync(job, settings, limit=given.reading.limit, wait_s=0.0, is_full=is_full, since=since)
+    plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path, are_rows_reported=output.is_json)
+    finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
 
 _MISCONFIGURED = 2  # the exit code of a job that cannot run as it is written, or with this token
@@ -282,48 +254,30 @@ _SHOWN = 60  # characters of an example in a table; the JSON has more
 @file_options
 @click.option("--rejects", type=click.Path(path_type=Path), help="Write the rejects file of an import here.")
 @output_options
-def validate_command(
-    target: Path | str,
-    given: FileGiven,
-    rejects: Path | None,
-    output: Output,
-) -> None:
+def validate_command(target: Path | str, given: FileGiven, rejects: Path | None, output: Output) -> None:
     """Extract, map and validate the rows of a job's source or of a file, and say what is wrong with which.
 
     Nothing is sent, no token is needed, and neither the ledger nor the service is asked what is there already.
     """
     from connector.clock import system_clock
+    from pipelines.flows.load_plan import plan_validation, plan_validation_by_job
     from pipelines.flows.validate import run_validation
 
-    _check_rejects(rejects)
-    plan = _plan(target, given)
-    verdict = run_validation(plan, rejects, system_clock())
-    is_shown = _show(verdict, output)
-    end(verdict.as_json(), verdict.report.exit_code, output, is_shown=is_shown)
-
-
-def _plan(target: Path | str, given: FileGiven) -> ValidationPlan:
-    from pipelines.flows.load_plan import plan_validation, plan_validation_by_job
-
+    if rejects is not None and (rejects.exists() or not rejects.absolute().parent.is_dir()):
+        raise ConfigurationError(f"--rejects {rejects}: name a new file, in a folder that exists")
     job = given.load_job()
     if job is not None:
-        return plan_validation_by_job(target, job, given.reading)
-    if is_job(target):
-        return plan_validation_by_job(None, given.load_target(target), given.reading)
-    return plan_validation(target, given.options, given.rules, given.reading)
-
-
-def _check_rejects(path: Path | None) -> None:
-    if path is not None and (path.exists() or not path.absolute().parent.is_dir()):
-        raise ConfigurationError(f"--rejects {path}: name a new file, in a folder that exists")
-
-
-def _show(verdict: Validation, output: Output) -> bool:
-    """As `show`, with a table of what is wrong."""
+        plan = plan_validation_by_job(target, job, given.reading)
+    elif is_job(target):
+        plan = plan_validation_by_job(None, given.load_target(target), given.reading)
+    else:
+        plan = plan_validation(target, given.options, given.rules, given.reading)
+    verdict = run_validation(plan, rejects, system_clock())
     is_shown = show(verdict.report, output)
-    if not verdict.findings or output.is_json:
-        return is_shown
-    return output.show(lambda console: console.print(_build_table(verdict.list_findings()))) and is_shown
+    if verdict.findings and not output.is_json:
+        findings = verdict.list_findings()
+        is_shown = output.show(lambda console: console.print(_build_table(findings))) and is_shown
+    end(verdict.as_json(), verdict.report.exit_code, output, is_shown=is_shown)
 
 
 def _build_table(findings: list[ValidationFinding]) -> Table:
@@ -354,11 +308,8 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 )
 @click.option("--base-id", type=click.IntRange(min=1), help="Only in this base, by its id.")
 @click.option("--base-name", help="Only in this base, by its name.")
-@click.option("--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent.")
-@click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s.")
-@click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most.")
-@click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most.")
-@click.option("--wait", "wait_s", type=Duration(), default=0.0, help="Wait so long for another run to end.")
+@sending_options
+@wait_option
 @time_limit_option
 @run_options
 def retry_command(
@@ -370,13 +321,10 @@ def retry_command(
     job_path: Path | None,
     base_id: int | None,
     base_name: str | None,
-    on_unknown: str | None,
-    quiet_period: str | None,
-    max_concurrency: int | None,
-    max_rate: float | None,
     wait_s: float,
     time_limit_s: float | None,
     output: Output,
+    **load: Any,
 ) -> None:
     """Settle and finish what earlier runs left unknown, in every base, without their sources.
 
@@ -384,52 +332,37 @@ def retry_command(
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
     from connector.load.retry import RetryPlan
+    from connector.subscribers.rules import ValidationRules
     from pipelines.flows.job_sources import plan_suppression
     from pipelines.flows.retries import RetryOrder, run_retry
-    from pipelines.jobs.build import build_policy
+    from pipelines.jobs.build import build_policy, build_rules
     from pipelines.jobs.models import Load
     from pipelines.jobs.reader import load_job, override_load
     from pipelines.jobs.settings import read_settings
 
-    held = _decide_held({"resend": resend_held, "accept": accept_held, "drop": drop_held}, on_unknown)
-    job = load_job(job_path, os.environ) if job_path is not None else None
-    given = {
-        "on_unknown": "resend" if resend_held else on_unknown,
-        "quiet_period": quiet_period,
-        "max_concurrency": max_concurrency,
-        "max_rate": max_rate,
-    }
-    load = override_load(job.load if job is not None else Load(), given)
-    order = RetryOrder(
-        what=RetryPlan(run_id, is_rejected, held),
-        job=job.name if job is not None else "",
-        policy=build_policy(load, _find_rules(job), job.suppress if job is not None else None),
-        settings=read_settings(os.environ, job, time_limit_s=time_limit_s),
-        suppression=plan_suppression(job) if job is not None else None,
-        base_id=base_id,
-        base_name=base_name,
-        wait_s=wait_s,
-    )
-    time_limit_s = order.settings.time_limit_s
-    finish(run_flow(lambda stop, progress: run_retry(order, stop, progress), output, time_limit_s), output)
-
-
-def _decide_held(asked: dict[Held, bool], on_unknown: str | None) -> Held:
+    asked: dict[Held, bool] = {"resend": resend_held, "accept": accept_held, "drop": drop_held}
     chosen = [held for held, is_asked in asked.items() if is_asked]
     if len(chosen) > 1:
         options = " and ".join(f"--{held}-held" for held in chosen)
         raise ConfigurationError(f"{options}: what is held can be sent again, accepted or given up; give one of them")
-    if chosen == ["resend"] and on_unknown == "hold":
+    if resend_held and load["on_unknown"] == "hold":
         raise ConfigurationError("--resend-held and --on-unknown hold: what is sent again is not held; leave one out")
-    return chosen[0] if chosen else "leave"
-
-
-def _find_rules(job: Job | None) -> ValidationRules:
-    from connector.subscribers.rules import ValidationRules
-    from pipelines.jobs.build import build_rules
-
-    if job is None:
-        return ValidationRules()
-    if job.subscriber is None:
-        raise ConfigurationError(f"--job: the job {job.name} exports; a retry follows a job with a subscriber section")
-    return build_rules(job.subscriber)
+    if resend_held:
+        load["on_unknown"] = "resend"
+    settings_of = partial(read_settings, os.environ, time_limit_s=time_limit_s)
+    what = RetryPlan(run_id, is_rejected, chosen[0] if chosen else "leave")
+    if job_path is None:
+        policy = build_policy(override_load(Load(), load), ValidationRules())
+        order = RetryOrder(what, "", policy, settings_of(None), None, base_id, base_name, wait_s)
+    else:
+        job = load_job(job_path, os.environ)
+        policy_load = override_load(job.load, load)
+        if job.subscriber is None:
+            raise ConfigurationError(
+                f"--job: the job {job.name} exports; a retry follows a job with a subscriber section"
+            )
+        policy = build_policy(policy_load, build_rules(job.subscriber), job.suppress)
+        settings = settings_of(job)
+        order = RetryOrder(what, job.name, policy, settings, plan_suppression(job), base_id, base_name, wait_s)
+    time_limit_s = order.settings.time_limit_s
+    finish(run_flow(lambda stop, progress: run_retry(order, stop, progress), output, time_limit_s), output)

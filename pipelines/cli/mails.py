@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from connector.errors import ConfigurationError
-from pipelines.cli.options import Duration, refuse_empty, time_limit_option
+from pipelines.cli.options import refuse_empty, time_limit_option, wait_option
 from pipelines.cli.output import Output, end, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _show(message: Message, path: Path, output: Output) -> NoReturn:
     is_flag=True,
     help="Go on with a campaign of a restored ledger, which does not know the emails sent after its backup.",
 )
-@click.option("--wait", "wait_s", type=Duration(), default="0s", help="How long to wait for another run's lock.")
+@wait_option
 @time_limit_option
 @run_options
 def mail_command(

@@ -26,30 +26,50 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 
-class Duration(click.ParamType[float]):
-    """`500ms`, `30s`, `10m`, `2h`; seconds as a float."""
+class Parsed(click.ParamType[Any]):
+    """A value that `parse` reads from a text. A ValueError of `parse` is a usage error."""
 
-    name = "duration"
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse, or fail as click does."""
         try:
-            return value if isinstance(value, float) else parse_duration(value)
+            return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class ShardOption(click.ParamType[Shard]):
-    """The type of an option like `2/4`: shard 2 of 4."""
+DURATION = Parsed("duration", parse_duration)  # seconds as a float
+SHARE = Parsed("share", parse_share)  # `5%` as a share of one
+SHARD = Parsed("shard", Shard.parse)
 
-    name = "shard"
+wait_option = click.option("--wait", "wait_s", type=DURATION, default=0.0, help="Wait so long for another run to end.")
+ignore_total_count_option = click.option(
+    "--ignore-total-count", is_flag=True, help="Take the list for complete though its TotalCount disagrees."
+)
+accept_cut_off_option = click.option(
+    "--accept-cut-off-possible", is_flag=True, default=None, help="Take a list that the service may cut off unseen."
+)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
-        """Parse, or fail as click does."""
-        try:
-            return value if isinstance(value, Shard) else Shard.parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+
+def add_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """Add these options to a command; the help shows them in this order."""
+    return reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+def sending_options(command: Command) -> Command:
+    """Add the options that are keys of a job's load section, given to the command by the names of the keys."""
+    return add_options(
+        command,
+        click.option(
+            "--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent."
+        ),
+        click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s."),
+        click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most."),
+        click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most."),
+    )
 
 
 def engine_options(command: Command) -> Command:
@@ -91,29 +111,11 @@ def engine_options(command: Command) -> Command:
             return command(*args, engine=None, **kwargs)
         from pipelines.flows.engine import EngineOptions
 
-        return command(*args, engine=EngineOptions(scheduler, workers or count_processors(), shards), **kwargs)
+        # a container may have fewer processors than the machine
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return command(*args, engine=EngineOptions(scheduler, workers or processors, shards), **kwargs)
 
     return wrapped
-
-
-def count_processors() -> int:
-    """Return the number of processors that this process may use; a container may have fewer than the machine."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-class Share(click.ParamType[float]):
-    """`5%`, `0.5%`; a share of one as a float."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse, or fail as click does."""
-        try:
-            return value if isinstance(value, float) else parse_share(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 class SourcePath(click.Path):
@@ -151,7 +153,7 @@ def _refuse_zero(_context: click.Context, parameter: click.Parameter, value: flo
 time_limit_option = click.option(
     "--time-limit",
     "time_limit_s",
-    type=Duration(),
+    type=DURATION,
     callback=_refuse_zero,
     help="End a run in order that takes longer, such as 6h; the next one goes on.",
 )
@@ -257,7 +259,7 @@ def file_options(command: Command) -> Command:
         given = FileGiven(options, identity, zip_policy, job_path, FileReading(check_format(said), limit))
         return command(*args, given=given, **kwargs)
 
-    return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), cast("Command", wrapped))
+    return add_options(cast("Command", wrapped), *_OPTIONS)
 
 
 def is_job(target: Path | str) -> TypeGuard[Path]:

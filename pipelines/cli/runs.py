@@ -14,7 +14,7 @@ import click
 from connector.errors import ConfigurationError
 from connector.plurals import count
 from pipelines.cli.logs import say
-from pipelines.cli.options import Duration
+from pipelines.cli.options import DURATION
 from pipelines.cli.output import Output, check_page_path, end, output_options, write_page_file, write_stdout
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def status_command(
 
 @click.command("prune")
 @click.option(
-    "--older-than", "age_s", type=Duration(), default="90d", show_default=True, help="Delete what is older than this."
+    "--older-than", "age_s", type=DURATION, default="90d", show_default=True, help="Delete what is older than this."
 )
 @output_options
 def prune_command(age_s: float, output: Output) -> None:

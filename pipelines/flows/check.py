@@ -18,7 +18,7 @@ from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart
-from pipelines.flows.export_plan import plan_export_job
+from pipelines.flows.exports import plan_export_job
 from pipelines.flows.list_traits import describe_list
 from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail

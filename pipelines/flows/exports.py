@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from connector.clock import Clock
@@ -14,16 +16,11 @@ from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.pace.pace import Pace
 from connector.progress import Progression
-from connector.report import (
-    Report,
-    RunScope,
-    end_report,
-    end_run,
-    record_report,
-    start_report,
-)
+from connector.report import Report, RunScope, Status, end_report, end_run, record_report, start_report
 from connector.scope import describe_asked_base, describe_filters, describe_rate, drop_empty
-from connector.settings import build_service
+from connector.service.wire import ListQuery
+from connector.settings import Settings, build_service
+from connector.warehouse.destination import MAX_SHRINK, Destination, parse_destination
 
 if TYPE_CHECKING:
     from connector.export import Exported
@@ -31,12 +28,69 @@ if TYPE_CHECKING:
     from connector.paging.overlap import IdArray
     from connector.progress import Progress
     from connector.service.client import Client
-    from pipelines.flows.export_plan import ExportPlan
+    from pipelines.jobs.models import Job
 
 
 _LOG = logging.getLogger(__name__)
 _KNOWN_COMPARED = 20_000  # confirmed entries of a base that are laid beside a list: one in a thousand missing shows
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`: an export has none of its own
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """The list query, the destination and the settings of one export, and what the export accepts: a list that is not
+    certified, one against which TotalCount alone stands, one that may be cut off, and one that is smaller than the last
+    by the share `max_shrink`."""
+
+    job: str
+    query: ListQuery
+    destination: Destination
+    settings: Settings
+    allow_incomplete: bool = False
+    ignore_total_count: bool = False
+    accept_cut_off_possible: bool = False
+    max_shrink: float = MAX_SHRINK
+    max_rate: float = inf  # list requests/s
+
+
+def plan_export_job(
+    job: Job,
+    settings: Settings,
+    *,
+    allow_incomplete: bool = False,
+    ignore_total_count: bool = False,
+    accept_cut_off_possible: bool = False,
+    max_shrink: float | None = None,
+    overwrite: bool = False,
+) -> ExportPlan:
+    """Return the plan of a job's export. The arguments have priority over the job. Raises ConfigurationError."""
+    from pipelines.jobs.build import build_query  # who has no job need not wait for pydantic
+
+    export = job.export
+    if export is None:
+        raise ConfigurationError(f"the job {job.name} loads: run it by `connector sync`")
+    destination = parse_destination(
+        export.to,
+        table=export.table,
+        schema=export.schema_,
+        mode=export.mode,
+        guard_formulas=export.guard_formulas,
+        columns=export.columns,
+        overwrite=export.overwrite or overwrite,
+        group_readable=export.group_readable,
+        file_format=export.format,
+    )
+    return ExportPlan(
+        job.name,
+        build_query(export.filters),
+        destination,
+        settings,
+        allow_incomplete or export.allow_incomplete,
+        ignore_total_count or export.ignore_total_count,
+        accept_cut_off_possible or export.accept_cut_off_possible,
+        export.max_shrink if max_shrink is None else max_shrink,
+        export.max_rate or inf,
+    )
 
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report:
@@ -49,13 +103,20 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
     report.rows = {"read": 0, "written": 0}
     service = build_service(plan.settings, LIST_CONNECTIONS)
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
-        pace = await _start_pace(plan, clock, stop)
+        pace = Pace(plan.max_rate)
+        if not plan.settings.has_no_ledger:
+            from connector.ledger.beside import start_pace  # an export without a ledger does not wait for SQLAlchemy
+
+            pace = await start_pace(plan.settings, plan.max_rate, clock, stop)
         async with open_client(service, rate=pace.rate) as client:
             try:
                 # Nothing is half written: a writer swaps at its very end or not at all.
                 copying = _copy(plan, report, client, progress, clock)
                 exported = await stop.until_stopped(copying, is_cancelled_once=True)
-                _end(report, exported, clock)
+                is_kept = bool(exported.note)  # the target was left as it was, and the note says why
+                is_whole = exported.certificate.is_complete and not is_kept
+                status: Status = "aborted" if exported.is_refused else "ok" if is_whole else "partial"
+                end_report(report, status, clock.now())
             except LockedError as error:
                 end_report(report, "locked", clock.now(), str(error))
             except ConfigurationError:
@@ -68,23 +129,15 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
         return report
 
 
-async def _start_pace(plan: ExportPlan, clock: Clock, stop: Stop) -> Pace:
-    if plan.settings.has_no_ledger:
-        return Pace(plan.max_rate)
-    from connector.ledger.beside import start_pace  # an export without a ledger does not wait for SQLAlchemy
-
-    return await start_pace(plan.settings, plan.max_rate, clock, stop)
-
-
 def _describe_scope(plan: ExportPlan) -> RunScope:
-    tolerance, destination = plan.tolerance, plan.destination
+    destination = plan.destination
     settings = {
         "mode": str(destination.mode) if destination.is_database else "",
         "filters": describe_filters(plan.query),
         "max_rate": describe_rate(plan.max_rate),
-        "allow_incomplete": "yes" if tolerance.is_incomplete_allowed else "",
-        "ignore_total_count": "yes" if tolerance.is_total_count_ignored else "",
-        "accept_cut_off_possible": "yes" if tolerance.is_cut_off_accepted else "",
+        "allow_incomplete": "yes" if plan.allow_incomplete else "",
+        "ignore_total_count": "yes" if plan.ignore_total_count else "",
+        "accept_cut_off_possible": "yes" if plan.accept_cut_off_possible else "",
     }
     base = describe_asked_base(BaseRef(plan.query.base_id)) or "all"
     return RunScope(plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
@@ -116,10 +169,10 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
         run_id=report.run_id,
         now=clock.now,
         job=plan.job,
-        allow_incomplete=plan.tolerance.is_incomplete_allowed,
-        max_shrink=plan.tolerance.max_shrink,
-        ignore_total_count=plan.tolerance.is_total_count_ignored,
-        accept_cut_off_possible=plan.tolerance.is_cut_off_accepted,
+        allow_incomplete=plan.allow_incomplete,
+        max_shrink=plan.max_shrink,
+        ignore_total_count=plan.ignore_total_count,
+        accept_cut_off_possible=plan.accept_cut_off_possible,
         find_lacking=find_lacking,
         on_progress=follow,
     )
@@ -152,12 +205,3 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
     asked = np.array([each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since], dtype=np.int64)
     lacking: list[int] = asked[~np.isin(asked, ids)].tolist()
     return lacking
-
-
-def _end(report: Report, exported: Exported, clock: Clock) -> None:
-    """Record the end of an export that copied the list to its end."""
-    if exported.is_refused:
-        end_report(report, "aborted", clock.now())
-        return
-    is_kept = bool(exported.note)  # the target was left as it was, and the note says why
-    end_report(report, "ok" if exported.certificate.is_complete and not is_kept else "partial", clock.now())

@@ -80,12 +80,11 @@ def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None =
 def build_query(filters: Filters) -> ListQuery:
     """Return the filters of an export as the list operation takes them (service-api.md 4.3); `unspecified` is the empty
     gender."""
-    given = filters.model_dump()
-    return ListQuery(**{**given, "gender": "" if filters.gender == "unspecified" else filters.gender})
+    return ListQuery(**filters.model_dump() | ({"gender": ""} if filters.gender == "unspecified" else {}))
 
 
 def build_guard(guard: Guard | None) -> LoadGuard | None:
     """Return what ends the job's loads; None: nothing does."""
     if guard is None:
         return None
-    return LoadGuard(guard.max_invalid, guard.max_rejected, guard.max_creates, guard.max_shrink)
+    return LoadGuard(**guard.model_dump())
