@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from connector.sources.cell_text import build_texts, write_text
+from connector.sources.cell_text import write_text
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,3 @@ def test_texts(value: object, text: str) -> None:
 def test_what_is_no_text_is_refused(value: object) -> None:
     with pytest.raises(ValueError):
         write_text(value)
-
-
-def test_a_column_tells_which_of_its_values_are_no_text() -> None:
-    array, wrong = build_texts(["a", None, b"\xff", "\ud800", 5, [b"\xff"]])
-    assert array.to_pylist() == ["a", None, None, None, "5", None]
-    assert set(wrong) == {2, 3, 5}
-
-
-@pytest.mark.parametrize("value", [float("nan"), Decimal("NaN")])
-def test_a_number_that_is_none_is_missing(value: object) -> None:
-    array, wrong = build_texts([value, 1.5])
-    assert (array.to_pylist(), wrong) == ([None, "1.5"], {})

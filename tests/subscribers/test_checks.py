@@ -11,7 +11,7 @@ import pytest
 from email_validator import EmailNotValidError, validate_email
 from hypothesis import given, strategies as st
 
-from connector.fields import FIELDS, NAMES, SENT
+from connector.fields import FIELDS, NAMES
 from connector.subscribers.checks import (
     LONGEST,
     is_date,
@@ -22,8 +22,7 @@ from connector.subscribers.checks import (
     is_short_list,
 )
 from connector.subscribers.countries import list_whole_names, read_countries, simplify
-from connector.subscribers.rules import ValidationRules
-from connector.subscribers.validation import build_listed_schema, build_sent_schema, read_phones
+from connector.subscribers.validation import build_listed_schema, read_phones
 
 _part = st.text(alphabet="aZ0._+-'é", min_size=1, max_size=8)
 _addresses = st.builds("{}@{}".format, _part, st.lists(_part, min_size=1, max_size=3).map(".".join)) | st.sampled_from(
@@ -58,18 +57,6 @@ def test_every_day_of_four_centuries_is_a_date_and_no_other_is() -> None:
     texts = [f"{year}-{month:02}-{day:02}" for year in range(1800, 2200) for month in range(14) for day in range(33)]
     real = {day.isoformat() for day in days}
     assert is_date(build_cells(texts)).to_pylist() == [text in real for text in texts]
-
-
-@given(st.lists(st.none() | st.text(alphabet="0123456789-", max_size=11) | st.dates().map(date.isoformat), max_size=8))
-def test_dates_are_what_python_says(texts: list[str | None]) -> None:
-    assert is_date(build_cells(texts)).to_pylist() == [text if text is None else is_iso(text) for text in texts]
-
-
-def is_iso(text: str) -> bool:
-    try:
-        return date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False
 
 
 @given(
@@ -159,22 +146,6 @@ def test_no_name_means_two_countries() -> None:
     assert set().union(*meanings.values()) == known
 
 
-TODAY = date(2026, 11, 21)
-
-
-def test_the_sent_schema_has_every_field_that_may_be_sent_and_no_other() -> None:
-    schema = build_sent_schema(ValidationRules(required=frozenset({"phone"})), today=TODAY)
-    assert tuple(schema.columns) == tuple(field.name for field in SENT)
-    assert [name for name, column in schema.columns.items() if not column.nullable] == ["email", "phone"]
-    assert [name for name, column in schema.columns.items() if column.required] == ["email", "phone"]
-
-
-def test_only_a_job_that_rejects_zips_checks_them() -> None:
-    for policy, codes in (("omit", []), ("reject", ["zip"]), ("custom_field1", [])):
-        column = build_sent_schema(ValidationRules(zip=policy), today=TODAY).columns["address_zip"]
-        assert [check.name for check in column.checks] == ["control", "length", *codes]
-
-
 def build_listed(**columns: object) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series([None], dtype=object) for name in NAMES} | columns)
 
@@ -189,15 +160,6 @@ def test_a_listed_frame_gets_the_types_of_the_field_table() -> None:
     }
     assert listed["birthday"].tolist() == [date(2000, 1, 1)]
     assert listed["address_zip"].tolist() == ["02134"]
-
-
-def test_an_arrow_table_of_listed_subscribers_passes_as_it_is() -> None:
-    table = pa.table({"id": pa.array([7], pa.int64()), "is_active": [True], "tags": [["a"]],
-                      "birthday": pa.array([date(2000, 1, 1)])})  # fmt: skip
-    frame = table.to_pandas(types_mapper=pd.ArrowDtype)
-    listed = build_listed_schema().validate(build_listed(**{name: frame[name] for name in frame.columns}))
-    assert listed["id"].tolist() == [7]
-    assert listed["tags"].tolist()[0] == ["a"]
 
 
 def test_what_breaks_a_type_and_a_missing_column_are_found() -> None:

@@ -108,10 +108,6 @@ def test_the_best_header_wins_wherever_it_stands_and_the_rest_is_unmapped() -> N
     assert show(guess_mapping(["billing_email", "Email Address", "E-Mail", "Email (2)"])) == {"email": "E-Mail"}
 
 
-def test_of_equal_headers_the_first_wins() -> None:
-    assert show(guess_mapping(["EMAIL", "e-mail"])) == {"email": "EMAIL"}
-
-
 def test_a_mailchimp_birthday_has_no_year_and_its_region_is_that_of_an_ip_address() -> None:
     assert not {"Birthday", "REGION"} & set(guess_mapping(read_header("mailchimp")).columns)
     assert {"birthday", "address_state"} <= set(guess_mapping(["Email Address", "Birthday", "Region"]).rules)
@@ -186,11 +182,6 @@ def test_an_override_changes_its_field_and_no_other() -> None:
     assert {name: rule.column for name, rule in mapping.rules.items()} == {
         "email": "Mail", "phone": "Phone", "tags": "Labels", "custom_field1": "Phone",
     }  # fmt: skip
-
-
-def test_an_override_keeps_what_its_header_tells_of_tags() -> None:
-    mapping = override_mapping(guess_mapping(["Email"]), {"tags": "Labels"}, COLUMNS)
-    assert mapping.rules["tags"].split == ":::"
 
 
 def test_an_override_keeps_what_the_headers_tell_of_apostrophes() -> None:

@@ -210,10 +210,6 @@ def test_positions_count_from_the_chunks_beginning_whatever_its_index() -> None:
     assert list_faults(validated.faults) == [(1, "email", "email")]
 
 
-def test_columns_that_are_no_field_of_a_person_are_left_out() -> None:
-    assert list(validate(email=["a@x.com"], base_id=["7"], plan=["x"]).subscribers.columns) == ["email"]
-
-
 def test_the_mapped_frame_is_left_as_it_was() -> None:
     frame = build_frame(email=["jose\u0301@x.com"], gender=["MALE"])
     before = frame.copy(deep=True)

@@ -5,29 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from connector.sources.encoding import EncodingGuess, decide_encoding, find_utf_16
 from tests.sources.csv.reading import read, write
 
 NAMES = {
     "German": "Jörg Müller Jürgen Weiß Günther Schäfer Böhm Jäger Köhler Schröder",
     "French": "François Hélène Benoît Chloé Gérard Lefèvre Élodie Béranger Noémie Françoise Maël Aimé Cécile",
-    "Danish": "Søren Jørgensen Mette Sørensen Bjørn Åse Kjær Lærke Østergaard Præstø Åkjær",
-    "Portuguese": "João Conceição Gonçalves Magalhães Inês Simões Araújo Antônio São Luís",
     "Polish": "Łukasz Małgorzata Wiśniewski Wójcik Kowalczyk Dąbrowski Łódź Gdańsk Poznań Świętosław",
-    "Czech": "Jiří Dvořák Černý Procházka Kučera Veselý Tomáš Ondřej Plzeň Žižkov Růžička",
     "Russian": "Иванов Петрова Сергей Анна Кузнецов Смирнова Дмитрий Екатерина Владимир",
-    "Greek": "Γιώργος Παπαδόπουλος Μαρία Δημήτρης Ελένη Κωνσταντίνος Αθήνα",
-    "Arabic": "محمد فاطمة أحمد خديجة علي مريم يوسف القاهرة",
-    "Hebrew": "דוד כהן לוי משה שרה ירושלים רחל יצחק",
-    "Lithuanian": "Jonas Kazlauskienė Petrauskaitė Žemaitis Šiauliai Panevėžys Birutė Žukauskas Mažeikiai Rūta",
-}  # fmt: skip
+}
 FOUND = [
-    ("German", "cp1252"), ("German", "iso8859-1"), ("German", "iso8859-15"), ("French", "cp1252"),
-    ("French", "iso8859-15"), ("Danish", "cp1252"), ("Portuguese", "iso8859-1"), ("Polish", "cp1250"),
-    ("Polish", "iso8859-2"), ("Czech", "cp1250"), ("Czech", "iso8859-2"), ("Russian", "cp1251"),
-    ("Russian", "iso8859-5"), ("Greek", "cp1253"), ("Greek", "iso8859-7"),
-    ("Arabic", "cp1256"), ("Hebrew", "cp1255"), ("Lithuanian", "cp1257"), ("Lithuanian", "iso8859-13"),
-    ("Russian", "utf-16-le"), ("German", "utf-16-be"),
+    ("German", "cp1252"), ("German", "utf-16-be"), ("French", "iso8859-15"), ("Polish", "iso8859-2"),
+    ("Russian", "cp1251"), ("Russian", "utf-16-le"),
 ]  # fmt: skip
 
 
@@ -53,24 +41,6 @@ def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
     assert "read as cp1252, found by its words (François, Hélène, Benoît, Noémie" not in message
     assert "read as cp1252, found by its words (François, Hélène, Benoît" in message
     assert "--encoding NAME, or source.file.encoding in a job" in message
-
-
-@pytest.mark.parametrize(
-    ("names", "encoding"),
-    [
-        ("Hélène Lefèvre François", "cp1252"),
-        ("François Benoît Chloé", "cp1252"),
-        ("Søren Kjær Jørgensen", "cp1252"),
-        ("Núñez", "cp1252"),
-        ("Łukasz Wiśniewski", "cp1250"),
-        ("Иванов Сергей Анна", "cp1251"),
-        ("Müller", "cp1252"),
-    ],
-)
-def test_a_handful_of_names_is_enough(tmp_path: Path, names: str, encoding: str) -> None:
-    path, rows = write_people(tmp_path, f"Ann {names} Bob", encoding)
-    (chunk,) = read(path)
-    assert chunk.frame.to_numpy().tolist() == rows
 
 
 @pytest.mark.parametrize(
@@ -164,10 +134,3 @@ def test_a_bom_is_believed_over_whatever_follows(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, b"\xef\xbb\xbfid,name\n1,M\xfcller\n2,Ann\n"))
     assert chunk.frame.to_numpy().tolist() == [["2", "Ann"]]
     assert chunk.messages == ()
-
-
-def test_words_alone_decide_and_no_words_decide_nothing() -> None:
-    assert decide_encoding(b"a,\x80\x81\x82\x83,b").encoding is None
-    assert decide_encoding("é".encode()) == EncodingGuess("utf-8")
-    assert find_utf_16(b"a,b\n1,2\n" * 9) is None
-    assert find_utf_16(b"") is None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SourceError
-from tests.sources.csv.polluted_files import OPENED, PEOPLE, PLAIN, READ, READING, Case
+from tests.sources.csv.polluted_files import OPENED, READ, READING, Case
 from tests.sources.csv.reading import open_csv, read, write
 
 
@@ -40,13 +40,6 @@ def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
 ) -> None:
     with open_csv(write(tmp_path, content)) as source, pytest.raises(SourceError, match=words):
         next(source.chunks())
-
-
-@pytest.mark.parametrize("name", ["people", ".csv", "people.tsv", "people.pdf", "$.csv", "\u00a0.csv", "people.lorem"])
-def test_a_files_name_says_nothing_of_what_is_in_it(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text(PLAIN, encoding="utf-8")
-    with open_csv(tmp_path / name) as source:
-        assert [chunk.frame.to_numpy().tolist() for chunk in source.chunks()] == [PEOPLE]
 
 
 @pytest.mark.parametrize("width", [1024, 17_000])

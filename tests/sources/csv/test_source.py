@@ -64,13 +64,6 @@ def test_quotes_inside_a_bare_cell_that_enclose_a_delimiter_cost_their_row(
     ]
 
 
-def test_blank_lines_and_lines_of_delimiters_alone_are_no_records(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, "\n\na,b,c\n\n1,2,3\n,,\n\r\n4,5,6\nragged\n,,\n,,\n"))
-    assert chunk.frame["a"].tolist() == ["1", "4"]
-    assert chunk.numbers.tolist() == [1, 2]
-    assert [(row.number, row.line) for row in chunk.malformed] == [(3, 9)]
-
-
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_a_line_of_blanks_alone_is_no_record(tmp_path: Path, delimiter: str) -> None:
     lines = ["  ", "a,b,c", " ", "1,2,3", "   ", "", "ragged ", ",,", "4,5, ", "  \r"]
@@ -89,31 +82,11 @@ def test_a_delimiter_is_no_blank(tmp_path: Path) -> None:
     assert comma.malformed == ()
 
 
-@pytest.mark.parametrize(
-    ("encoding", "named"),
-    [("utf-8", "auto"), ("utf-8-sig", "auto"), ("utf-8-sig", "utf-8"), ("utf-16", "auto"), ("utf-32", "auto"),
-     ("utf-16-le", "utf-16-le"), ("cp1252", "cp1252"), ("shift_jis", "shift_jis")],
-)  # fmt: skip
-def test_encodings(tmp_path: Path, encoding: str, named: str) -> None:
-    name = "山田" if encoding == "shift_jis" else "Müller"
-    path = write(tmp_path, f"email,name\na@x.com,{name}\n".encode(encoding))
-    (chunk,) = read(path, encoding=named)
-    assert chunk.frame.to_dict("list") == {"email": ["a@x.com"], "name": [name]}
-
-
 def test_a_byte_that_the_named_encoding_lacks_costs_its_row(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
     assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
     assert [(row.number, row.code, row.raw) for row in chunk.malformed] == [(1, "encoding", "1,\ufffd")]
     assert "source.file.encoding in a job" in chunk.malformed[0].message
-
-
-def test_a_character_cut_by_a_block_is_whole_again(tmp_path: Path) -> None:
-    rows = [[f"{number}", "äöü€𝔘" * 3] for number in range(200)]
-    path = write(tmp_path, "a,b\n" + "".join(f"{a},{b}\n" for a, b in rows))
-    chunks = read(path, chunk_bytes=37)
-    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
-    assert len(chunks) > 50
 
 
 @pytest.mark.parametrize("shift", range(3))
@@ -127,12 +100,6 @@ def test_only_the_files_first_bytes_are_its_bom(tmp_path: Path) -> None:
         assert source.columns == ("abc", "\ufeffd")
 
 
-def test_a_row_longer_than_the_block_is_read_whole(tmp_path: Path) -> None:
-    long = "x" * 100_000 + "\n" + "y" * 100_000
-    chunks = read(write(tmp_path, f'a,b\n1,2\n3,"{long}"\n5,6\n'), chunk_bytes=1000)
-    assert [cell for chunk in chunks for cell in chunk.frame["b"].tolist()] == ["2", long, "6"]
-
-
 def test_numbers_and_lines_run_on_over_chunks(tmp_path: Path) -> None:
     content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n\n" for n in range(1, 1001))
     chunks = read(write(tmp_path, content), chunk_bytes=500)
@@ -143,14 +110,6 @@ def test_numbers_and_lines_run_on_over_chunks(tmp_path: Path) -> None:
     lines = content.split("\n")
     assert all(lines[row.line - 1] == row.raw for chunk in chunks for row in chunk.malformed if row.line)
     assert sum(len(chunk.malformed) for chunk in chunks) == 200
-
-
-@pytest.mark.parametrize("content", ["email,name\n", "email,name", "\n\nemail,name\n\n\n"])
-def test_a_header_alone_gives_no_chunk(tmp_path: Path, content: str) -> None:
-    path = write(tmp_path, content)
-    with open_csv(path) as source:
-        assert source.columns == ("email", "name")
-        assert list(source.chunks()) == []
 
 
 def test_column_names_are_trimmed_named_and_unique(tmp_path: Path) -> None:
@@ -195,10 +154,3 @@ def test_a_delimiter_that_cannot_be_is_refused(tmp_path: Path, delimiter: str) -
 def test_an_encoding_that_does_not_exist_is_refused(tmp_path: Path, encoding: str) -> None:
     with pytest.raises(ConfigurationError, match="encoding"):
         open_csv(write(tmp_path, "a,b\n"), encoding=encoding)
-
-
-def test_a_file_may_be_left_before_its_end_and_closed_twice(tmp_path: Path) -> None:
-    with open_csv(write(tmp_path, "a,b\n" + "1,2\n" * 10_000), chunk_bytes=1000) as source:
-        first = next(source.chunks())
-        source.close()
-    assert len(first.frame) == 250

@@ -19,7 +19,6 @@ from tests.sources.files.people import (
     PEOPLE,
     pack_gzip,
     pack_zip,
-    write_csv,
     write_parquet,
     write_xlsx,
 )
@@ -129,12 +128,6 @@ def test_a_source_may_be_closed_at_any_time_and_twice(tmp_path: Path) -> None:
         source = open_file(write(tmp_path, name, FILES[name]()))
         source.close()
         source.close()
-
-
-def test_plain_csv_comes_in_the_chunks_of_its_reader(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, "people.csv", write_csv()))
-    assert chunk.numbers.tolist() == [1, 2, 3]
-    assert chunk.name == str(tmp_path / "people.csv")
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.jsonl", "people.parquet", "people.xlsx"])

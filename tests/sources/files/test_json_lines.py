@@ -11,8 +11,6 @@ from hypothesis import given, strategies as st
 from connector.errors import SourceError
 from connector.sources.cell_text import parse_object
 from connector.sources.files import open_file
-from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.rules import ColumnRule, FieldMapping
 from tests.sources.files.reading import read, read_frame, read_malformed, write
 
 
@@ -85,14 +83,6 @@ def test_a_line_that_is_no_object_costs_itself_by_its_number(tmp_path: Path, lin
     assert (row.number, row.line, row.code) == (3, 3, "json")
     assert row.message.startswith(words) or words in row.message
     assert len(row.raw) < 1500
-
-
-def test_lists_of_tags_arrive_whole(tmp_path: Path) -> None:
-    frame = read_frame(
-        write(tmp_path, "a.jsonl", '{"t": ["a", "b, c", "[x]"]}\n{"t": [1, 2]}\n{"t": []}\n{"t": "a,b"}')
-    )
-    tags = apply_mapping(frame, FieldMapping({"tags": ColumnRule(column="t")})).frame["tags"].tolist()
-    assert [list(each) for each in tags] == [["a", "b, c", "[x]"], ["1", "2"], [], ["a", "b"]]
 
 
 def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:

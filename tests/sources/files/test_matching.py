@@ -7,7 +7,7 @@ import pytest
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Source
 from connector.sources.files import open_file, open_files, refuse_lacking
-from tests.sources.files.people import pack_gzip, write_json_lines
+from tests.sources.files.people import pack_gzip
 from tests.sources.files.reading import write
 
 
@@ -47,13 +47,6 @@ def test_columns_are_matched_by_name(tmp_path: Path) -> None:
     assert [str(dtype) for frame in frames for dtype in frame.dtypes] == ["str"] * 6
 
 
-def test_files_of_different_formats_are_one_source(tmp_path: Path) -> None:
-    write(tmp_path, "a.csv", "email\na@x.org\n")
-    write(tmp_path, "b.jsonl", write_json_lines())
-    with open_pattern(tmp_path / "?.*") as source:
-        assert sum(len(chunk.frame) for chunk in source.chunks()) == 4
-
-
 def test_a_file_that_lacks_a_needed_column_is_told_by_its_name(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "email,name,phone\na@x.org,Ann,1\n")
     write(tmp_path, "b.csv", "email\nb@x.org\n")
@@ -72,14 +65,6 @@ def test_no_match_is_a_clear_error(tmp_path: Path) -> None:
         open_pattern(tmp_path / "none.csv")
 
 
-@pytest.mark.parametrize("pattern", ["in[b]ox/*.csv", "**/people-?.csv", "inbox/people-[0-9].csv"])
-def test_patterns_may_be_in_any_part(tmp_path: Path, pattern: str) -> None:
-    (tmp_path / "inbox").mkdir()
-    write(tmp_path / "inbox", "people-1.csv", "email\na@x.org\n")
-    with open_pattern(tmp_path / pattern) as source:
-        assert [chunk.name for chunk in source.chunks()] == [str(tmp_path / "inbox" / "people-1.csv")]
-
-
 def test_brackets_in_the_name_of_a_file_or_folder_that_is_there_are_no_pattern(tmp_path: Path) -> None:
     folder = tmp_path / "crm [old]"
     folder.mkdir()
@@ -87,13 +72,6 @@ def test_brackets_in_the_name_of_a_file_or_folder_that_is_there_are_no_pattern(t
     for name in ("people [1].csv", "*.csv"):
         with open_pattern(folder / name) as source:
             assert [chunk.name for chunk in source.chunks()] == [str(folder / "people [1].csv")]
-
-
-def test_a_pattern_is_relative_to_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "a.csv", "email\na@x.org\n")
-    monkeypatch.chdir(tmp_path)
-    with open_pattern("*.csv") as source:
-        assert [chunk.name for chunk in source.chunks()] == ["a.csv"]
 
 
 def test_a_file_that_changes_its_columns_meanwhile_ends_the_run(tmp_path: Path) -> None:

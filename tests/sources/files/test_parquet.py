@@ -9,9 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connector.sources.files import open_file
-from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.rules import ColumnRule, FieldMapping
 from tests.sources.files.reading import read, read_frame, read_until_error, write
 
 
@@ -67,15 +64,6 @@ def test_structs_are_flattened_at_any_depth(tmp_path: Path) -> None:
     ]
 
 
-def test_lists_of_tags_arrive_whole(tmp_path: Path) -> None:
-    table = pa.table({"t": [["a", "b, c"], [], None]})
-    mapped = apply_mapping(
-        read_frame(write_table(tmp_path, table)), FieldMapping({"tags": ColumnRule(column="t")})
-    ).frame
-    assert mapped["tags"].isna().tolist() == [False, False, True]
-    assert [list(each) for each in mapped["tags"].tolist()[:2]] == [["a", "b, c"], []]
-
-
 def test_bytes_that_are_not_utf8_cost_their_row(tmp_path: Path) -> None:
     broken = pa.Array.from_buffers(pa.string(), 3, [None, *pa.array([b"ok", b"M\xfc", b"x"]).buffers()[1:]])
     (chunk,) = read(write_table(tmp_path, pa.table({"email": broken, "n": [1, 2, 3]})))
@@ -85,18 +73,6 @@ def test_bytes_that_are_not_utf8_cost_their_row(tmp_path: Path) -> None:
     assert (row.number, row.line, row.code) == (2, None, "encoding")
     assert row.message == "column email holds bytes that are not UTF-8 (0xFC)"
     assert row.raw == r'{"email":"M\\xfc","n":"2"}'
-
-
-def test_bytes_that_are_not_utf8_within_a_list_cost_their_row(tmp_path: Path) -> None:
-    texts = pa.Array.from_buffers(pa.string(), 2, [None, *pa.array([b"ok", b"M\xfc"]).buffers()[1:]])
-    (chunk,) = read(write_table(tmp_path, pa.table({"t": pa.ListArray.from_arrays([0, 1, 2], texts)})))
-    assert chunk.frame["t"].tolist() == ['["ok"]']
-    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "encoding")]
-
-
-def test_columns_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["email", "email"])
-    assert list(read_frame(write_table(tmp_path, table)).columns) == ["email", "email (2)"]
 
 
 @pytest.mark.parametrize(
@@ -116,12 +92,6 @@ def test_many_rows_come_in_batches_with_running_numbers(tmp_path: Path) -> None:
     assert max(len(chunk.frame) for chunk in chunks) <= 20_000
     assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(1, 50_001))
     assert [text for chunk in chunks for text in chunk.frame["n"]] == [str(n) for n in range(50_000)]
-
-
-def test_a_file_without_rows_gives_no_chunk(tmp_path: Path) -> None:
-    with open_file(write_table(tmp_path, pa.table({"email": pa.array([], pa.string())}))) as source:
-        assert source.columns == ("email",)
-        assert list(source.chunks()) == []
 
 
 def test_damage_in_the_middle_is_told_after_the_rows_before_it(tmp_path: Path) -> None:

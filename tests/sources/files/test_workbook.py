@@ -71,11 +71,6 @@ def test_a_row_with_an_error_is_rejected_by_its_number_in_the_sheet(tmp_path: Pa
     assert chunk.malformed[0].raw == '{"email":"b@x.org","name":""}'
 
 
-def test_a_last_row_that_only_has_an_error_is_reported(tmp_path: Path) -> None:
-    rows: list[list[object]] = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["", "=NA()"]]
-    assert [row.number for row in read_malformed(write(tmp_path, "a.xlsx", write_xlsx(rows)))] == [4]
-
-
 def test_a_workbook_of_the_old_kind_is_read_alike(tmp_path: Path) -> None:
     content = (SAMPLES / "people.xls").read_bytes()
     place = content.index(b"\x05\x02\x08\x00\x05\x00\x02\x00")  # its one error, #N/A: now the boolean FALSE

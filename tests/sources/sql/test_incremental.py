@@ -68,31 +68,6 @@ def test_what_is_not_below_the_cursor_is_read_and_the_largest_value_is_seen(
         assert (source.watch.largest, source.watch.strays, source.is_read_to_end) == (largest, 0, True), how
 
 
-def test_nothing_is_read_to_its_end_until_it_is(database: Database) -> None:
-    source = open_incremental(database.url, table="people", column="moment", kind=CursorKind.TIMESTAMP)
-    assert source.columns == ("id", "moment", "day", "number", "code")
-    source.begin_at(NOON.replace(year=1970))
-    with source:
-        next(source.chunks())
-        assert not source.is_read_to_end
-
-
-def test_the_largest_of_many_chunks_is_kept_whatever_the_order(database: Database) -> None:
-    numbers = {
-        "postgresql": "select 30000 - n as c from generate_series(1, 45000) as n",
-        "mariadb": "select 30000 - cast(seq as signed) as c from seq_1_to_45000",
-        "sqlite": "select 30000 - n as c from (with recursive c(n) as "
-        "(select 1 union all select n + 1 from c where n < 45000) select n from c)",
-        "duckdb": "select 30000 - range as c from range(1, 45001)",
-    }[database.kind]
-    query = f"select c from ({numbers}) as x where c >= :cursor"
-    source = open_incremental(database.url, query=query, column="c", kind=CursorKind.INTEGER)
-    source.begin_at(-(2**40))
-    with source:
-        assert sum(len(chunk.frame) for chunk in source.chunks()) == 45_000
-    assert source.watch.largest == 29_999
-
-
 @pytest.mark.parametrize(
     ("query", "words"),
     [

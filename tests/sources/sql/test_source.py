@@ -33,19 +33,6 @@ def postgres() -> Iterator[str]:
         yield database.url
 
 
-def test_every_value_of_a_table_comes_as_text(crm: str) -> None:
-    with open_sql(crm, table="people") as source:
-        (chunk,) = source.chunks()
-    assert source.columns == ("id", "email", "note", "Group")
-    assert chunk.frame.astype(object).where(chunk.frame.notna(), None).to_numpy().tolist() == [
-        ["1", "a@x.com", "7", "VIP"],
-        ["2", None, "0.1", "é"],
-        ["3", "", "bytes", "x"],
-    ]
-    assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str"] * 4
-    assert chunk.numbers.tolist() == [1, 2, 3]
-
-
 def test_bytes_that_are_not_utf8_cost_their_row(crm: str) -> None:
     with sqlite3.connect(crm.removeprefix("sqlite:///")) as connection:
         connection.execute("insert into people values (4, cast(x'4dfc' as text), x'ff00', 'y'), (5, 'b@x.com', 1, 'z')")
@@ -60,15 +47,6 @@ def test_bytes_that_are_not_utf8_cost_their_row(crm: str) -> None:
     assert "column email" in row.message
 
 
-def test_many_rows_come_in_chunks_with_running_numbers(crm: str) -> None:
-    query = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 45000) select i, 'x' as t from n"
-    with open_sql(crm, query=query) as source:
-        chunks = list(source.chunks())
-    assert [len(chunk.frame) for chunk in chunks] == [20_000, 20_000, 5_000]
-    assert chunks[-1].frame["i"].tolist()[-1] == "45000"
-    assert [int(chunk.numbers[0]) for chunk in chunks] == [1, 20_001, 40_001]
-
-
 def test_an_empty_result_gives_no_chunk(crm: str) -> None:
     with open_sql(crm, query="select * from people where 0") as source:
         assert source.columns == ("id", "email", "note", "Group")
@@ -79,17 +57,6 @@ def test_columns_of_one_name_are_told_apart(crm: str) -> None:
     with open_sql(crm, query="select id, id, email as id from people limit 1") as source:
         (chunk,) = source.chunks()
     assert chunk.frame.to_dict("list") == {"id": ["1"], "id (2)": ["1"], "id (3)": ["a@x.com"]}
-
-
-@pytest.mark.parametrize(
-    "query",
-    ["delete from people", "delete from people returning id", "select * from nobody", "selec 1", "select :missing"],
-)
-def test_a_query_that_cannot_serve_is_refused_and_changes_nothing(crm: str, query: str) -> None:
-    with pytest.raises((SourceError, ConfigurationError)):
-        open_sql(crm, query=query)
-    with open_sql(crm, table="people") as source:
-        assert sum(len(chunk.frame) for chunk in source.chunks()) == 3
 
 
 def test_a_missing_database_is_refused_and_not_created(tmp_path: Path) -> None:
