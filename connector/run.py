@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, stay_alive, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
-from connector.ledger.admin import open_private_copy
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
 from connector.ledger.lease import name_run
 from connector.ledger.opening import open_ledger
+from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import (
     end_dead_runs,
     finish_run,
@@ -30,6 +30,7 @@ from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally,
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.planned_rows import PlannedRows
+from connector.plurals import agree, count
 from connector.progress import Progression
 from connector.report import (
     Report,
@@ -95,7 +96,7 @@ class Frame:
     may_make_ledger: bool = True
     shard: Shard = WHOLE  # the shard of identities to which the run is limited
     is_full: bool = False  # what earlier runs have reported as changed is compared again
-    is_planned: bool = False  # a private copy of the ledger is worked with, and no rejects are written
+    is_planned: bool = False  # the ledger is only read, and no rejects are written
     rows_path: Path | None = None  # where a plan lists each row
     are_rows_reported: bool = False  # whether the report does, too
     scope: RunScope = field(default_factory=RunScope)
@@ -271,8 +272,6 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
         end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
     except ConfigurationError:  # a token that was refused at the first request is both
         raise
-    except RunAborted as error:  # before it had begun: while the ledger was copied
-        end_run(report, stop, "aborted", clock.now(), str(error))
     except LedgerError as error:
         if report.finished_at is None or report.exit_code in (0, 1):  # else it has ended by this, or by something worse
             end_report(report, "aborted", clock.now(), str(error))
@@ -282,8 +281,9 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
 async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
     """The ledger, waited for in a thread, so that a signal is heard meanwhile."""
     url, is_stopped = frame.ledger_url, stop.event.is_set
+    opened: AbstractContextManager[Ledger]
     if frame.is_planned:
-        opened = open_private_copy(url, frame.account, is_stopped)
+        opened = open_planned_ledger(url, frame.account)
     else:
         wait_s, may_make = frame.wait_s, frame.may_make_ledger
         opened = open_ledger(url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make)
@@ -337,7 +337,12 @@ def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[
     """Record the run; whatever a run that died left as being sent is unknown from now on (architecture 4.3)."""
     suppressed_by = frame.by_job if frame.suppression is not None or frame.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
-        ledger.mark_died()
+        sending = ledger.mark_died()
+        if frame.is_planned and sending:
+            report.messages.append(
+                f"{count(sending, 'create')} of another run {agree(sending, 'is', 'are')} in flight or unresolved: "
+                "such a row counts as `unknown` unless the list shows its subscriber"
+            )
         end_dead_runs(connection, clock.now().timestamp())
         bases = frame.find_bases(ledger)
         at = report.started_at.timestamp()

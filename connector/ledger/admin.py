@@ -1,17 +1,13 @@
-"""Copies of a ledger: in a file (`back_up_ledger`, with the emails beside it), or a private one for a plan. Each is
-whole, of one moment, and made while a run goes on.
+"""Backups of a ledger and of the emails beside it. Each file is copied whole, at one moment, while a run goes on.
 
-Why that is safe while another process holds the ledger's lock: the fault of SQLite up to 3.51.2 takes two connections
-that write or checkpoint at the same instant, and a connection opened with `mode=ro` does neither. Its file is open for
-reading alone, so that it can commit nothing; SQLite makes checkpoints at a commit, which it has none of, and at the
-closing of the last connection, for which it would have to lock that file exclusively, and the kernel grants no such
-lock on a file open for reading. That holds when the writer dies meanwhile, and when the next one opens the ledger. All
-it leaves to the writer is a longer WAL: no page that the copy still needs is overwritten before it is done.
+A backup is safe while another process holds the ledger's lock. SQLite up to 3.51.2 corrupts a WAL only if two
+connections write or checkpoint at the same instant, and a connection with `mode=ro` does neither: its file is open for
+reading alone. SQLite makes checkpoints at a commit, and when the last connection closes. Such a connection commits
+nothing, and the kernel refuses the exclusive lock that the closing would need. This holds when the writer dies
+meanwhile, and when the next writer opens the ledger. Only the WAL grows, because the copy still needs its pages.
 
-Where the lock is free, a backup takes it, and its connection is the only one. The emails have no WAL, and their writers
-wait until they are copied. A private copy takes no lock: of a file that no process has open nothing but the file itself
-is there, and it is read as one that no process changes, since SQLite would make files of its own beside it otherwise;
-whether a process did change it meanwhile, shows.
+Where the lock is free, a backup takes the lock, and its connection is the only one. The emails have no WAL, and their
+writers wait until the emails are copied.
 """
 
 import os
@@ -21,19 +17,14 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Select, Table, insert, inspect, select
-
 from connector.atomic_file import PartialFile
 from connector.databases import parse_place, show_place
 from connector.driver_words import say_safely
-from connector.errors import ConfigurationError, LedgerError, LockedError, RunAborted
+from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import schema
-from connector.ledger.beside import BUSY_S, connect_file, has_files_beside
-from connector.ledger.entries import Ledger
-from connector.ledger.opening import wrap_connection
-from connector.ledger.postgres import read_server
+from connector.ledger.beside import BUSY_S
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock
-from connector.ledger.store import build_missing, keep_text
+from connector.ledger.store import build_missing
 
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 _TRIES = 5  # reads of a file that changes meanwhile; a process that opens it leaves a journal beside it, which is seen
@@ -172,83 +163,3 @@ def _copy_pages(file: _FileCopy, partial: Path) -> int:
     except sqlite3.Error as error:
         said = say_safely(error)
         raise LedgerError(f"the ledger {file.source} cannot be copied to {file.target.parent}: {said}") from None
-
-
-# A private copy, for a plan: a temporary database of SQLite's own, without a name; it goes with its process
-
-
-@contextmanager
-def open_private_copy(url: str, account: str, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Ledger]:
-    """Yield a private ledger with what the ledger at `url` now knows of `account`; empty if `url` has no ledger.
-
-    It may be written like any other: all that is written is lost when the context ends. The file or server at `url` is
-    only read. Raises LedgerError when that cannot be read, ConfigurationError when the URL is invalid or its driver is
-    missing, RunAborted when `is_stopped` meanwhile.
-    """
-    place = parse_place(url)
-    name = show_place(place)
-    with closing(sqlite3.connect("", check_same_thread=False, isolation_level=None)) as nameless:
-        nameless.execute(_CACHE)
-        if isinstance(place, Path):
-            _copy_file(place, nameless)
-        with closing(connect_file(nameless)) as connection:
-            ledger = wrap_connection(connection, f"a copy of {name}")
-            if isinstance(place, URL):
-                _copy_server(place, name, account, ledger, is_stopped)
-            yield ledger
-
-
-def _copy_file(path: Path, copy: sqlite3.Connection) -> None:
-    if not path.exists():
-        return
-    try:
-        for _ in range(_TRIES):
-            if has_files_beside(path):
-                _copy_into(path, "mode=ro", copy)
-                return
-            before = _describe_file(path)
-            _copy_into(path, "mode=ro&immutable=1", copy)
-            if _describe_file(path) == before:
-                return
-    except (sqlite3.Error, OSError) as error:
-        raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
-    raise LedgerError(
-        f"the ledger {path} changes each time that it is read: wait until the process that writes "
-        "it has ended, and run again"
-    )
-
-
-def _describe_file(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _copy_into(path: Path, how: str, copy: sqlite3.Connection) -> None:
-    """All in one step, so in one read transaction."""
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)) as ledger:
-        ledger.backup(copy, pages=-1)
-
-
-def _copy_server(url: URL, name: str, account: str, ledger: Ledger, is_stopped: Callable[[], bool]) -> None:
-    """Copy the account's lines, and all runs and cursors."""
-    of_account = select(schema.base.c.base_key).where(schema.base.c.account == keep_text(account))
-    with read_server(url) as server:
-        if not inspect(server).has_table("meta"):
-            return
-        schema.check_version(server, name)
-        with ledger.transaction() as copy:
-            for table in _COPIED:
-                for rows in _read_table(server, table, of_account):
-                    if is_stopped():
-                        raise RunAborted("the run was stopped while the ledger was being read")
-                    copy.execute(insert(table), rows)
-
-
-def _read_table(server: Connection, table: Table, of_account: Select[tuple[int]]) -> Iterator[list[dict[str, object]]]:
-    """Read the lines of a table, some at a time."""
-    statement = select(table)
-    if "base_key" in table.c:
-        statement = statement.where(table.c.base_key.in_(of_account))
-    result = server.execute(statement, execution_options={"yield_per": _ROWS_AT_ONCE})
-    for rows in result.mappings().partitions():
-        yield [{str(name): value for name, value in row.items()} for row in rows]

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,9 +17,10 @@ from connector.control import Stop, call_in_thread
 from connector.databases import parse_place, show_place
 from connector.errors import ConnectorError, LedgerError
 from connector.ledger import schema
+from connector.ledger.entries import Ledger
 from connector.ledger.postgres import read_server
 from connector.ledger.records import read_found_limit, read_largest_lag
-from connector.ledger.store import build_missing, keep_text, translated
+from connector.ledger.store import Store, build_missing, keep_text, translated
 from connector.pace.pace import Pace
 from connector.settings import Settings
 from connector.shards import Shard
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_TRIES = 5  # reads of a file that changes meanwhile
 BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
 
 
@@ -46,8 +47,9 @@ async def start_pace(
     def read() -> Pace:
         found = None
         try:
-            read_limit = partial(read_found_limit, account=settings.account)
-            found = _read_beside(parse_place(settings.ledger_url), read_limit)
+            found = read_ledger(
+                settings.ledger_url, lambda ledger: read_found_limit(ledger.connection, settings.account)
+            )
         except ConnectorError as error:
             logger.debug("the ledger gives no first guess of the limit: %s", error)
         if found is None:
@@ -75,20 +77,19 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     A ledger that is not there has none. Raises LedgerError when it cannot be read, or is not there and
     not `may_be_new`, ConfigurationError when the URL is invalid or its driver is missing.
     """
-    place = parse_place(url)
-    open_entries = _read_beside(place, _count_open)
+    open_entries = read_ledger(url, _count_open)
     if open_entries is None and not may_be_new:
-        raise build_missing(show_place(place))
+        raise build_missing(show_place(parse_place(url)))
     return open_entries or []
 
 
 def find_last_run_key(url: str) -> int:
     """Return the key of the latest run that the ledger knows, or 0. Raises as `count_open_entries` does."""
-    return _read_beside(parse_place(url), _find_last_run_key) or 0
+    return read_ledger(url, _find_last_run_key) or 0
 
 
-def _find_last_run_key(connection: Connection) -> int:
-    return int(connection.execute(select(func.coalesce(func.max(schema.run.c.run_key), 0))).scalar_one())
+def _find_last_run_key(ledger: Ledger) -> int:
+    return int(ledger.connection.execute(select(func.coalesce(func.max(schema.run.c.run_key), 0))).scalar_one())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,8 @@ def count_lost_work(
     """Return the creates of lost runs by shard. A lost run is a run of the job that began after the run with the key
     `last_key`, and whose id is not among `reported`. Raises as `count_open_entries` does."""
 
-    def read(connection: Connection) -> dict[Shard, LostWork]:
+    def read(ledger: Ledger) -> dict[Shard, LostWork]:
+        connection = ledger.connection
         values = {"job": keep_text(job), "last_key": last_key}
         runs = connection.execute(_LATER_RUNS, values).all()
         lost = [run_key for run_key, run_id in runs if run_id not in reported]
@@ -119,7 +121,7 @@ def count_lost_work(
             for shard in shards
         }
 
-    lost = _read_beside(parse_place(url), read) or {}
+    lost = read_ledger(url, read) or {}
     return {shard: lost.get(shard, LostWork(0, 0)) for shard in shards}
 
 
@@ -157,33 +159,67 @@ def read_lag(url: str, account: str) -> float:
 
     Raises LedgerError when the ledger cannot be read, ConfigurationError when the URL is invalid.
     """
-    return _read_beside(parse_place(url), partial(read_largest_lag, account=account)) or 0.0
+    return read_ledger(url, lambda ledger: read_largest_lag(ledger.connection, account)) or 0.0
 
 
-def _read_beside(place: Path | URL, read: Callable[[Connection], T]) -> T | None:
-    """Return the result of `read` on the ledger beside its writer, or None if there is no ledger."""
+def read_ledger(url: str, read: Callable[[Ledger], T]) -> T | None:
+    """Return the result of `read` on the ledger at `url`, or None if there is no ledger. No lock is taken, nothing is
+    written, and a run may write the ledger meanwhile.
+
+    A file that no process has open is read as one that nobody changes, because SQLite would create files beside the
+    ledger otherwise. If a process opens the file meanwhile, `read` is called again. Raises LedgerError when the ledger
+    cannot be read, ConfigurationError when the ledger is of another version, the URL is invalid or its driver is
+    missing.
+    """
+    place = parse_place(url)
     if isinstance(place, URL):
         with read_server(place) as server:
             return _read_whole(server, show_place(place), read)
-    if not place.exists():
+    for _ in range(_TRIES):
+        if not place.exists():
+            return None
+        before = _describe_file(place)
+        try:
+            result = _read_file(place, read, is_changing=before is None)
+        except LedgerError:
+            if before == _describe_file(place):
+                raise
+        else:
+            if before in (None, _describe_file(place)):
+                return result
+    raise LedgerError(f"the ledger {place} changes each time that it is read: run again")
+
+
+def _describe_file(path: Path) -> tuple[int, int, int] | None:
+    """Return what shows a change of the file, or None if a process has the file open, or had it open when it was
+    killed."""
+    resolved = path.resolve()
+    if any(resolved.with_name(resolved.name + suffix).exists() for suffix in ("-wal", "-shm")):
         return None
-    try:
-        opened = sqlite3.connect(build_uri(place), uri=True, timeout=BUSY_S)
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
-    with translated(str(place)), closing(opened), closing(connect_file(opened)) as connection:
-        return _read_whole(connection, str(place), read)
+    found = resolved.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _read_whole(connection: Connection, name: str, read: Callable[[Connection], T]) -> T | None:
+def _read_file(path: Path, read: Callable[[Ledger], T], *, is_changing: bool) -> T | None:
+    how = "mode=ro" if is_changing else "mode=ro&immutable=1"
+    with translated(str(path)):
+        try:
+            opened = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)
+        except sqlite3.Error as error:
+            raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
+        with closing(opened), closing(connect_file(opened)) as connection:
+            return _read_whole(connection, str(path), read)
+
+
+def _read_whole(connection: Connection, name: str, read: Callable[[Ledger], T]) -> T | None:
     if not inspect(connection).has_table("meta"):  # a run makes it at this moment, or was killed doing so
         return None
     schema.check_version(connection, name)
-    return read(connection)
+    return read(Ledger(Store(connection, name)))
 
 
-def _count_open(connection: Connection) -> list[OpenEntries]:
-    rows = connection.execute(_OPEN)
+def _count_open(ledger: Ledger) -> list[OpenEntries]:
+    rows = ledger.connection.execute(_OPEN)
     return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
 
 
@@ -195,18 +231,6 @@ _OPEN = (
     .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state)
     .order_by(schema.base.c.account, schema.run.c.run_id, schema.entry.c.state)
 )
-
-
-def has_files_beside(path: Path) -> bool:
-    """Return whether a process has the ledger's file open, or had it open when it was killed."""
-    resolved = path.resolve()
-    return any(resolved.with_name(resolved.name + suffix).exists() for suffix in ("-wal", "-shm"))
-
-
-def build_uri(path: Path) -> str:
-    """Return the URI by which SQLite reads a ledger's file without a lock, and without making a file beside it."""
-    how = "mode=ro" if has_files_beside(path) else "mode=ro&immutable=1"
-    return f"{path.resolve().as_uri()}?{how}"
 
 
 def connect_file(opened: sqlite3.Connection) -> Connection:

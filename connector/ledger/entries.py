@@ -7,6 +7,7 @@ UPDATE and DELETE names the state it leaves.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from sqlalchemy import Connection, text
 
@@ -89,14 +90,17 @@ class Unfinished:
 @dataclass(frozen=True, slots=True)
 class Known:
     """A CONFIRMED entry. `known_since` is the end of the run that confirmed the entry, or a later time (Unix seconds;
-    None: a listing showed the subscriber, or the run goes on)."""
+    infinity: the run has not ended; None: a listing showed the subscriber)."""
 
     identity: bytes
     subscriber_id: int
     known_since: float | None
 
 
-_LAST_KEY = 2**31 - 1  # of a run
+ListedEntry = tuple[bytes, int, int | None, int | None, str | None]
+"""Identity, state, subscriber id, status and message of an entry."""
+
+LAST_RUN_KEY = 2**31 - 1
 
 
 class Ledger:
@@ -139,19 +143,34 @@ class Ledger:
         rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state, **self._range})
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
-    def find_confirmed(self, base: Base, start: bytes, number: int, *, before: int = _LAST_KEY) -> list[Known]:
+    def find_confirmed(self, base: Base, start: bytes, number: int, *, before: int = LAST_RUN_KEY) -> list[Known]:
         """Return at most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round.
 
         Entries that the run `before` (its key) or a later one has sent, or that a person has accepted under another
         identity, are left out.
         """
         values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "number": number, "before": before}
-        values |= {"accepted": HOW["accepted"], **self._range}
+        values |= {"accepted": HOW["accepted"], "not_ended": inf, **self._range}
         start = self.shard.place(start)
         found = [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})]
         if len(found) < number and start:
             found += [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})]
         return list(dict.fromkeys(found))[:number]
+
+    def list_entries(self, base: Base, field: str, after: bytes, number: int) -> list[ListedEntry]:
+        """Return at most `number` entries of the base whose identity is of `field`, in the order of identities, from
+        behind the identity `after` (b"": from the first)."""
+        values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after, "number": number}
+        return [(bytes(identity), *others) for identity, *others in self.connection.execute(_LIST_ENTRIES, values)]
+
+    def find_last_confirming(self, since: float, now: float) -> float | None:
+        """Return when the latest run ended that confirmed an entry which is still CONFIRMED, if that was after `since`.
+
+        `now` if that run has not ended. Unix seconds.
+        """
+        values = {"since": since, "now": now, "state": State.CONFIRMED}
+        found: float | None = self.connection.execute(_LAST_CONFIRMING, values).scalar_one()
+        return found
 
     def has_unknown_of_another_kind(self, base: Base, field: str) -> bool:
         """Return whether an UNKNOWN entry of the base has an identity of another field than this one."""
@@ -310,28 +329,6 @@ def _each(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
     return [(base.key, identity) for identity in identities]
 
 
-def list_entries(
-    connection: Connection, base: Base, field: str, after: bytes, number: int
-) -> list[tuple[bytes, int, int | None, int | None, str | None]]:
-    """Return identity, state, subscriber id, status and message of at most `number` entries of the base, in the order
-    of identities.
-
-    They begin behind `after` (b"": with the first); `field` is what the identities are of.
-    """
-    values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after, "number": number}
-    return [(bytes(identity), *others) for identity, *others in connection.execute(_LIST_ENTRIES, values)]
-
-
-def find_last_confirming(connection: Connection, since: float, now: float) -> float | None:
-    """Return when the latest run ended that confirmed an entry which is still CONFIRMED, if that was after `since`.
-
-    `now` if that run has not ended. Unix seconds.
-    """
-    values = {"since": since, "now": now, "state": State.CONFIRMED}
-    found: float | None = connection.execute(_LAST_CONFIRMING, values).scalar_one()
-    return found
-
-
 def count_unsettled(connection: Connection) -> dict[str, int]:
     """Return how many entries of each account are unsettled (being sent, UNKNOWN, HELD); accounts without any are left
     out."""
@@ -431,7 +428,8 @@ _HAS_OF_ANOTHER_KIND = text(
     "AND identity_field <> :field)"
 )
 _FIND_CONFIRMED = text(
-    "SELECT identity, subscriber_id, run.finished_at FROM entry LEFT JOIN run USING (run_key) "
+    "SELECT identity, subscriber_id, CASE WHEN entry.run_key IS NULL THEN NULL "
+    "ELSE coalesce(run.finished_at, CAST(:not_ended AS double precision)) END FROM entry LEFT JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND identity >= :start AND {_IN_RANGE} AND how <> :accepted "
     "AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
 )

@@ -24,6 +24,7 @@ from connector.warehouse.destination import MAX_SHRINK, Destination, parse_desti
 
 if TYPE_CHECKING:
     from connector.export import Exported
+    from connector.ledger.entries import Known, Ledger
     from connector.listing.reader import ListProgress
     from connector.paging.overlap import IdArray
     from connector.progress import Progress
@@ -190,18 +191,23 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
         return []
     import numpy as np
 
-    from connector.ledger.admin import open_private_copy
+    from connector.ledger.beside import read_ledger
     from connector.ledger.records import find_open_run, list_bases, read_largest_lag
     from connector.subscribers.identity import IDENTITY_BYTES
 
     account, base_id = plan.settings.account, plan.query.base_id
-    with open_private_copy(plan.settings.ledger_url, account) as ledger, ledger.transaction() as connection:
+
+    def read(ledger: Ledger) -> list[Known]:
+        connection = ledger.connection
         if find_open_run(connection) is not None:
             return []
         shown_since = started_at - max(_QUIET_PERIOD_S, read_largest_lag(connection, account))
         bases = [base for base in list_bases(connection, account) if base_id in (None, base.service_id)]
         start = os.urandom(IDENTITY_BYTES)
         known = [each for base in bases for each in ledger.find_confirmed(base, start, _KNOWN_COMPARED)]
-    asked = np.array([each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since], dtype=np.int64)
+        return [each for each in known if (each.known_since or 0.0) <= shown_since]
+
+    known = read_ledger(plan.settings.ledger_url, read) or []
+    asked = np.array([each.subscriber_id for each in known], dtype=np.int64)
     lacking: list[int] = asked[~np.isin(asked, ids)].tolist()
     return lacking

@@ -14,7 +14,7 @@ from connector.imports.base_loads import describe_base, refuse_too_many
 from connector.imports.flow import LoadPlan
 from connector.imports.remarks import Remarks
 from connector.kept_values import read_values, write_values
-from connector.ledger.entries import Entry, Ledger, list_entries
+from connector.ledger.entries import Entry, Ledger
 from connector.ledger.records import find_or_add_base, learn_base
 from connector.ledger.store import Base
 from connector.listing.base_reader import BaseReader
@@ -195,8 +195,8 @@ def add_entries(comparison: Comparison, sides: Sides, ledger: Ledger, identity: 
     for side, base in enumerate(sides.bases):
         after = b""
         while True:
-            with ledger.transaction() as connection:
-                entries = list_entries(connection, base, identity, after, _ENTRIES_TOGETHER)
+            with ledger.transaction():
+                entries = ledger.list_entries(base, identity, after, _ENTRIES_TOGETHER)
             comparison.add_entries(side, entries)
             if len(entries) < _ENTRIES_TOGETHER:
                 break

@@ -15,10 +15,10 @@ from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import describe_base
 from connector.imports.flow import LoadPlan, ReadingAhead, describe_load
 from connector.imports.suppression import read_suppression
-from connector.ledger.admin import open_private_copy
 from connector.ledger.beside import start_pace
-from connector.ledger.entries import Ledger, find_last_confirming
+from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
+from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import find_open_run, read_largest_lag
 from connector.ledger.store import Base
 from connector.listing.controls import Ask
@@ -172,11 +172,11 @@ async def _reconcile(plan: ReconcilePlan, report: Report, stop: Stop, progress: 
 
 
 def _open_ledger(plan: ReconcilePlan, stop: Stop) -> AbstractContextManager[Ledger]:
-    """A private copy, so that a run may go on meanwhile; to forget, the ledger itself, alone."""
-    settings, is_stopped = plan.load.settings, stop.event.is_set
+    """Open the ledger for reading beside a run; to forget, open it alone."""
+    settings = plan.load.settings
     if not plan.is_forgetting:
-        return open_private_copy(settings.ledger_url, settings.account, is_stopped)
-    return open_ledger(settings.ledger_url, wait_s=plan.load.wait_s, is_stopped=is_stopped, may_make=False)
+        return open_planned_ledger(settings.ledger_url, settings.account)
+    return open_ledger(settings.ledger_url, wait_s=plan.load.wait_s, is_stopped=stop.event.is_set, may_make=False)
 
 
 async def _renew_lease(ledger: Ledger) -> None:
@@ -244,7 +244,7 @@ class _Reconciling:
         account, now = self._load.settings.account, self._clock.now().timestamp()
         with ledger.transaction() as connection:
             shown_after_s = max(self._load.policy.quiet_period_s, read_largest_lag(connection, account))
-            at = find_last_confirming(connection, now - shown_after_s, now)
+            at = ledger.find_last_confirming(now - shown_after_s, now)
         if at is not None:
             self._progress.follow(lambda: "waiting until subscribers that were just created show")
             await self._clock.sleep(min(max(at + shown_after_s - now, 0.0), shown_after_s))

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import event, inspect, text
 
 from connector.errors import ConfigurationError
-from connector.ledger.admin import open_private_copy
 from connector.ledger.entries import Ledger, count_unsettled
 from connector.ledger.opening import open_ledger
+from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import learn_base
 from connector.ledger.schema import OBSOLETE_TABLES, SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
@@ -32,7 +32,7 @@ def test_a_ledger_of_another_version_is_refused_and_left_as_it_was(ledger_url: s
     write_meta(ledger_url, name, value)
     for _ in range(2):
         check_refused(open_ledger(ledger_url), ConfigurationError, rf"{name} {value or 'none'},.*use the version")
-    check_refused(open_private_copy(ledger_url, "account"), ConfigurationError, name)
+    check_refused(open_planned_ledger(ledger_url, "account"), ConfigurationError, name)
 
 
 def test_other_columns_of_a_table_are_another_version() -> None:

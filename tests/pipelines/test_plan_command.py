@@ -139,6 +139,9 @@ def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_pa
     assert ended.code in (0, 1)  # who was being sent at that moment may have to be unknown
     assert ended.rows["exists"] >= 9
     assert ended.rows["read"] == 300
+    assert any(
+        "of another run" in message and "in flight or unresolved" in message for message in ended.report["messages"]
+    )
     assert set(count_stored(sandbox).values()) == {1}
 
 

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import text
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.admin import open_private_copy
 from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
+from connector.ledger.planned import open_planned_ledger
 from connector.states import EmailState
 from tests.ledger.emails.moves import add_campaign, add_single, bring_to, find_file, read_single, read_state
 from tests.ledger.moves import begin_run
@@ -37,7 +37,7 @@ def test_ledger_and_emails_leave_each_other_alone_whichever_is_made_first(ledger
         assert read_state(log, add_campaign(log)) is (EmailState.SENT if is_first else EmailState.NONE)
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
-    with open_private_copy(ledger_url, "account") as copy, copy.transaction() as connection:
+    with open_planned_ledger(ledger_url, "account") as copy, copy.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
 
 

@@ -1,0 +1,229 @@
+"""The ledger as a plan sees it: its content, and that the ledger itself stays as it is."""
+
+import multiprocessing
+import os
+from math import inf
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from connector.errors import LedgerError
+from connector.ledger.beside import read_ledger
+from connector.ledger.entries import Intent, Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.planned import open_planned_ledger
+from connector.ledger.records import (
+    find_or_add_base,
+    learn_base,
+    list_bases,
+    move_cursor,
+    read_cursor,
+    read_largest_lag,
+    record_lag,
+)
+from connector.states import State
+from tests.ledger.moves import RUN, begin_run
+from tests.ledger.places import check_refused, run_sql, url_of
+
+ACCOUNT = "account"
+SOURCE = b"s" * 16
+ANN, BOB, CEM, STRANGER, DAN, EVE = (letter * 16 for letter in (b"a", b"b", b"c", b"d", b"e", b"f"))
+
+
+def fill(url: str) -> None:
+    """People in several states, of two accounts; a cursor."""
+    with open_ledger(url) as ledger:
+        begin_run(ledger)
+        with ledger.transaction() as connection:
+            news = find_or_add_base(connection, ACCOUNT, 7, "News")
+            other = find_or_add_base(connection, "another", 7, "News")
+            ledger.record_listed(news, "email", [(ANN, 1)])
+            ledger.record_listed(other, "email", [(STRANGER, 2)])
+            ledger.mark_intended(news, RUN, [Intent(each, b"f" * 8, b"{}") for each in (BOB, CEM)])
+            ledger.mark_refused(news, State.SENDING, [(CEM, 422, "no")])
+            move_cursor(connection, "crm", SOURCE, "7", RUN)
+            record_lag(connection, ACCOUNT, 90.0)
+
+
+def read_states(url: str, account: str = ACCOUNT) -> dict[bytes, State]:
+    with open_planned_ledger(url, account) as planned, planned.transaction() as connection:
+        return {
+            identity: entry.state
+            for base in list_bases(connection, account)
+            for identity, entry in planned.find_entries(base, [ANN, BOB, CEM, STRANGER]).items()
+        }
+
+
+def test_a_plan_knows_what_the_ledger_knows_of_the_account(ledger_url: str) -> None:
+    fill(ledger_url)
+    assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
+    assert read_states(ledger_url, "another") == {STRANGER: State.CONFIRMED}
+    with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
+        kept = read_cursor(connection, "crm", SOURCE)
+        assert read_largest_lag(connection, ACCOUNT) == 90.0
+        news = list_bases(connection, ACCOUNT)[0]
+        assert kept is not None
+        assert kept.value == "7"
+        assert planned.find_unfinished(news, State.REJECTED)[0].body == b"{}"
+        assert planned.find_different(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {ANN: True, DAN: False}
+        assert [known.subscriber_id for known in planned.find_confirmed(news, b"", 9)] == [1]
+        assert [entry[:2] for entry in planned.list_entries(news, "email", ANN, 9)] == [
+            (BOB, State.SENDING),
+            (CEM, State.REJECTED),
+        ]
+
+
+def test_a_plan_without_a_ledger_has_an_empty_one_and_makes_none(ledger_url: str, tmp_path: Path) -> None:
+    assert read_states(ledger_url) == {}
+    assert list(tmp_path.iterdir()) == []
+    if not ledger_url.startswith("sqlite"):
+        assert run_sql(ledger_url, "SELECT to_regclass('meta') IS NULL") == [(True,)]
+
+
+def test_a_plan_reads_its_own_records_and_the_ledger_has_none_of_them(ledger_url: str) -> None:
+    fill(ledger_url)
+    with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
+        assert planned.mark_died() == 1
+        news = list_bases(connection, ACCOUNT)[0]
+        planned.mark_found(news, State.UNKNOWN, [(BOB, 5)])
+        planned.record_listed(news, "email", [(ANN, 1), (CEM, 6), (DAN, 7)])
+        entries = planned.find_entries(news, [ANN, BOB, CEM, DAN])
+        assert {entry.state for entry in entries.values()} == {State.CONFIRMED}
+        assert [entry.subscriber_id for entry in entries.values()] == [1, 5, 6, 7]
+        planned.record_equal(news, [(ANN, b"f" * 8)])
+        assert planned.find_different(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
+        move_cursor(connection, "crm", SOURCE, "8", RUN)
+    assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
+    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
+        kept = read_cursor(connection, "crm", SOURCE)
+        assert kept is not None
+        assert kept.value == "7"
+
+
+def test_a_base_that_the_plan_meets_first_has_no_entries_of_a_base_that_a_load_adds_meanwhile(ledger_url: str) -> None:
+    fill(ledger_url)
+    with (
+        open_planned_ledger(ledger_url, ACCOUNT) as planned,
+        open_ledger(ledger_url) as ledger,
+        ledger.transaction() as connection,
+    ):
+        added = find_or_add_base(connection, ACCOUNT, 8, "Shop")
+        ledger.record_listed(added, "email", [(DAN, 9)])
+        with planned.transaction() as memory:
+            for service_id in (11, 12, 13):  # one of them gets the key of the base that the load has added
+                base = find_or_add_base(memory, ACCOUNT, service_id, None)
+                assert planned.find_entries(base, [DAN]) == {}
+
+
+def test_a_plan_sees_what_a_running_load_does_meanwhile(ledger_url: str) -> None:
+    fill(ledger_url)
+    with open_ledger(ledger_url) as ledger, open_planned_ledger(ledger_url, ACCOUNT) as planned:
+        with ledger.transaction() as connection:
+            assert ledger.mark_died() == 1  # the plan does not disturb the load
+            news = list_bases(connection, ACCOUNT)[0]
+            ledger.mark_intended(news, RUN, [Intent(DAN, b"f" * 8, b"{}")])
+            ledger.record_listed(news, "email", [(EVE, 4)])
+        with planned.transaction():
+            entries = planned.find_entries(news, [DAN, EVE])
+            assert entries[DAN].state is State.UNKNOWN  # so that the plan looks it up
+            assert entries[EVE].state is State.CONFIRMED
+            assert [known.identity for known in planned.find_confirmed(news, b"", 9)] == [ANN, EVE]
+
+
+def test_entries_of_a_run_that_has_not_ended_need_not_show_yet(ledger_url: str) -> None:
+    fill(ledger_url)
+    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
+        ledger.mark_answered(list_bases(connection, ACCOUNT)[0], [(BOB, 2)])
+    with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
+        known = planned.find_confirmed(list_bases(connection, ACCOUNT)[0], b"", 9)
+        assert {each.identity: each.known_since for each in known} == {ANN: None, BOB: inf}
+
+
+@pytest.mark.parametrize("service_id", [None, 7])
+def test_entries_under_a_base_name_are_found_once_the_plan_learns_the_id(
+    ledger_url: str, service_id: int | None
+) -> None:
+    with open_ledger(ledger_url) as ledger:
+        begin_run(ledger)
+        with ledger.transaction() as connection:
+            by_name = find_or_add_base(connection, ACCOUNT, None, "News")
+            ledger.mark_intended(by_name, RUN, [Intent(each, b"f" * 8, b"{}") for each in (ANN, BOB)])
+            ledger.mark_answered(by_name, [(ANN, 1)])
+    with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
+        base = learn_base(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
+        assert planned.find_different(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
+        assert [entry[0] for entry in planned.list_entries(base, "email", b"", 9)] == [ANN, BOB]
+
+
+def describe(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> str:
+    """The URL of a ledger whose writer was killed: its journal holds what it last wrote."""
+    url = url_of(tmp_path / "ledger.db")
+    writer = multiprocessing.get_context("spawn").Process(target=_write_and_die, args=(url,))
+    writer.start()
+    writer.join()
+    assert (tmp_path / "ledger.db-wal").stat().st_size > 0
+    return url
+
+
+def _write_and_die(url: str) -> None:
+    fill(url)
+    with open_ledger(url) as ledger:
+        with ledger.transaction() as connection:
+            ledger.mark_lost(list_bases(connection, ACCOUNT)[0], [BOB])
+        os._exit(0)
+
+
+def test_a_plan_leaves_the_file_and_its_folder_as_they_were(tmp_path: Path) -> None:
+    url = url_of(tmp_path / "ledger.db")
+    fill(url)
+    (tmp_path / "ledger.db.lock").unlink()
+    before = describe(tmp_path)
+    assert list(before) == ["ledger.db"]
+    read_states(url)
+    assert describe(tmp_path) == before
+
+
+def test_a_plan_reads_the_journal_of_a_killed_writer_and_leaves_it(tmp_path: Path, killed: str) -> None:
+    before = {name: each for name, each in describe(tmp_path).items() if not name.endswith("-shm")}  # SQLite's index
+    assert read_states(killed)[BOB] is State.UNKNOWN
+    after = {name: each for name, each in describe(tmp_path).items() if not name.endswith("-shm")}
+    assert after == before
+
+
+def test_what_exceeds_the_memory_has_no_name_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))
+    url = url_of(tmp_path / "ledger.db")
+    fill(url)
+    with open_planned_ledger(url, ACCOUNT) as planned, planned.transaction() as connection:
+        connection.exec_driver_sql("PRAGMA cache_size = 10")
+        news = list_bases(connection, ACCOUNT)[0]
+        many = [(number.to_bytes(16, "big"), number) for number in range(1, 5_000)]  # more than its cache holds
+        planned.record_listed(news, "email", many)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    url = url_of(tmp_path / "ledger.db")
+    fill(url)
+    counts = list[int]()
+
+    def count_and_add(ledger: Ledger) -> int:
+        counts.append(int(ledger.connection.execute(text("SELECT count(*) FROM base")).scalar_one()))
+        if len(counts) == 1:
+            with open_ledger(url) as writer, writer.transaction() as connection:
+                find_or_add_base(connection, ACCOUNT, 8, "Shop")
+        return counts[-1]
+
+    assert read_ledger(url, count_and_add) == 3
+    assert counts == [2, 3]
+
+
+def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_text("no database")
+    check_refused(open_planned_ledger(url_of(tmp_path / "ledger.db"), ACCOUNT), LedgerError, r"ledger\.db")
