@@ -91,17 +91,21 @@ class ListedSubscriber:
 @dataclass(slots=True)
 class ListStats:
     """What was seen of the list at `taken_at` (monotonic): TotalCount, the requests that a sweep takes (each None where
-    not known), and a few of those on it by the class of their identities."""
+    not known), the Ids and names of the bases, and a few of those on it by the class of their identities."""
 
     taken_at: float
     total: int | None = None
     pages: int | None = None
+    bases: set[tuple[object, object]] = field(default_factory=set)
     samples: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
     _has_enough_plain: set[str] = field(default_factory=set)
 
     def note(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep a few of each class of these subscribers, of whatever base."""
         for wire in wire_objects:
+            base = wire.get("Base")
+            if isinstance(base, dict):
+                self.bases.add((base.get("Id"), base.get("Name")))
             for name, path in IDENTITY_PATHS:
                 text = wire.get(path)
                 if not isinstance(text, str) or not text or (name in self._has_enough_plain and is_plain(name, text)):
@@ -161,7 +165,8 @@ class LookupState:
     nobody for a made-up value. `controls` has, for each class of spelling that was tried, whether the filter finds a
     subscriber of the class. `is_case_blind` is whether the filter by email finds other capitals (None: not tried).
     `is_list_unreadable` is whether the last sweep was incomplete, and `swept` has the sentinels that the sweep showed.
-    `shown` has subscribers that look-ups found for rows that were about to be created.
+    `shown` has subscribers that look-ups found for rows that were about to be created. A base that the account's list
+    hides has a state of its own: `base_id` is its Id, with which each sweep asks.
     """
 
     stats: ListStats | None = None
@@ -173,6 +178,7 @@ class LookupState:
     unreadable_because: str = ""
     swept: frozenset[int] = frozenset()
     shown: ShownSubscribers = field(default_factory=ShownSubscribers)
+    base_id: int | None = None
 
 
 def _can_be_asked_for(text: str) -> bool:
@@ -214,6 +220,7 @@ class ListAccess:
     lag: ListLag = field(default_factory=ListLag)  # of the run, all its bases together
     state: LookupState = field(default_factory=LookupState)  # of the run, all its bases together
     known: tuple[Known, ...] = ()
+    is_base_shown: bool = False  # whether the account's list has shown a subscriber of the base in this run
 
     @property
     def clock(self) -> Clock:

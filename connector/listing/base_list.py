@@ -5,6 +5,7 @@ A listing in id order is renewed by reading on from its last known row: later on
 
 import logging
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,19 +14,23 @@ from typing import Any
 import numpy as np
 
 from connector.errors import RunAborted
+from connector.fields import BY_NAME
 from connector.ledger.entries import Known, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import (
     KeyGroup,
     ListAccess,
+    ListLag,
     ListStats,
     LookupKey,
     LookupResult,
+    LookupState,
     read_visibility,
 )
 from connector.listing.base_reader import BaseReader, bears_identity
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
+from connector.listing.requests import ask, look_up, take_stats
 from connector.listing.swept_rows import SweptRows, build_reader
 from connector.paging.certificate import Certificate, Order, Reason
 from connector.paging.overlap import IdArray
@@ -36,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
 _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows
+_HIDDEN_SAMPLE = 50  # subscribers of a base that no listing has shown
 _DIGEST_BYTES = 8  # kept of an identity's digest: 1 in 400,000 listings of ten million subscribers takes two for one
 
 
@@ -75,22 +81,13 @@ class Listing:
         return self.certificate.is_complete
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedBase:
-    """Whether a listing shows subscribers of a base, and how many identities it shows under more than one id."""
-
-    is_listed: bool
-    doubled: int
-
-
 async def list_account(
     accesses: Sequence[ListAccess],
     keys: Sequence[LookupKey] = (),
     *,
     keeps_all: bool = False,
-    base_id: int | None = None,
 ) -> Listing:
-    """Read the list once for the bases of `accesses` (architecture 4.7), or with `base_id` that base alone.
+    """Read the list once for the bases of `accesses` (architecture 4.7).
 
     The subscribers of `keys` are kept with their values, for a comparison. With `keeps_all` the subscribers of all
     other bases are also kept, for bases that the run meets later.
@@ -103,14 +100,15 @@ async def list_account(
     rows = SweptRows(accesses, {key.identity for key in keys}, keeps_all=keeps_all)
     for each in accesses:
         await each.journal.flush()
-    certificate, _ = await _sweep(accesses, rows, frozenset(), ListQuery(base_id=base_id))
-    is_ascending = certificate.is_complete and certificate.order is Order.ID and base_id is None
+    certificate, _ = await _sweep(accesses, rows, frozenset())
+    is_ascending = certificate.is_complete and certificate.order is Order.ID
     end = ListEnd(rows.last_id, certificate.distinct) if is_ascending else None
     return Listing(certificate, rows, began_at, end)
 
 
-async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) -> RecordedBase:
-    """Record the subscribers of the base among `rows` in the ledger, so that none of them is created.
+async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) -> int:
+    """Record the subscribers of the base among `rows` in the ledger, so that none of them is created. Return the number
+    of identities that have more than one id.
 
     Presence needs no certificate. `since` is a former `size` of the rows: earlier rows are recorded already. The id of
     the base is recorded first, because another base may have the same name.
@@ -128,7 +126,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
             waiting = []
     await journal.ask(partial(_write_listed, base, identity, waiting))
     _, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
-    return RecordedBase(bool(ours), int(np.count_nonzero(counts > 1)))
+    return int(np.count_nonzero(counts > 1))
 
 
 def _write_listed(base: Base, identity: str, listed: Sequence[tuple[bytes, int]], ledger: Ledger) -> None:
@@ -229,12 +227,11 @@ async def _sweep(
     accesses: Sequence[ListAccess],
     sink: PageSink,
     watched: frozenset[int],
-    query: ListQuery = ListQuery(),  # noqa: B008 - a value
     *,
     is_again: bool = False,
 ) -> tuple[Certificate, frozenset[int]]:
-    """Read the list, and update the shared state of look-ups. Return the certificate, and the watched ids that it
-    showed.
+    """Read the list that the accesses share, and update their state. Return the certificate, and the watched ids that
+    it showed.
 
     Raises EmptiedError if a complete list shows none of the known subscribers of a base (architecture 4.10). If the
     list may not show them yet, it is read once more when they must show.
@@ -245,7 +242,7 @@ async def _sweep(
     reading = read_list(
         access.client,
         access.retrier,
-        query,
+        ListQuery(base_id=state.base_id),
         watching,
         now=access.clock.now,
         max_concurrency=access.policy.max_concurrency,
@@ -253,33 +250,80 @@ async def _sweep(
         accept_cut_off_possible=access.policy.accepts_cut_off_possible,
         find_lacking=partial(_find_lacking, accesses),
         base_ids=[each.journal.base.service_id for each in accesses if each.journal.base.service_id is not None],
-        earlier_total=_find_earlier_total(access, query),
+        earlier_total=_find_earlier_total(access),
         draw=access.draw,
     )
     certificate = await access.control.until_stopped(reading)
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     seen = frozenset(watching.seen)
-    if query.base_id is None:
-        state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
-        state.unreadable_because = describe_unreadable(certificate)
-        watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
-        state.stats = watching.stats
+    state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
+    state.unreadable_because = describe_unreadable(certificate)
+    watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
+    state.stats = watching.stats
     missing = [each for each in accesses if each.known]
     if certificate.is_complete and missing:
         is_late = not is_again and any([await give_time_to_show(each, each.known) for each in missing])
         if not is_late:
             raise EmptiedError(len(missing[0].known))
-        return await _sweep(accesses, sink, watched, query, is_again=True)
+        return await _sweep(accesses, sink, watched, is_again=True)
     return certificate, seen & watched
 
 
-def _find_earlier_total(access: ListAccess, query: ListQuery) -> int | None:
-    """Return the TotalCount of the whole list that the run saw shortly before; None for a part of the list."""
+def _find_earlier_total(access: ListAccess) -> int | None:
+    """Return the TotalCount of the list that the run saw shortly before, or None if it saw none."""
     stats = access.state.stats
-    if query.base_id is not None or stats is None or access.clock.monotonic() > stats.taken_at + access.policy.fresh_s:
+    if stats is None or access.clock.monotonic() > stats.taken_at + access.policy.fresh_s:
         return None
     return stats.total
+
+
+async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> bool | None:
+    """Return whether the account's list hides the base, or None while the Id of an unlisted base is unknown.
+
+    If no listing of the run has shown the base, ask with its BaseId. If the list hides the base, later sweeps of
+    `access` ask with the BaseId, and filters prove nothing. `is_swept`: a complete sweep has just shown nobody of the
+    base; otherwise the identity filter may show that the base is not hidden. Raises ListFailed, and RunAborted if the
+    base is not the intended one or the run must stop.
+    """
+    state, service_id = access.state, access.journal.base.service_id
+    if state.base_id is not None or access.is_base_shown:
+        return state.base_id is not None
+    reader, stats = build_reader(access, [access.policy.identity]), await take_stats(access)
+    if any(reader.is_of_base({"Id": base_id, "Name": name}) for base_id, name in stats.bases):
+        access.is_base_shown = True
+        return False
+    if service_id is None:
+        return None
+    rows = await access.control.until_stopped(_ask_for_base(access, service_id))
+    rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
+    ours = {each.subscriber_id: each for each in access.sentinels}
+    others = [row for row in rows if row["Id"] not in ours]
+    if not others:
+        return False
+    name, path = access.policy.identity, BY_NAME[access.policy.identity].path[0]
+    sample = next((row for row in others if row.get(path)), None)
+    if sample is not None and not is_swept:
+        shown = await access.control.until_stopped(look_up(access, name, sample[path]))
+        if shown.holds(sample["Id"]):
+            access.is_base_shown = True
+            return False
+    sentinels = [ours[row["Id"]] for row in rows if row["Id"] in ours]
+    for sentinel in sentinels:
+        access.sentinels.remove(sentinel)
+    access.lag = ListLag(deque(sentinels, maxlen=access.sentinels.maxlen), access.lag.largest_lag_s)
+    access.state = LookupState(base_id=service_id, useless={"email", "client_user_id"}, shown=state.shown)
+    return True
+
+
+async def _ask_for_base(access: ListAccess, base_id: int) -> Sequence[dict[str, Any]]:
+    """Return the first subscribers that the list shows with this BaseId. A service may refuse an unknown Id."""
+    try:
+        return (await ask(access, ListQuery(limit=_HIDDEN_SAMPLE, base_id=base_id))).rows
+    except ListFailed as failure:
+        if failure.status != 404:
+            raise
+        return ()
 
 
 async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
@@ -382,9 +426,10 @@ def _shows_ours(access: ListAccess, end: ListEnd, seen: set[int]) -> bool:
 
 
 async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
-    """None where the service refuses the offset, as some do past the end."""
+    """Return the page, or None if the service refuses the offset, as some do past the end."""
+    query = ListQuery(offset=offset, base_id=access.state.base_id)
     try:
-        return await access.control.until_stopped(fetch_page(access.client, access.retrier, ListQuery(offset=offset)))
+        return await access.control.until_stopped(fetch_page(access.client, access.retrier, query))
     except ListFailed as failure:
         if failure.says_no_more:
             return None

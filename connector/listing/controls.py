@@ -130,6 +130,8 @@ class FilterTrials:
 async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> FilterTrials:
     """Try each of these filters by itself (service-api.md 4.3): one request for all, and at most five for each."""
     listed = await _read_head(ask)
+    if not listed and "base_id" in filters:  # the list may show a base only to a request with its Id
+        listed = await _read_head(ask, filters["base_id"])
     controls = {name: await _try_filter(ask, name, asked, listed, draw) for name, asked in filters.items()}
     works = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
     return FilterTrials(controls, min(works, key=_NARROWEST_FIRST.index, default=None), _find_matching(filters, listed))
@@ -140,8 +142,8 @@ async def find_missed(ask: Ask, filters: Mapping[str, object], missed: frozenset
     return missed & _find_matching(filters, await _read_head(ask)) if missed else missed
 
 
-async def _read_head(ask: Ask) -> Sequence[dict[str, Any]]:
-    sample = await ask(ListQuery(limit=_SAMPLE))
+async def _read_head(ask: Ask, base_id: Any = None) -> Sequence[dict[str, Any]]:
+    sample = await ask(ListQuery(limit=_SAMPLE, base_id=base_id))
     return sample.subscribers if sample is not None else []
 
 

@@ -137,7 +137,9 @@ async def take_stats(access: ListAccess) -> ListStats:
     state, now = access.state, access.clock.monotonic()
     if state.stats is not None and now < state.stats.taken_at + access.policy.fresh_s:
         return state.stats
-    listed = await access.control.until_stopped(fetch_page(access.client, access.retrier, ListQuery()))
+    listed = await access.control.until_stopped(
+        fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))
+    )
     stats = ListStats(now, listed.total_count, _count_sweep(listed))
     stats.note(listed.subscribers)
     state.stats = stats

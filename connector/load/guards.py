@@ -10,7 +10,7 @@ from functools import partial
 from connector.errors import ConfigurationError
 from connector.ledger.entries import Known
 from connector.ledger.store import Base
-from connector.listing.base_list import EmptiedError, give_time_to_show
+from connector.listing.base_list import EmptiedError, detect_hidden_base, give_time_to_show
 from connector.listing.base_reader import bears_identity
 from connector.listing.controls import Control, try_sample
 from connector.listing.pages import fetch_page
@@ -49,6 +49,8 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, before=before))
     session.control.activity = "looking up known subscribers"
     is_there = await _ask_for_any(session, known)
+    if is_there is False and await detect_hidden_base(session.access):
+        return tuple(known)  # the filter Id cannot show them
     if is_there is False and await _does_answer_by_id(session):
         await give_time_to_show(session.access, known)
         is_there = await _ask_for_any(session, known)

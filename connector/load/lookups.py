@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult
-from connector.listing.base_list import sweep_for
+from connector.listing.base_list import detect_hidden_base, sweep_for
 from connector.listing.lookup import ASKED_TOGETHER, can_tell, count_requests, look_by_filter
 from connector.listing.pages import ListFailed
 from connector.listing.requests import take_stats
@@ -172,6 +172,8 @@ class KeyLookup:
 
     async def _choose_way(self) -> None:
         self._unasked, self._inconclusive = self._inconclusive, []
+        for group in self._unasked:
+            await detect_hidden_base(group.access)
         sweep = await estimate_sweep(self._unasked[0].access)
         lookup = decide_lookup(sweep, estimate_keys(self._unasked, sweep), self._progress)
         log_lookup(lookup, self._unasked)
@@ -180,7 +182,9 @@ class KeyLookup:
 
     async def _look_up_some(self) -> list[LookedUp]:
         if self._way in (Way.SWEEP, Way.NONE):
-            groups, self._unasked = self._unasked, []
+            state = self._unasked[0].access.state  # a base that the list hides has a list of its own
+            groups = [group for group in self._unasked if group.access.state is state]
+            self._unasked = [group for group in self._unasked if group.access.state is not state]
             is_sweep = self._way is Way.SWEEP
             results = await sweep_for(groups) if is_sweep else [build_inconclusive(each.access) for each in groups]
             return [LookedUp(group.access, group.keys, result) for group, result in zip(groups, results, strict=True)]

@@ -14,10 +14,10 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
-from connector.listing.base_list import Listing, list_account, list_on, record_base
+from connector.listing.base_list import Listing, detect_hidden_base, list_account, list_on, record_base
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
-from connector.listing.requests import ask, find_shown
+from connector.listing.requests import find_shown
 from connector.listing.swept_rows import SweptRows, build_reader
 from connector.load.lookups import (
     LOOKED_UP_AS_SENT,
@@ -32,13 +32,11 @@ from connector.load.lookups import (
 )
 from connector.load.session import Session
 from connector.rows import Planned
-from connector.service.wire import ListQuery
 from connector.states import State
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
 _ABSENT_ASKED = 5  # looked up of those that a listing says are absent; 5 more once one of them is present
 _ABSENT_SAMPLED = 400  # rows of a chunk, among which these are chosen
-_HIDDEN_SAMPLE = 50  # rows of a base that the list does not show
 
 
 class BasePresence:
@@ -52,7 +50,7 @@ class BasePresence:
         self.until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
         self._chunk: Planned | None = None  # the one chunk that is covered; None: every chunk, by a listing
         self.listed: SweptRows | None = None  # the listing that the base was recorded from
-        self.may_be_hidden = False  # the listing showed nobody of the base, and nobody has asked for the base's Id yet
+        self.may_be_hidden = session.policy.is_looking  # until `detect_hidden_base` has an answer
 
     @property
     def access(self) -> ListAccess:
@@ -65,7 +63,11 @@ class BasePresence:
         return self.session.journal.base.service_id is None or bool(self.access.known)
 
     def covers(self, planned: Planned) -> bool:
-        """Return whether it is known for every row of this chunk whether its subscriber exists."""
+        """Return whether it is known for every row of this chunk whether its subscriber exists.
+
+        Nothing is known once the first create has taught the Id of a base that the list may hide."""
+        if self.may_be_hidden and self.session.journal.base.service_id is not None:
+            return False
         return self.session.clock.monotonic() < self.until and (self._chunk is None or self._chunk is planned)
 
     def cover(self, planned: Planned | None, began_at: float) -> None:
@@ -82,15 +84,27 @@ class BasePresence:
     async def record(self, rows: SweptRows, *, since: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. With `since`, a former `size` of the rows, record
         only the later ones."""
-        recorded = await record_base(self.access, rows, since=since)
+        doubled = await record_base(self.access, rows, since=since)
         if since:
             return  # the pages of a renewal overlap
-        self.listed, self.may_be_hidden = rows, not recorded.is_listed
-        if recorded.doubled:
+        self.listed = rows
+        if doubled:
             self.session.tally.say(
-                f"identities that are in the base more than once already: {recorded.doubled:,}. The interface of the "
+                f"identities that are in the base more than once already: {doubled:,}. The interface of the "
                 "service cannot remove subscribers: remove them on the service's own pages"
             )
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the account's list shows the base only to a request with its BaseId."""
+        return self.access.state.base_id is not None
+
+    async def detect_hidden(self, *, is_swept: bool = False) -> bool:
+        """Return whether the list hides the base, as far as that is known. The arguments and errors are those of
+        `detect_hidden_base`."""
+        if self.may_be_hidden:
+            self.may_be_hidden = await detect_hidden_base(self.access, is_swept=is_swept) is None
+        return self.is_hidden
 
     async def learn(self, planned: Planned, keys: Sequence[LookupKey]) -> None:
         """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.learn` does."""
@@ -124,6 +138,10 @@ class AccountPresence:
         Raises RunAborted (ListFailed included) when one stays inconclusive, or the answer comes too late.
         """
         wants = [want for want in wants if not want.base.covers(want.planned)]
+        for want in wants:
+            if want.base.is_hidden:
+                await self._list_hidden(want)
+        wants = [want for want in wants if not want.base.is_hidden]
         if not wants:
             return
         if not self._is_listing_fresh(wants):
@@ -162,6 +180,8 @@ class AccountPresence:
             inconclusive = split_keys(want.keys, result)[1]
             if inconclusive:
                 remaining.append(replace(want, keys=inconclusive, began_at=began_at))
+            elif await want.base.detect_hidden():
+                await self._list_hidden(want)
             else:
                 want.base.cover(want.planned, began_at)
         return remaining
@@ -185,7 +205,7 @@ class AccountPresence:
         if listing is None or listing.end is None or any(base.access.known for base in self.bases):
             return
         began_at, since = session.clock.monotonic(), listing.rows.size
-        end = await list_on([base.access for base in self.bases], listing.end, listing.rows)
+        end = await list_on(self._shown_accesses, listing.end, listing.rows)
         if end is None:
             return
         self._listing = replace(listing, end=end, began_at=began_at)
@@ -197,9 +217,8 @@ class AccountPresence:
     async def _list(self, wants: Sequence[Want]) -> list[Want]:
         """Read the list for all bases. Return the wants that it does not cover."""
         session = wants[0].base.session
-        accesses = [base.access for base in self.bases]
         keys = [key for want in wants for key in want.keys]
-        listing = await list_account(accesses, keys, keeps_all=self._has_many_bases)
+        listing = await list_account(self._shown_accesses, keys, keeps_all=self._has_many_bases)
         for want in wants:
             if not want.base.access.known:
                 await want.base.record(listing.rows)
@@ -224,39 +243,30 @@ class AccountPresence:
         base = want.base
         if base.listed is not listing.rows:
             await base.record(listing.rows)
-        if base.may_be_hidden and await self._is_hidden(base):
-            return await self._list_hidden(want)
-        base.may_be_hidden = False
-        base.cover(None, listing.began_at)
+        if await base.detect_hidden(is_swept=True):
+            await self._list_hidden(want)
+        else:
+            base.cover(None, listing.began_at)
         return True
 
-    # A base that the list hides, unless it is asked for
+    # Bases that the list hides
 
-    async def _is_hidden(self, base: BasePresence) -> bool:
-        """Return whether the service lists subscribers of the base if it is asked by the base's Id."""
-        service_id = base.session.journal.base.service_id
-        if service_id is None:
-            return False
-        rows, reader = list[dict[str, Any]](), build_reader(base.access, ())
-        with suppress(ListFailed):  # a service may refuse the Id of a base that it does not know
-            query = ListQuery(limit=_HIDDEN_SAMPLE, base_id=service_id)
-            rows = list((await base.session.control.until_stopped(ask(base.access, query))).rows)
-        return any(reader.is_of_base(row.get("Base")) for row in rows)
+    @property
+    def _shown_accesses(self) -> list[ListAccess]:
+        return [base.access for base in self.bases if not base.is_hidden]
 
-    async def _list_hidden(self, want: Want) -> bool:
-        """Read the base by itself; return whether the base is covered now."""
+    async def _list_hidden(self, want: Want) -> None:
+        """Read a hidden base by itself, and cover the base. Raises RunAborted if the reading is incomplete."""
         base = want.base
-        service_id = base.session.journal.base.service_id
-        listing = await list_account([base.access], want.keys, base_id=service_id)
+        listing = await list_account([base.access], want.keys)
         await base.record(listing.rows)
-        if not listing.is_complete or base.may_be_hidden:
-            return False
+        if not listing.is_complete:
+            raise RunAborted(self._explain_inconclusive([want]))
         base.session.tally.say(
-            f"The list showed no subscriber of the base {service_id} until it was asked for that base. The base was "
-            "read separately."
+            f"The list showed no subscriber of the base {base.access.state.base_id} until a request had its BaseId. "
+            "The base was read separately."
         )
         base.cover(None, listing.began_at)
-        return True
 
     # A list that is cut off (architecture 7, rule 7)
 

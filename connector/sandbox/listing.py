@@ -171,9 +171,9 @@ class SubscriberList:
         """
         self._store.show(now)
         keys = self._select(query, settings)
-        late = self._draw_late(settings, now, random)
-        if late:
-            keys = keys.leave_out(late)
+        left_out = self._draw_late(settings, now, random) | self._find_hidden(query, settings)
+        if left_out:
+            keys = keys.leave_out(left_out)
         total = min(len(keys), settings.result_window) if settings.result_window else len(keys)
         start = query.offset
         if settings.align_offset and query.limit:
@@ -217,6 +217,13 @@ class SubscriberList:
                 groups.setdefault(read(each), []).append(each)
             self._groups[name] = groups
         return self._groups[name]
+
+    def _find_hidden(self, query: Query, settings: SandboxSettings) -> set[int]:
+        """Return the subscribers of hidden bases, unless the query has a BaseId."""
+        if any(each.name == "BaseId" for each in query.filters):
+            return set()
+        bases = [self._store.sort(by_email=False, base_id=int(each)) for each in settings.hidden_bases]
+        return {subscriber_id for keys in bases for subscriber_id in keys.read_ids(0, len(keys))}
 
     def _draw_late(self, settings: SandboxSettings, now: float, random: Random) -> set[int]:
         """Return those that are on the list, but not yet on the replica that this request is read from."""

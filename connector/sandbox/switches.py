@@ -135,6 +135,8 @@ class SandboxSettings(BaseModel):
     `Subscribers: null` in every page without rows."""
     result_window: _Count = 0
     """How many subscribers of a result the list counts and shows, as if there were no more; 0: all."""
+    hidden_bases: _Words[str] = ()
+    """Ids of bases whose subscribers the list shows only to a request with a BaseId."""
     numbers_as_text: _Words[Literal["counts", "ids"]] = ()
     """Numbers that answers have in quotes: counts are TotalCount, Offset and Limit."""
     max_total: _Count = 0

@@ -90,7 +90,7 @@ def test_a_base_that_the_list_hides_is_read_by_itself(tmp_path: Path) -> None:
         await news.account.learn(wants)
         assert all(each.base.covers(each.planned) for each in wants)
         assert read_recorded(shop.session.journal, "ann2@x.org", "bob@x.org") == [50_002, None]
-        assert "showed no subscriber of the base 8 until it was asked for that base" in session.tally.messages[0]
+        assert "showed no subscriber of the base 8 until a request had its BaseId" in session.tally.messages[0]
 
     look_at_fake(fake, tmp_path, look)
 
