@@ -116,7 +116,8 @@ def _describe_holder(store: Store, shard: Shard) -> str:
 
 
 def _identify_process(pid: int) -> str:
-    """Return what tells the process from every other on any machine; "" where the system does not say."""
+    """Return an identification of the process that no other process on any machine has, or "" if /proc is not
+    readable."""
     with suppress(OSError, ValueError, IndexError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -133,7 +134,14 @@ def _has_ended(holder: str) -> bool:
         return True
     if not ours or not theirs or ours.split()[:2] != theirs.split()[:2]:
         return False
-    return _identify_process(int(theirs.split()[2])) != theirs
+    pid = int(theirs.split()[2])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # a process of another user has this number
+    return _identify_process(pid) not in ("", theirs)  # "": the system hides the process, and the process is alive
 
 
 _ALONE = text("SELECT pg_advisory_xact_lock(:key)")

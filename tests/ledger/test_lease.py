@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.ledger import lease
 from connector.ledger.entries import Intent, Known, Ledger
 from connector.ledger.lease import name_run
 from connector.ledger.opening import open_ledger
@@ -93,13 +94,13 @@ def test_requests_may_leave_for_less_than_the_lease_from_the_moment_before_the_l
     postgres_url: str,
 ) -> None:
     with open_ledger(postgres_url) as ledger:
-        lease = ledger.store.lease
-        assert lease is not None
+        held = ledger.store.lease
+        assert held is not None
         before = time.clock_gettime(time.CLOCK_BOOTTIME)
         with ledger.transaction():
-            assert lease.until < before + 25
+            assert held.until < before + 25
             after = time.clock_gettime(time.CLOCK_BOOTTIME)
-        assert before + 25 <= lease.until <= after + 25
+        assert before + 25 <= held.until <= after + 25
 
 
 def test_a_killed_process_of_this_machine_keeps_nobody_out(postgres_url: str) -> None:
@@ -116,6 +117,17 @@ def test_a_killed_process_of_this_machine_keeps_nobody_out(postgres_url: str) ->
         process.wait()
         with open_ledger(postgres_url):  # its lease has 30 s to go
             pass
+
+
+def test_a_process_that_the_system_hides_is_not_taken_for_dead(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_ledger(postgres_url):
+        identify = lease._identify_process
+        parent = identify(os.getppid())
+        run_sql(postgres_url, f"UPDATE lease SET process = '{parent} token'")
+        monkeypatch.setattr(lease, "_identify_process", lambda pid: identify(pid) if pid == os.getpid() else "")
+        check_refused(open_ledger(postgres_url), LockedError, "is held by process")
 
 
 def test_a_shard_moves_the_entries_of_its_own_range_alone(postgres_url: str) -> None:
