@@ -18,8 +18,8 @@ from connector.library.threads import RunOptions, collect_settings, refuse_unkno
 from connector.load.session import LoadPolicy
 from connector.planned_rows import check_rows_path
 from connector.row_files import read_corrections
+from connector.sources.columnar import ArrowStream, open_rows
 from connector.sources.files import open_file, open_files
-from connector.sources.frames import ArrowStream, open_rows
 from connector.subscribers.rules import ValidationRules
 
 if TYPE_CHECKING:

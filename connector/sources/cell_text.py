@@ -3,9 +3,9 @@
 This module knows Python's types as drivers give them, and no database or file format.
 """
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
@@ -23,10 +23,6 @@ CHUNK_ROWS = 20_000
 TEXT = pd.StringDtype(na_value=np.nan)
 """The type of every column of every chunk."""
 
-_DEEPEST = 20  # objects within objects; exports of subscribers are two or three deep
-_NO_OBJECT = 'is JSON, and no object: a row looks like {"email": "ann@example.com"}'
-_EXACT = 2.0**53  # from here on a float no longer holds every whole number
-
 Text = tuple[pa.Array, dict[int, str]]
 """A column as large_string (null for None), and why some values, by index, are no text."""
 
@@ -40,11 +36,18 @@ def build_texts(values: Sequence[object]) -> Text:
     texts: list[str | None] = []
     wrong: dict[int, str] = {}
     for index, value in enumerate(values):
+        is_missing = value is None or (isinstance(value, float | Decimal) and math.isnan(value))
         try:
-            texts.append(None if value is None or _is_not_a_number(value) else write_text(value))
-        except ValueError as error:  # UnicodeError is one
+            texts.append(None if is_missing else write_text(value))
+        except UnicodeDecodeError as error:
             texts.append(None)
-            wrong[index] = _explain(error)
+            wrong[index] = f"holds bytes that are not UTF-8 (0x{error.object[error.start]:02X})"
+        except UnicodeEncodeError:
+            texts.append(None)
+            wrong[index] = "holds half a character (a surrogate alone)"
+        except ValueError:
+            texts.append(None)
+            wrong[index] = "holds a value that cannot be written as text"
     return pa.array(texts, pa.large_string()), wrong
 
 
@@ -63,33 +66,29 @@ def build_chunk(
     message about it.
     """
     wrong: dict[int, str] = {}
-    for column, (_, wrong_here) in zip(columns, texts, strict=True):
-        for index, why in wrong_here.items():
-            wrong.setdefault(index, f"column {column} {why}{advice}")
+    for column, (_, problems) in zip(columns, texts, strict=True):
+        for index, problem in problems.items():
+            wrong.setdefault(index, f"column {column} {problem}{advice}")
     table = pa.table([array for array, _ in texts], names=list(columns))
-    if wrong:
-        is_good = np.ones(table.num_rows, dtype=bool)
-        is_good[list(wrong)] = False
-        table = table.filter(pa.array(is_good))
-        malformed = tuple(
-            MalformedRow(int(numbers[index]), None, show(index), "encoding", wrong[index]) for index in sorted(wrong)
-        )
-        numbers = numbers[is_good]
-    else:
-        malformed = ()
-    return Chunk(build_frame(table), numbers, malformed, name)
+    if not wrong:
+        return Chunk(build_frame(table), numbers, (), name)
+    is_good = np.isin(np.arange(table.num_rows), list(wrong), invert=True)
+    malformed = tuple(
+        MalformedRow(int(numbers[index]), None, show(index), "encoding", wrong[index]) for index in sorted(wrong)
+    )
+    return Chunk(build_frame(table.filter(pa.array(is_good))), numbers[is_good], malformed, name)
 
 
 def build_row_chunk(name: str, columns: tuple[str, ...], values: Sequence[Sequence[object]], first: int) -> Chunk:
     """Make a chunk of `values`, a sequence a column, of a database's rows; `first` is the number of the first row."""
 
-    def show(index: int) -> str:
-        return show_record(columns, [each[index] for each in values])
-
-    texts = [build_texts(given) for given in values]
-    numbers = first + np.arange(len(values[0]))
     return build_chunk(
-        name, columns, texts, numbers, show, advice="; if it is no text at all, read by a query without it"
+        name,
+        columns,
+        [build_texts(column) for column in values],
+        first + np.arange(len(values[0])),
+        show=lambda index: show_record(columns, [column[index] for column in values]),
+        advice="; if it is no text at all, read by a query without it",
     )
 
 
@@ -117,59 +116,15 @@ def show_record(columns: Sequence[str], values: Sequence[object]) -> str:
     return orjson.dumps(dict(zip(columns, map(_show, values), strict=True))).decode()
 
 
-def parse_object(text: bytes) -> dict[str, object]:
-    """Return the keys and values of a line of JSON, nested objects flattened to `address.city`.
-
-    Numbers are exact: one that a float cannot hold comes as a Decimal. Raises ValueError for a line that is no object.
-    """
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"is no JSON: {str(error).partition(': line')[0]}") from None
-    if not isinstance(found, dict):
-        raise ValueError(_NO_OBJECT)  # noqa: TRY004 - a line's fault, as the others are
-    row = _flatten(found)
-    inexact = [key for key, value in row.items() if type(value) is float and abs(value) >= _EXACT]
-    if inexact:
-        exact = _flatten(json.loads(text, parse_float=Decimal))
-        row |= {key: exact[key] for key in inexact}
-    return row
-
-
 def write_lists(values: list[object]) -> list[object]:
     """Return lists of plain values as lists of texts, null left out, as tags are; other values stay as they are."""
-    return [_write_list(value) if type(value) is list else value for value in values]
-
-
-def _write_list(items: list[object]) -> list[object]:
-    if any(isinstance(item, list | dict | tuple) for item in items):
-        return items
-    try:
-        return [write_text(item) for item in items if item is not None]
-    except ValueError:
-        return items  # build_texts says what is wrong with it
-
-
-def _flatten(found: Mapping[str, object]) -> dict[str, object]:
-    """Every value by its path; a list is a value. Raises ValueError for a path that is there twice, or too deep."""
-    if dict not in map(type, found.values()):
-        return dict(found)
-    row: dict[str, object] = {}
-    _add(row, "", found, 1)
-    return row
-
-
-def _add(row: dict[str, object], prefix: str, found: Mapping[str, object], depth: int) -> None:
-    if depth > _DEEPEST:
-        raise ValueError(f"holds objects nested more than {_DEEPEST} deep")
-    for key, value in found.items():
-        path = prefix + key
-        if isinstance(value, dict):
-            _add(row, f"{path}.", value, depth + 1)
-        elif path in row:
-            raise ValueError(f"has {path} twice, as a key and as a key within another")
-        else:
-            row[path] = value
+    written: list[object] = []
+    for value in values:
+        if type(value) is list and not any(isinstance(item, list | dict | tuple) for item in value):
+            with suppress(ValueError):  # build_texts says what is wrong with the list
+                value = [write_text(item) for item in value if item is not None]
+        written.append(value)
+    return written
 
 
 def _show(value: object) -> str | None:
@@ -182,18 +137,6 @@ def _show(value: object) -> str | None:
             bytes(value) if isinstance(value, bytes | bytearray | memoryview) else str(value).encode("utf-8", "replace")
         )
         return shown.decode("utf-8", "backslashreplace")
-
-
-def _explain(error: ValueError) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return f"holds bytes that are not UTF-8 (0x{error.object[error.start]:02X})"
-    if isinstance(error, UnicodeEncodeError):
-        return "holds half a character (a surrogate alone)"
-    return "holds a value that cannot be written as text"
-
-
-def _is_not_a_number(value: object) -> bool:
-    return isinstance(value, float | Decimal) and math.isnan(value)
 
 
 def _write_float(value: float) -> str:

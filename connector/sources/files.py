@@ -70,10 +70,14 @@ def open_file(
             from connector.sources.workbook import open_workbook  # here: CSV needs none of what these import
 
             return open_workbook(source_input, sheet)
-        if form in ("parquet", "jsonl"):
-            from connector.sources.columnar import JsonLinesSource, ParquetSource
+        if form == "parquet":
+            from connector.sources.columnar import ParquetSource
 
-            return ParquetSource(source_input) if form == "parquet" else JsonLinesSource(source_input, encoding)
+            return ParquetSource(source_input)
+        if form == "jsonl":
+            from connector.sources.json_lines import JsonLinesSource
+
+            return JsonLinesSource(source_input, encoding)
         return open_csv(source_input, delimiter="\t" if form == "tsv" else delimiter, encoding=encoding)
     except BaseException:
         source_input.close()

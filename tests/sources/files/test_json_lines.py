@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.errors import SourceError
-from connector.sources.cell_text import parse_object
 from connector.sources.files import open_file
+from connector.sources.json_lines import parse_object
 from tests.sources.files.reading import read, read_frame, read_malformed, write
 
 

@@ -1,0 +1,152 @@
+"""JSON Lines as a source: an object a line, memory bounded by the batch.
+
+The file is read twice, since a key may come with the last line. A broken line, or a line that is not an object, costs
+that line alone.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from connector.errors import SourceError
+from connector.rows import Chunk, Closing, MalformedRow
+from connector.sources.cell_text import build_frame, build_texts, write_lists
+from connector.sources.encoding import Utf8Stream, show_bytes
+from connector.sources.header_row import name_columns
+from connector.sources.inputs import Input
+
+_READ_BYTES = 1 << 22  # about 20,000 lines
+_MOST_LINE = 1 << 20  # bytes; a subscriber's line has a few hundred
+_MOST_KEYS = 10_000  # an object with a key of its own for each subscriber is not a row
+_DEEPEST = 20  # objects within objects; exports of subscribers are two or three deep
+_EXACT = 2.0**53  # from here on a float no longer holds every whole number
+
+
+class JsonLinesSource(Closing):
+    """A file of JSON Lines: its columns are all keys of all objects, in the order in which they come.
+
+    Nested objects are flattened (`address.city`), lists stay JSON, null and an absent key are missing. Raises
+    SourceError for a file without any object, or with a line of more than a MiB.
+    """
+
+    def __init__(self, source_input: Input, encoding: str) -> None:
+        self.name, self._input = source_input.name, source_input
+        # RFC 8259: no other encoding is found in what it exchanges.
+        encoding = "utf-8" if encoding == "auto" else encoding
+        self._stream = Utf8Stream(self.name, source_input.file, encoding)
+        self._keys = self._find_keys()
+        self.columns = name_columns(self._keys)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the objects in order, from the first; their numbers are those of their lines. Raises SourceError."""
+        size = max(os.fstat(self._input.file.fileno()).st_size, 1)
+        for lines in self._read_lines():
+            yield replace(self._build_chunk(lines), share=self._input.file.tell() / size)
+
+    def close(self) -> None:
+        """Release the file; may be called more than once."""
+        self._input.close()
+
+    def _find_keys(self) -> list[str]:
+        keys: dict[str, None] = {}
+        filled: set[str] = set()  # those for which any object has a value
+        for lines in self._read_lines():
+            for _, text in lines:
+                row: dict[str, object] = {}
+                with suppress(ValueError):  # reported when the line is read as a row
+                    row = parse_object(text)
+                if not row.keys() <= filled:
+                    keys |= dict.fromkeys(row)
+                    filled |= {key for key, value in row.items() if value is not None}
+            if len(keys) > _MOST_KEYS:
+                raise SourceError(f"{self.name}: has more than {_MOST_KEYS:,} keys; is each line a row?")
+        if not keys:
+            raise SourceError(f"{self.name}: holds no JSON object with a key; JSON Lines has one on each line")
+        nested = {key[:end] for key in keys for end, sign in enumerate(key) if sign == "."}
+        return [key for key in keys if key in filled or key not in nested]  # an object that is null is no key
+
+    def _read_lines(self) -> Iterator[list[tuple[int, bytes]]]:
+        """Yield the lines that are not blank with their numbers (from 1), about four megabytes at a time."""
+        self._stream.rewind()
+        first, rest, is_ended = 1, b"", False
+        while not is_ended:
+            block = self._stream.read(_READ_BYTES)
+            is_ended = not block
+            *lines, rest = [rest, b""] if is_ended else (rest + block).split(b"\n")
+            numbered = list(enumerate(lines, first))
+            first += len(lines)
+            for number, text in [*numbered, (first, rest)]:
+                if len(text) > _MOST_LINE:
+                    raise SourceError(
+                        f"{self.name}: line {number} is longer than {_MOST_LINE >> 20} MiB, as no row is; look there "
+                        "for a missing line end"
+                    )
+            if filled := [(number, stripped) for number, text in numbered if (stripped := text.strip())]:
+                yield filled
+
+    def _build_chunk(self, lines: list[tuple[int, bytes]]) -> Chunk:
+        rows: dict[int, dict[str, object]] = {}
+        faults: dict[int, tuple[str, str]] = {}
+        for number, text in lines:
+            try:
+                rows[number] = parse_object(text)
+            except ValueError as error:
+                faults[number] = ("json", str(error))
+        numbers = np.array(list(rows), dtype=np.int64)
+        texts = []
+        for key, column in zip(self._keys, self.columns, strict=True):
+            array, wrong = build_texts(write_lists([row.get(key) for row in rows.values()]))
+            texts.append(array)
+            for index, problem in wrong.items():
+                faults.setdefault(int(numbers[index]), ("encoding", f"{column} {problem}"))
+        is_good = np.isin(numbers, list(faults), invert=True)
+        malformed = tuple(
+            MalformedRow(number, number, show_bytes(text), *faults[number])
+            for number, text in lines
+            if number in faults
+        )
+        table = pa.table(texts, names=list(self.columns)).filter(pa.array(is_good))
+        return Chunk(build_frame(table), numbers[is_good], malformed, self.name)
+
+
+def parse_object(text: bytes) -> dict[str, object]:
+    """Return the keys and values of a line of JSON, nested objects flattened to `address.city`.
+
+    Numbers are exact: a number that a float cannot hold comes as a Decimal. Raises ValueError for a line that is not an
+    object.
+    """
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"is no JSON: {str(error).partition(': line')[0]}") from None
+    if not isinstance(found, dict):
+        raise ValueError('is JSON, and no object: a row looks like {"email": "ann@example.com"}')  # noqa: TRY004
+    row = _flatten(found)
+    inexact = [key for key, value in row.items() if type(value) is float and abs(value) >= _EXACT]
+    if inexact:
+        exact = _flatten(json.loads(text, parse_float=Decimal))
+        row |= {key: exact[key] for key in inexact}
+    return row
+
+
+def _flatten(found: Mapping[str, object], prefix: str = "", depth: int = 1) -> dict[str, object]:
+    """Return every value by its path; a list is a value. Raises ValueError for a repeated path, or one too deep."""
+    if depth > _DEEPEST:
+        raise ValueError(f"holds objects nested more than {_DEEPEST} deep")
+    if not prefix and dict not in map(type, found.values()):
+        return dict(found)
+    row: dict[str, object] = {}
+    for key, value in found.items():
+        path = prefix + key
+        inner = _flatten(value, f"{path}.", depth + 1) if isinstance(value, dict) else {path: value}
+        for name in inner.keys() & row.keys():
+            raise ValueError(f"has {name} twice, as a key and as a key within another")
+        row |= inner
+    return row
