@@ -27,20 +27,13 @@ _BEGINNINGS: tuple[tuple[bytes, FileFormat], ...] = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "excel"),  # .xls
     (b"PK\x03\x04", "excel"),  # .xlsx: any other zip archive was unpacked before
 )
-_SUFFIXES: tuple[tuple[tuple[str, ...], FileFormat], ...] = (
-    ((".jsonl", ".ndjson"), "jsonl"),
-    ((".tsv", ".tab"), "tsv"),
-)
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _OBJECT = re.compile(rb'\{\s*["}]')
 _ARRAY = re.compile(rb"\[\s*[{\]]")
 _MARKUP = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORECASE)
 
 _WORDS = {"excel": "an Excel workbook", "parquet": "a Parquet file"}
-_KEYS_OF = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "sheet": ("excel",)}
-
-
-Opener = Callable[[str], Source]
+_FORMATS_OF = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "sheet": ("excel",)}
 
 
 def open_file(
@@ -65,7 +58,15 @@ def open_file(
         form = _decide_format(format, source_input)
         if form == "tsv" and format == AUTO and delimiter != AUTO:
             form = "csv"  # tsv by its suffix alone, and the delimiter was given
-        _refuse_misfits(form, source_input.name, delimiter=delimiter, encoding=encoding, sheet=sheet)
+        options = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
+        misfit = next(
+            (key for key in _FORMATS_OF if options[key] not in (None, AUTO) and form not in _FORMATS_OF[key]), ""
+        )
+        if misfit:
+            raise ConfigurationError(  # noqa: TRY301 - the input is closed below
+                f"{source_input.name}: is read as {form}, which has no {misfit}: leave {misfit} out, or say the format "
+                "that is meant"
+            )
         if form == "excel":
             from connector.sources.workbook import open_workbook  # here: CSV needs none of what these import
 
@@ -84,7 +85,7 @@ def open_file(
         raise
 
 
-def open_files(path: str | PathLike[str], opener: Opener) -> Source:
+def open_files(path: str | PathLike[str], opener: Callable[[str], Source]) -> Source:
     """Open the file of this path or URL or, if it is missing and a pattern (`*`, `?`, `[…]`, `**`), the files that
     match.
 
@@ -94,23 +95,19 @@ def open_files(path: str | PathLike[str], opener: Opener) -> Source:
     name = fspath(path)
     if not glob.has_magic(name) or is_there(name) or is_there(name.partition("#")[0]):
         return opener(name)
-    paths = _match_objects(name) if is_url(name) else _match_files(name)
+    if is_url(name):
+        try:
+            paths: Sequence[str] = find_objects(parse_store_url(name))
+        except StoreError as error:
+            raise SourceError(f"{name}: the store cannot be searched: {error}") from None
+    else:
+        paths = [path for path in sorted(glob.glob(name, recursive=True)) if not Path(path).is_dir()]  # noqa: PTH207
     if not paths:
-        raise SourceError(f"{name}: no file matches; check the pattern, or whether the files have come")
+        raise SourceError(
+            f"{name}: no file matches; check the pattern ([ in a folder's name is written [[]), or whether the files "
+            "have come"
+        )
     return MatchedFiles(name, paths, opener)
-
-
-def _match_files(name: str) -> Sequence[str]:
-    base, pattern = _split(Path(name))
-    found = sorted(glob.glob(pattern, root_dir=base, recursive=True))  # noqa: PTH207 - Path's takes hidden files too
-    return [str(base / each) for each in found if not (base / each).is_dir()]
-
-
-def _match_objects(url: str) -> Sequence[str]:
-    try:
-        return find_objects(parse_store_url(url))
-    except StoreError as error:
-        raise SourceError(f"{url}: the store cannot be searched: {error}") from None
 
 
 class MatchedFiles(Closing):
@@ -119,7 +116,7 @@ class MatchedFiles(Closing):
     A file's rows have no value in the columns that it lacks; record numbers begin again with each file.
     """
 
-    def __init__(self, name: str, paths: Sequence[str], opener: Opener) -> None:
+    def __init__(self, name: str, paths: Sequence[str], opener: Callable[[str], Source]) -> None:
         self.name = name
         self._opener = opener
         self.columns_by_file: dict[str, tuple[str, ...]] = {}
@@ -164,36 +161,24 @@ def refuse_lacking(source: Source, columns: Sequence[str]) -> None:
         )
 
 
-def _decide_format(said: str, source_input: Input) -> FileFormat:
-    """The format of an input; `said` is a format or `auto`.
+def _decide_format(named: str, source_input: Input) -> FileFormat:
+    """Return the format of an input: the `named` one, or by content and then by suffix if `auto` is named.
 
-    Raises ConfigurationError for a format that does not exist, SourceError where the content cannot be what is `said`.
+    Raises ConfigurationError for a format that does not exist, SourceError where the content is in another format.
     """
-    if said != AUTO and said not in FILE_FORMATS:
-        raise ConfigurationError(f"format {said!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
-    head, name = source_input.head, source_input.name
+    if named != AUTO and named not in FILE_FORMATS:
+        raise ConfigurationError(f"format {named!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
+    head, name, suffix = source_input.head, source_input.name, Path(source_input.inner).suffix.lower()
     held = next((form for magic, form in _BEGINNINGS if head.startswith(magic)), None)
+    if named != AUTO:
+        if held is not None and held != named:
+            raise SourceError(f"{name}: is {_WORDS[held]}, and not {named}; say format auto or {held}")
+        if held is None and named in _WORDS:
+            raise SourceError(f"{name}: is not {_WORDS[named]}; say format auto, or the one that it is in")
+        return next(form for form in get_args(FileFormat) if form == named)
+    if held is not None:
+        return held
     text = head.removeprefix(next((bom for bom in _BOMS if head.startswith(bom)), b"")).replace(b"\0", b"").lstrip()
-    if said == AUTO:
-        return held or _decide_text(text, name, source_input.inner)
-    if held is not None and held != said:
-        raise SourceError(f"{name}: is {_WORDS[held]}, and not {said}; say format auto or {held}")
-    if held is None and said in _WORDS:
-        raise SourceError(f"{name}: is not {_WORDS[said]}; say format auto, or the one that it is in")
-    return next(form for form in get_args(FileFormat) if form == said)
-
-
-def _refuse_misfits(form: FileFormat, name: str, **said: str | None) -> None:
-    """Raise ConfigurationError for an option (delimiter, encoding, sheet) that the format does not have."""
-    for key, value in said.items():
-        if value not in (None, AUTO) and form not in _KEYS_OF[key]:
-            raise ConfigurationError(
-                f"{name}: is read as {form}, which has no {key}: leave {key} out, or say the format that is meant"
-            )
-
-
-def _decide_text(text: bytes, name: str, inner: str) -> FileFormat:
-    by_suffix = next((form for suffixes, form in _SUFFIXES if inner.lower().endswith(suffixes)), None)
     if _ARRAY.match(text):
         raise SourceError(
             f"{name}: is a JSON array, and not JSON Lines: write one object a line, as `jq -c '.[]'` does"
@@ -202,16 +187,6 @@ def _decide_text(text: bytes, name: str, inner: str) -> FileFormat:
         raise SourceError(
             f"{name}: is a web page or XML, whatever its name says; open it in a spreadsheet, save it as .xlsx or CSV"
         )
-    if by_suffix == "jsonl" or _OBJECT.match(text):
+    if suffix in (".jsonl", ".ndjson") or _OBJECT.match(text):
         return "jsonl"
-    return "tsv" if by_suffix == "tsv" and b"\t" in next(iter(text.splitlines()), b"") else "csv"
-
-
-def _split(path: Path) -> tuple[Path, str]:
-    """The folder that is there as it is written, brackets and all, and the pattern within it."""
-    parts = list(path.parts)
-    base = Path(path.anchor or ".")
-    parts = parts[1:] if path.anchor else parts
-    while len(parts) > 1 and (base / parts[0]).is_dir():
-        base /= parts.pop(0)
-    return base, str(Path(*parts))
+    return "tsv" if suffix in (".tsv", ".tab") and b"\t" in next(iter(text.splitlines()), b"") else "csv"

@@ -7,12 +7,13 @@ name, which goes with its process: so every source can be read more than once, a
 
 import gzip
 import os
+import re
 import shutil
 import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -29,10 +30,10 @@ STANDARD_INPUT = "-"
 
 _HEAD_BYTES = 1 << 16  # formats are recognised by these
 _COPIED_BYTES = 1 << 20  # at a time, into a temporary copy
-_MOST_COPIED = 1 << 36  # 64 GiB, 300 million rows: a pipe that gives more may never end
-_MOST_OF_ROOM = 0.9  # what is free in the folder is left to other programs, too
+_MOST_OF_ROOM = 0.9  # of the free room in the folder: other programs need some, too
 
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06")  # the last: an empty archive
+_PACKING = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
 _NAMES_SHOWN = 20
 _DOCUMENTS = {"[Content_Types].xml", "content.xml"}  # in an .xlsx and an .ods (which is refused), zip archives too
 
@@ -70,30 +71,21 @@ def open_input(path: str | PathLike[str]) -> Input:
 
     Raises SourceError, and ConfigurationError for a URL that cannot be used.
     """
-    place, member = _split_member(fspath(path))
-    name = "standard input" if place == STANDARD_INPUT else place
-    if is_url(place):
-        file = _fetch(place)
+    place = fspath(path)
+    archive, sign, member = place.partition("#")
+    if sign and member and not is_there(place) and is_there(archive):  # else a file may have the sign in its name
+        place = archive
     else:
-        file = _open_raw(place)
-        if place == STANDARD_INPUT or not Path(place).is_file():
-            with file as pipe:
-                file = _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name)
-    packed = Input(name, name, file)
+        member = ""
+    packed = _open_packed(place)
     try:
-        unpacked = _unpack(packed, member)
+        unpacked = _unpack(packed, member or None)
     except BaseException:
         packed.close()
         raise
     if unpacked is not packed:
         packed.close()
     return unpacked
-
-
-def _split_member(path: str) -> tuple[str, str | None]:
-    """The file, and the name of its member after `#`, unless a file is called so with its `#`."""
-    archive, sign, member = path.partition("#")
-    return (archive, member) if sign and member and not is_there(path) and is_there(archive) else (path, None)
 
 
 def is_there(place: str) -> bool:
@@ -108,49 +100,64 @@ def is_there(place: str) -> bool:
         raise SourceError(f"{url}: cannot be read: {error}") from None
 
 
-def _fetch(place: str) -> BinaryIO:
-    """A copy of an object, which the store may change or lose while it is read."""
-    url = parse_store_url(place)
+def _open_packed(place: str) -> Input:
+    """Return the file, or a copy of a pipe or of an object, which the store may change or lose while it is read."""
+    if is_url(place):
+        url = parse_store_url(place)
+        try:
+            with open_object(url) as stored:
+                return Input(place, place, _copy(stored.read_pieces(_COPIED_BYTES), url))
+        except FileNotFoundError:
+            raise SourceError(f"{url}: there is no such object; check the URL") from None
+        except StoreError as error:
+            raise SourceError(f"{url}: cannot be read: {error}") from None
+    name = "standard input" if place == STANDARD_INPUT else place
     try:
-        with open_object(url) as file:
-            return _copy(file.read_pieces(_COPIED_BYTES), url)
+        if place != STANDARD_INPUT and Path(place).is_dir():
+            raise SourceError(f"{place}: is a folder; name the file in it")
+        # Standard input is a descriptor, which stays open for others.
+        opened, is_own = (0, False) if place == STANDARD_INPUT else (place, True)
+        file: BinaryIO = open(opened, "rb", closefd=is_own)  # noqa: SIM115 - its owner closes it
     except FileNotFoundError:
-        raise SourceError(f"{url}: there is no such object; check the URL") from None
-    except StoreError as error:
-        raise SourceError(f"{url}: cannot be read: {error}") from None
+        raise SourceError(f"{name}: there is no such file; check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise SourceError(f"{name}: cannot be opened: {getattr(error, 'strerror', None) or error}") from None
+    if place == STANDARD_INPUT or not Path(place).is_file():
+        with file as pipe:
+            file = _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name)
+    return Input(name, name, file)
 
 
 def _unpack(packed: Input, member: str | None) -> Input:
-    """The Input in a packed one; a workbook, though it is a zip archive, and any other file stays as it is."""
+    """Return the Input in a packed one; a workbook, though it is a zip archive, and any other file stays as it is."""
     name, file, head = packed.name, packed.file, packed.head
     if head.startswith(_ZIP) and (found := _choose_member(packed, member)) is not None:
-        if found.flag_bits & 1:
-            raise SourceError(f"{name}: {found.filename} in it is protected by a password; unpack it first")
         with zipfile.ZipFile(file) as archive:
             pieces = _read_pieces(lambda: archive.open(found).read, name, found.compress_size)
             return Input(name, found.filename, _copy(pieces, name))
     if member is not None:
         raise SourceError(f"{name}: is no ZIP archive, so there is no {member} in it; name the file alone")
-    packed_bytes = os.fstat(file.fileno()).st_size
     if head.startswith(_GZIP):
-        pieces = _read_pieces(lambda: gzip.GzipFile(fileobj=file).read1, name, packed_bytes)
-        return Input(name, _without_suffix(name, ".gz", ".gzip"), _copy(pieces, name))
-    if head.startswith(_ZSTD):
+        open_stream = lambda: gzip.GzipFile(fileobj=file).read1  # noqa: E731
+    elif head.startswith(_ZSTD):
         import pyarrow as pa  # here: other inputs do not need it
 
-        pieces = _read_pieces(lambda: pa.CompressedInputStream(file, "zstd").read, name, packed_bytes)
-        return Input(name, _without_suffix(name, ".zst", ".zstd"), _copy(pieces, name))
-    return packed
+        open_stream = lambda: pa.CompressedInputStream(file, "zstd").read  # noqa: E731
+    else:
+        return packed
+    return Input(
+        name, _PACKING.sub("", name), _copy(_read_pieces(open_stream, name, os.fstat(file.fileno()).st_size), name)
+    )
 
 
 def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, packed_bytes: int) -> Iterator[bytes]:
     """Yield what is unpacked. Raises SourceError where it is damaged, and where it unpacks to too much."""
-    given = 0
+    unpacked_bytes = 0
     try:
         read = open_stream()
         while piece := read(_COPIED_BYTES):
-            given += len(piece)
-            if given > max(_ALWAYS_BYTES, _MOST_TIMES * packed_bytes):
+            unpacked_bytes += len(piece)
+            if unpacked_bytes > max(_ALWAYS_BYTES, _MOST_TIMES * packed_bytes):
                 raise SourceError(
                     f"{name}: unpacks to more than {_MOST_TIMES} times its size, as no list of subscribers does; if it "
                     "is one, unpack it first"
@@ -158,14 +165,15 @@ def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, p
             yield piece
     except _FAULTS as error:
         raise SourceError(
-            f"{name}: cannot be unpacked, it is cut off or damaged ({error}); fetch it or pack it again"
+            f"{name}: cannot be unpacked, it is cut off, damaged or encrypted ({error}); fetch it or pack it again"
         ) from None
 
 
 def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
-    """The file of the archive that is wanted, or its only one; None if the archive is a workbook or another document.
+    """Return the file of the archive that is wanted, or its only one; None if the archive is a workbook or the like.
 
-    Folders and what macOS adds (`__MACOSX/`, names that begin with a dot) do not count. Raises SourceError.
+    Folders, links and the files that macOS adds (`__MACOSX/`, names that begin with a dot) do not count. Raises
+    SourceError.
     """
     try:
         with zipfile.ZipFile(packed.file) as archive:
@@ -176,8 +184,14 @@ def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
         ) from None
     if wanted is None and _DOCUMENTS & {member.filename for member in members}:
         return None
-    files = [member for member in members if _is_data(member)]
-    found = files if wanted is None else _find_named(files, wanted)
+    files = []
+    for member in members:
+        path = PurePosixPath(member.filename)
+        is_data = path.parts[:1] != ("__MACOSX",) and not path.name.startswith(".")
+        if is_data and not member.is_dir() and not stat.S_ISLNK(member.external_attr >> 16):
+            files.append(member)
+    found = [member for member in files if wanted in (None, member.filename)]
+    found = found or [member for member in files if fnmatchcase(member.filename, wanted or "")]
     if len(found) == 1:
         return found[0]
     if not files:
@@ -191,38 +205,12 @@ def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
     )
 
 
-def _find_named(files: Sequence[zipfile.ZipInfo], wanted: str) -> list[zipfile.ZipInfo]:
-    exact = [member for member in files if member.filename == wanted]
-    return exact or [member for member in files if fnmatchcase(member.filename, wanted)]
-
-
-def _is_data(member: zipfile.ZipInfo) -> bool:
-    path = PurePosixPath(member.filename)
-    is_link = stat.S_ISLNK(member.external_attr >> 16)
-    return not (member.is_dir() or is_link or path.parts[:1] == ("__MACOSX",) or path.name.startswith("."))
-
-
-def _open_raw(place: str) -> BinaryIO:
-    if place == STANDARD_INPUT:
-        try:
-            return open(0, "rb", closefd=False)  # a descriptor, which stays open for others
-        except OSError as error:
-            raise SourceError(f"standard input cannot be read: {error.strerror}") from None
-    try:
-        if stat.S_ISDIR(Path(place).stat().st_mode):
-            raise SourceError(f"{place}: is a folder; name the file in it")
-        return Path(place).open("rb")
-    except FileNotFoundError:
-        raise SourceError(f"{place}: there is no such file; check the path") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise SourceError(f"{place}: cannot be opened: {getattr(error, 'strerror', None) or error}") from None
-
-
 def _copy(pieces: Iterable[bytes], name: str) -> BinaryIO:
+    """Return a temporary copy, which its owner closes. Raises SourceError if there is no room for it."""
     with ExitStack() as opened:
         try:
             copy: BinaryIO = opened.enter_context(tempfile.TemporaryFile())
-            most = min(_MOST_COPIED, int(_MOST_OF_ROOM * shutil.disk_usage(tempfile.gettempdir()).free))
+            most = int(_MOST_OF_ROOM * shutil.disk_usage(tempfile.gettempdir()).free)
             for piece in pieces:
                 if copy.tell() + len(piece) > most:
                     raise SourceError(
@@ -236,9 +224,5 @@ def _copy(pieces: Iterable[bytes], name: str) -> BinaryIO:
             raise
         except OSError as error:
             raise SourceError(describe_no_room(f"{name}: must be copied to be read, and the copy", error)) from None
-        opened.pop_all()  # its owner closes it
+        opened.pop_all()
         return copy
-
-
-def _without_suffix(name: str, *suffixes: str) -> str:
-    return next((name[: -len(suffix)] for suffix in suffixes if name.lower().endswith(suffix)), name)

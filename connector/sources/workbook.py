@@ -9,8 +9,9 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
+from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 from xml.etree import ElementTree
@@ -96,33 +97,30 @@ class WorkbookSource(Closing):
 
     def _build_chunk(self, rows: Sequence[Row]) -> Chunk:
         width = len(self.columns)
-        faults = {number: fault for number, cells in rows if (fault := self._find_fault(number, cells)) is not None}
-        malformed = tuple(
-            MalformedRow(number, None, show_record(*self._show(cells)), *faults[number])
-            for number, cells in rows
-            if number in faults
-        )
-        good = [(number, cells[self._span]) for number, cells in rows if number not in faults]
+        malformed, good = [], []
+        for number, cells in rows:
+            if number in self._errors:
+                fault = ("error_cell", f"row {number}: {self._errors[number]}; correct it in the workbook")
+            elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
+                fault = ("ragged", f"row {number}: has a cell outside the columns that the header names")
+            else:
+                good.append((number, cells[self._span]))
+                continue
+            names = [f"column {place}" for place in range(1, len(cells) + 1)]
+            names[self._span] = self.columns[: len(names[self._span])]
+            raw = show_record(names, [_plain(cell) for cell in cells])
+            malformed.append(MalformedRow(number, None, raw, *fault))
         columns = list(zip(*(cells for _, cells in good), strict=True)) or [()] * width
         columns += [("",) * len(good)] * (width - len(columns))  # a column of the header with no cell at all
         texts = [build_texts([_plain(cell) for cell in cells])[0] for cells in columns]
         frame = build_frame(pa.table(texts, names=list(self.columns)))
         numbers = np.array([number for number, _ in good], dtype=np.int64)
-        counts = {name: sum(map(_is_number, cells)) for name, cells in zip(self.columns, columns, strict=True)}
+        counts = {
+            name: sum(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
+            for name, cells in zip(self.columns, columns, strict=True)
+        }
         number_cells = {name: count for name, count in counts.items() if count}
-        return Chunk(frame, numbers, malformed, self.name, number_cells=number_cells)
-
-    def _find_fault(self, number: int, cells: Sequence[object]) -> tuple[str, str] | None:
-        if number in self._errors:
-            return "error_cell", f"row {number}: {self._errors[number]}; correct it in the workbook"
-        if any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
-            return "ragged", f"row {number}: has a cell outside the columns that the header names"
-        return None
-
-    def _show(self, cells: Sequence[object]) -> tuple[Sequence[str], Sequence[object]]:
-        names = [f"column {place}" for place in range(1, len(cells) + 1)]
-        names[self._span] = self.columns[: len(names[self._span])]
-        return names, [_plain(cell) for cell in cells]
+        return Chunk(frame, numbers, tuple(malformed), self.name, number_cells=number_cells)
 
 
 def open_workbook(source_input: Input, sheet: str | None) -> Source:
@@ -137,14 +135,19 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
 
     name, file = source_input.name, source_input.file
     try:
-        _refuse_open_document(file, name)
-        _refuse_large(file, name)
+        is_xlsx = zipfile.is_zipfile(file)
+        if is_xlsx:
+            _refuse_archive(file, name)
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
         chosen = _choose_sheet(workbook, sheet, name)
-        extent = _scan(file, chosen, name)
-        _refuse_wide(extent, name, chosen)
-        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), extent.errors)
+        file.seek(0)
+        if not is_xlsx and _XLS_ERROR.search(file.read()):
+            raise SourceError(  # noqa: TRY301 - not an error of the library
+                f"{name}: holds an error, such as #N/A, in a cell; save it as .xlsx, whose errors are named"
+            )
+        errors = _find_errors(file, chosen, name) if is_xlsx else {}
+        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), errors)
     except python_calamine.PasswordError:
         raise SourceError(f"{name}: is protected by a password; save it without one") from None
     except (python_calamine.CalamineError, *_FAULTS) as error:
@@ -155,92 +158,59 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         raise SourceError(f"{name}: is a workbook that is damaged; save it again") from None
 
 
-@dataclass(slots=True)
-class _Extent:
-    """How far a sheet reaches (rows and columns from 1), and by row number which cell holds an error."""
-
-    rows: int = 0
-    columns: int = 0
-    errors: dict[int, str] = field(default_factory=dict)
-
-    def add(self, row: int, column: int, *, is_error: bool) -> None:
-        self.rows, self.columns = max(self.rows, row), max(self.columns, column)
-        if is_error:
-            self.errors.setdefault(row, f"the cell {_name_cell(row, column)} holds an error, such as #N/A")
+def _refuse_archive(file: BinaryIO, name: str) -> None:
+    """Raise SourceError for an OpenDocument file, and for a workbook that is too large by its zip directory."""
+    with zipfile.ZipFile(file) as archive:
+        if "content.xml" in archive.namelist():
+            raise SourceError(
+                f"{name}: is an OpenDocument file (.ods), which is not read; open it in LibreOffice, choose File > "
+                "Save As, and save it as .xlsx or as CSV"
+            )
+        if sum(info.file_size for info in archive.infolist()) > _MOST_BYTES:
+            raise SourceError(f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead")
 
 
-def _refuse_large(file: BinaryIO, name: str) -> None:
-    """Refuse a workbook by the sizes in its zip directory."""
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            if sum(info.file_size for info in archive.infolist()) > _MOST_BYTES:
-                raise SourceError(
-                    f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead"
-                )
+def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, str]:
+    """Return by row number which cell of an .xlsx sheet holds an error. Raises SourceError for a sheet too large.
 
-
-def _refuse_wide(extent: _Extent, name: str, sheet: str) -> None:
-    if extent.rows * extent.columns > _MOST_CELLS:
+    Raises KeyError if the workbook does not say which part of the archive is the sheet.
+    """
+    errors: dict[int, str] = {}
+    row = column = last_row = last_column = 0
+    columns: dict[bytes, int] = {}
+    with zipfile.ZipFile(file) as archive:
+        book = ElementTree.fromstring(archive.read("xl/workbook.xml"))  # noqa: S314 - expat bounds entities since 2.4
+        links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))  # noqa: S314
+        ids = {
+            tag.get("name"): value
+            for tag in book.iter()
+            for key, value in tag.items()
+            if tag.tag.endswith("}sheet") and key.endswith("}id")
+        }
+        target = {link.get("Id"): link.get("Target", "") for link in links}[ids[sheet]]
+        part = target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join("xl", target))
+        for tag in _find_tags(archive, part, _XLSX_TAG):
+            found = _XLSX_NAME.search(tag[2])
+            if tag[1] == b"row":
+                row, column = int(found["row"]) if found else row + 1, 0
+                continue
+            column += 1
+            if found:
+                row, letters = int(found["row"]), found["column"]
+                if letters not in columns:
+                    columns[letters] = reduce(lambda number, letter: number * 26 + letter - 64, letters, 0)
+                column = columns[letters]
+            if not tag[2].endswith(b"/"):  # a cell that is only formatted holds nothing
+                last_row, last_column = max(last_row, row), max(last_column, column)
+                if _XLSX_ERROR.search(tag[2]):
+                    errors.setdefault(row, f"the cell {_name_cell(row, column)} holds an error, such as #N/A")
+    if last_row * last_column > _MOST_CELLS:
         raise SourceError(
-            f"{name}: the sheet {sheet} spans {extent.rows * extent.columns:,} cells, down to "
-            f"{_name_cell(extent.rows, extent.columns)}, and {_MOST_CELLS:,} are the most that is read: clear the "
+            f"{name}: the sheet {sheet} spans {last_row * last_column:,} cells, down to "
+            f"{_name_cell(last_row, last_column)}, and {_MOST_CELLS:,} are the most that is read: clear the "
             "cells far from the rest, or save it as CSV"
         )
-
-
-def _refuse_open_document(file: BinaryIO, name: str) -> None:
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            if "content.xml" in archive.namelist():
-                raise SourceError(
-                    f"{name}: is an OpenDocument file (.ods), which is not read; open it in LibreOffice, choose File > "
-                    "Save As, and save it as .xlsx or as CSV"
-                )
-
-
-def _scan(file: BinaryIO, sheet: str, name: str) -> _Extent:
-    """The extent of a sheet of an .xlsx; of an .xls (65,536 rows at most) nothing, but for an error in it."""
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            return _scan_xlsx(archive, _find_part(archive, sheet))
-    file.seek(0)
-    if _XLS_ERROR.search(file.read()):
-        raise SourceError(f"{name}: holds an error, such as #N/A, in a cell; save it as .xlsx, whose errors are named")
-    return _Extent()
-
-
-def _find_part(archive: zipfile.ZipFile, sheet: str) -> str:
-    """The part of an .xlsx that a sheet is in. Raises KeyError if it does not say."""
-    book = ElementTree.fromstring(archive.read("xl/workbook.xml"))  # noqa: S314 - expat bounds entities since 2.4
-    links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))  # noqa: S314
-    ids = {
-        each.get("name"): value
-        for each in book.iter()
-        for key, value in each.items()
-        if each.tag.endswith("}sheet") and key.endswith("}id")
-    }
-    targets = {each.get("Id"): each.get("Target", "") for each in links}
-    target = targets[ids[sheet]]
-    return target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join("xl", target))
-
-
-def _scan_xlsx(archive: zipfile.ZipFile, part: str) -> _Extent:
-    extent, row, column = _Extent(), 0, 0
-    columns: dict[bytes, int] = {}
-    for tag in _find_tags(archive, part, _XLSX_TAG):
-        found = _XLSX_NAME.search(tag[2])
-        if tag[1] == b"row":
-            row, column = int(found["row"]) if found else row + 1, 0
-            continue
-        column += 1
-        if found:
-            row, letters = int(found["row"]), found["column"]
-            if letters not in columns:
-                columns[letters] = _number_column(letters.decode())
-            column = columns[letters]
-        if not tag[2].endswith(b"/"):  # a cell that is only formatted holds nothing
-            extent.add(row, column, is_error=_XLSX_ERROR.search(tag[2]) is not None)
-    return extent
+    return errors
 
 
 def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
@@ -260,14 +230,6 @@ def _name_cell(row: int, column: int) -> str:
         column, letter = divmod(column - 1, 26)
         letters = chr(65 + letter) + letters
     return f"{letters}{row}"
-
-
-def _number_column(letters: str) -> int:
-    """The number of a column (from 1) by its letters: AB is 28."""
-    number = 0
-    for letter in letters:
-        number = number * 26 + ord(letter) - 64
-    return number
 
 
 def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:
@@ -301,10 +263,6 @@ def _read_rows(sheet: "CalamineSheet") -> Iterator[Row]:
 
 def _is_filled(row: Row) -> bool:
     return any(cell != "" for cell in row[1])
-
-
-def _is_number(cell: object) -> bool:
-    return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
 def _plain(cell: object) -> object:

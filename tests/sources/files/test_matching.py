@@ -65,13 +65,15 @@ def test_no_match_is_a_clear_error(tmp_path: Path) -> None:
         open_pattern(tmp_path / "none.csv")
 
 
-def test_brackets_in_the_name_of_a_file_or_folder_that_is_there_are_no_pattern(tmp_path: Path) -> None:
+def test_brackets_in_the_name_of_a_file_that_is_there_are_not_a_pattern(tmp_path: Path) -> None:
     folder = tmp_path / "crm [old]"
     folder.mkdir()
-    write(folder, "people [1].csv", "email\na@x.org\n")
-    for name in ("people [1].csv", "*.csv"):
-        with open_pattern(folder / name) as source:
-            assert [chunk.name for chunk in source.chunks()] == [str(folder / "people [1].csv")]
+    path = write(folder, "people [1].csv", "email\na@x.org\n")
+    for pattern in (path, tmp_path / "crm [[]old]" / "*.csv"):
+        with open_pattern(pattern) as source:
+            assert [chunk.name for chunk in source.chunks()] == [str(path)]
+    with pytest.raises(SourceError, match=r"no file matches; check the pattern \(\[ in a folder's name is written"):
+        open_pattern(folder / "*.csv")
 
 
 def test_a_file_that_changes_its_columns_meanwhile_ends_the_run(tmp_path: Path) -> None:
