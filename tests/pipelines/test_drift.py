@@ -2,14 +2,19 @@
 8)."""
 
 import csv
+import signal
 import sqlite3
 import stat
+import time
+from collections import Counter
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.conftest import Connector, Ended, count_stored, end, has_stored, wait_for, write_csv
+from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import erase_first, plant
 from tests.pipelines.test_sync_command import write_job
 
@@ -131,17 +136,13 @@ def test_a_sync_after_an_import_by_other_columns_reports_the_one_real_change_alo
     assert count_lists(again) <= 1
 
 
-def test_a_guarded_job_compares_once_and_reports_each_change_once(connector: Connector) -> None:
-    """The survey before it reads the same rows, and compares none."""
-    guarded = JOB + "guard: {max_creates: 10}\n"
-    sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", job=guarded)
-    plain = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
-    assert read_fields(plain) == [("ann@x.org", "first_name", "Ann", "Anna")]
-    changed = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", job=guarded)
-    assert changed.rows == {"read": 2, "changed": 2}
-    assert read_fields(changed) == [("bob@x.org", "first_name", "Bob", "Rob")]
-    assert [each for each in changed.report["messages"] if "not compared" in each] == []
-    tripped = sync(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=JOB + "guard: {max_creates: 0}\n")
+def test_a_guarded_job_reports_each_change_once(connector: Connector) -> None:
+    """The survey before the load reads the same rows and compares none."""
+    guarded = JOB + "guard: {max_creates: 0}\n"
+    sync(connector, "ann@x.org,Ann,,")
+    changed = sync(connector, "ann@x.org,Anna,,", job=guarded)
+    assert read_fields(changed) == [("ann@x.org", "first_name", "Ann", "Anna")]
+    tripped = sync(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=guarded)
     assert (tripped.code, tripped.rows["changed"]) == (3, 1)
     assert [(each["identity"], each["_code"]) for each in read_drift(tripped)] == [("ann@x.org", "not_compared")]
 
@@ -235,3 +236,63 @@ def test_a_drift_file_that_cannot_be_written_ends_the_run(connector: Connector) 
     changed = sync(connector, "ann@x.org,Anna,,")
     assert (changed.code, changed.report["status"]) == (3, "aborted")
     assert "drift file" in changed.report["messages"][0]
+
+
+def test_somebody_in_doubt_who_turns_out_to_be_there_otherwise_is_told_as_changed(connector: Connector) -> None:
+    sandbox = connector.sandbox
+    job = write_people(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
+    sandbox.switch(hang_after=1)
+    with connector.start("sync", job) as process:
+        wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)  # two signals at once would be one to the process
+        process.send_signal(signal.SIGINT)
+    sandbox.switch(hang_after=0)
+    later = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
+    assert later.rows == {"read": 2, "changed": 1, "created": 1}
+    assert read_fields(later) == [("ann@x.org", "first_name", "Ann", "Anna")]
+    assert read_drift(later)[0]["_row"] == "1"
+
+
+def test_a_look_up_that_fails_at_the_end_is_a_message_and_no_failure_of_the_run(connector: Connector) -> None:
+    sandbox = connector.sandbox
+    sync(connector, "ann@x.org,Ann,,")
+    job = write_people(connector, "ann@x.org,Anna,,")
+    before = count_requests(sandbox, "list")
+    sandbox.switch(latency_ms=2000)
+    with connector.start("sync", job, "--output", "json") as process:
+        wait_for(lambda: count_requests(sandbox, "list") > before)  # the account is being looked at, and let in
+        sandbox.switch(latency_ms=0, authorization="no longer {token}")
+        ended = end(process)
+    assert (ended.code, ended.rows) == (0, {"read": 1, "changed": 1}), ended.stderr
+    assert [(each["field"], each["_code"]) for each in read_drift(ended)] == [("", "not_compared")]
+    assert any("the list could not be read" in each for each in ended.report["messages"])
+    assert sandbox.stats()["requests"]["list"]["answers"].get("401", 0) >= 1
+
+
+def test_rows_that_killed_runs_sent_are_reported_with_the_field_that_changed(connector: Connector) -> None:
+    sandbox, people = connector.sandbox, 150
+    job = write_people(
+        connector,
+        *(f"p{each}@x.org,Ann,," for each in range(people)),
+        job=JOB.replace("{quiet", "{max_concurrency: 4, quiet"),
+    )
+    sandbox.switch(latency_ms=30, drop_before=0.02, drop_after=0.02, error_after=0.02)
+    for until in (10, 50, 100):
+        with connector.start("sync", job) as process:
+            wait_for(partial(has_stored, sandbox, until))
+            process.kill()
+    sandbox.switch(latency_ms=0, drop_before=0, drop_after=0, error_after=0)
+    assert connector.run_json("sync", job).code == 0
+    assert Counter(count_stored(sandbox).values()) == {1: people}
+    changed = sync(connector, *(f"p{each}@x.org,Anna,," for each in range(people)))
+    assert changed.rows == {"read": people, "changed": people}
+    assert read_fields(changed) == sorted((f"p{each}@x.org", "first_name", "Ann", "Anna") for each in range(people))
+
+
+def test_a_zip_that_was_left_out_is_reported_once_however_its_create_was_answered(connector: Connector) -> None:
+    connector.sandbox.switch(error_after=0.3, drop_before=0.1)
+    created = sync(connector, *(f"p{each}@x.org,Ann,,SW{each}" for each in range(40)))
+    assert created.rows == {"read": 40, "created": 40}
+    assert created.report["settled"]["found"] > 0
+    assert read_fields(created) == sorted((f"p{each}@x.org", "address_zip", "", f"SW{each}") for each in range(40))

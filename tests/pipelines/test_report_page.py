@@ -51,15 +51,10 @@ def test_the_page_of_an_import_says_what_ran_what_is_wrong_and_what_to_do(connec
     text = read_page(tmp_path / "run.html")
     report = ended.report
     assert "<b>people" not in (tmp_path / "run.html").read_text(encoding="utf-8")
-    for shown in ("<b>people & co partial", report["run_id"], connector.sandbox.base_url, "News", "400/s"):
-        assert shown in text
     for shown in (
-        "23 read",
-        "20created",
-        "3invalid",
-        "2 invalid · email: Email is not an email address",
-        "s•••••.l•••@h•••••",
-    ):
+        "<b>people & co partial", report["run_id"], connector.sandbox.base_url, "News", "400/s", "23 read", "20created",
+        "3invalid", "2 invalid · email: Email is not an email address", "s•••••.l•••@h•••••",
+    ):  # fmt: skip
         assert shown in text
     assert all(message in text for message in report["messages"])
     assert f"with the options of this import: connector import {report['rejects_file']}" in text
@@ -75,28 +70,9 @@ def test_a_page_is_written_of_a_run_that_is_over_and_of_one_that_was_killed(
     connector.run("status", run_id, "--report", "earlier.html")
     assert "3created" in (text := read_page(tmp_path / "earlier.html"))
     assert "connector status" not in text
-    killed = {
-        "run_id": "20261123T080000-0a1b2c",
-        "job": "",
-        "command": "sync",
-        "started_at": "2026-11-23T08:00:00+00:00",
-    }
-    page = Reader(write_page({**killed, "status": "killed"})).text
-    assert "connector retry" in page
-
-
-def test_several_jobs_make_one_page(connector: Connector, tmp_path: Path) -> None:
-    write_addresses(tmp_path / "people.csv", 3)
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.yaml").write_text(
-            f"job: {name}\nsource: {{file: {{path: people.csv}}}}\n"
-            "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n",
-            encoding="utf-8",
-        )
-    connector.run_json("sync", "one.yaml", "two.yaml", "--report", "run.html")
-    text = read_page(tmp_path / "run.html")
-    assert "one ok" in text
-    assert "two ok" in text
+    killed = {"run_id": "20261123T080000-0a1b2c", "job": "", "command": "sync", "status": "killed"}
+    page = write_page({**killed, "started_at": "2026-11-23T08:00:00+00:00"})
+    assert "connector retry" in Reader(page).text
 
 
 def test_an_export_shows_its_certificate_in_words_and_hides_whom_it_asks_for(
@@ -129,13 +105,9 @@ def test_a_timeline_is_bounded_and_counts_every_request(answers: int) -> None:
 
 
 def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, tmp_path: Path) -> None:
-    people, later = (
-        write_addresses(tmp_path / "people.csv", 3),
-        write_csv(tmp_path / "later.csv", "email", "no address"),
-    )
-    connector.import_file(people)
-    connector.import_file(people)
-    connector.import_file(later)
+    people = write_addresses(tmp_path / "people.csv", 3)
+    for path in (people, people, write_csv(tmp_path / "later.csv", "email", "no address")):
+        connector.import_file(path)
     runs = connector.run_json("status", "--last", "1", "--html", "health.html").report["runs"]
     assert [run["job"] for run in runs] == ["later"]
     text = read_page(tmp_path / "health.html")

@@ -51,13 +51,7 @@ def test_every_fault_is_summed_up_with_examples_as_they_came(connector: Connecto
     ]
     assert ended.report["unmapped_columns"] == ["Plan"]
     assert (ended.report["rejects_file"], ended.report["job"]) == (None, "people")
-
-
-def test_nothing_is_asked_of_a_service_and_nothing_is_left(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", *PEOPLE)
-    connector.run_json("validate", path, "--base-name", "News")
-    assert connector.sandbox.stats()["requests"] == {}
-    assert [each.name for each in tmp_path.iterdir()] == ["people.csv"]
+    assert (connector.sandbox.stats()["requests"], [each.name for each in tmp_path.iterdir()]) == ({}, ["people.csv"])
 
 
 def test_it_counts_as_invalid_what_an_import_does_and_rejects_the_same_rows(
@@ -133,8 +127,6 @@ def test_a_file_without_a_fault_is_ok(connector: Connector, tmp_path: Path) -> N
     ended = validate(connector, path, "--rejects", tmp_path / "none.csv")
     assert (ended.code, ended.report["status"], ended.report["faults"]) == (0, "ok", [])
     assert not (tmp_path / "none.csv").exists()
-    quiet = connector.run("validate", path, "--quiet", environ=ALONE)
-    assert (quiet.code, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
 def test_options_mean_what_they_mean_to_an_import(connector: Connector, tmp_path: Path) -> None:
@@ -143,25 +135,18 @@ def test_options_mean_what_they_mean_to_an_import(connector: Connector, tmp_path
     assert list_faults(told) == [("email", "email", 1, [(2, "bob")]), ("address_zip", "zip", 1, [(3, "02134")])]
     by_key = validate(connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan")
     assert by_key.rows["duplicate"] == 2
-    assert "1 zip cannot be sent as a number" in "".join(
-        validate(connector, path, "--map", "gender=").report["messages"]
-    )
 
 
-def test_a_source_without_rows_or_that_cannot_be_read_to_its_end_is_no_clean_bill(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_source_without_rows_or_that_breaks_off_is_not_called_valid(connector: Connector, tmp_path: Path) -> None:
     empty = validate(connector, write_csv(tmp_path / "empty.csv", "email"))
     assert (empty.code, empty.report["status"], empty.rows) == (3, "aborted", {})
-    assert "has a header and no rows" in empty.report["messages"][0]
-    (tmp_path / "job.yaml").write_text(
-        "job: x\nsource: {sql: {url: 'sqlite:///x.db', query: \"select abs(v) as email from t\"}}\n"
-        "subscriber: {base: {id: 1}}\n"
+    query = (
+        "select abs(v) as email from (select 1 as v union all select -9223372036854775807 - 1)"  # the last overflows
     )
-    with sqlite3.connect(tmp_path / "x.db") as database:
-        database.execute("create table t (v integer)")
-        database.executemany("insert into t values (?)", [(1,), (-(2**63),)])  # abs() of the least overflows
-    database.close()
+    (tmp_path / "job.yaml").write_text(
+        f"job: x\nsource: {{sql: {{url: 'sqlite:///x.db', query: \"{query}\"}}}}\nsubscriber: {{base: {{id: 1}}}}\n"
+    )
+    sqlite3.connect(tmp_path / "x.db").close()
     broken = validate(connector, "job.yaml")
     assert (broken.code, broken.report["status"]) == (3, "aborted")
 
