@@ -9,7 +9,8 @@ in the statement only, not in its texts and comments.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -49,12 +50,16 @@ class CursorBound:
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _LARGEST = 2**63 - 1  # of a bigint, the largest that every database takes
-_TYPES: dict[CursorKind, type] = {
-    CursorKind.TIMESTAMP: datetime,
-    CursorKind.DATE: date,
-    CursorKind.INTEGER: int,
-    CursorKind.TEXT: str,
-}
+
+_KINDS: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
+    # kind: Python's type, the type that a value is bound as, what a written value must be
+    CursorKind.TIMESTAMP: (
+        datetime, sa.DateTime(), "a timestamp, such as 2026-11-21T10:00:00 or 2026-11-21T10:00:00+01:00"
+    ),
+    CursorKind.DATE: (date, sa.Date(), "a date, such as 2026-11-21"),
+    CursorKind.INTEGER: (int, sa.BigInteger(), "a whole number of at most 64 bits"),
+    CursorKind.TEXT: (str, sa.types.NULLTYPE, "text"),  # the column says what its texts are: a UUID is one
+}  # fmt: skip
 
 
 def find_kind(text: str) -> CursorKind:
@@ -68,27 +73,21 @@ def find_kind(text: str) -> CursorKind:
 
 
 def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
-    """Return the value that a person wrote, or that `write_cursor` did. Raises ValueError saying what it must be."""
+    """Return the value of a text by a person or by `write_cursor`. Raises ValueError that says what it must be."""
+    value: CursorValue | None = text
     try:
         match kind:
             case CursorKind.TIMESTAMP:
-                return datetime.fromisoformat(text.strip())
+                value = datetime.fromisoformat(text.strip())
             case CursorKind.DATE:
-                return date.fromisoformat(text.strip())
+                value = date.fromisoformat(text.strip())
             case CursorKind.INTEGER:
-                return _check_size(int(text))
-            case CursorKind.TEXT:
-                return text
+                value = read_value(int(text), kind)
     except ValueError:
-        raise ValueError(f"must be {_MUST_BE[kind]}") from None
-
-
-_MUST_BE = {
-    CursorKind.TIMESTAMP: "a timestamp, such as 2026-11-21T10:00:00 or 2026-11-21T10:00:00+01:00",
-    CursorKind.DATE: "a date, such as 2026-11-21",
-    CursorKind.INTEGER: "a whole number of at most 64 bits",
-    CursorKind.TEXT: "text",
-}
+        value = None
+    if value is None:
+        raise ValueError(f"must be {_KINDS[kind][2]}")
+    return value
 
 
 def write_cursor(value: CursorValue) -> str:
@@ -98,23 +97,32 @@ def write_cursor(value: CursorValue) -> str:
 
 def read_value(value: object, kind: CursorKind) -> CursorValue | None:
     """Return a database's value as this kind, rounded down where it is finer; None for NULL and for another kind."""
-    if value is None:
-        return None
     try:
         plain = bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
-        match kind:
-            case CursorKind.TIMESTAMP:
-                return _read_timestamp(plain)
-            case CursorKind.DATE:
-                read = _read_timestamp(plain)
-                return None if read is None else read.date()
-            case CursorKind.INTEGER:
-                return _read_integer(plain)
-            case CursorKind.TEXT:
-                text = str(plain)
-                return None if "\0" in text else text  # which not every ledger can keep
+        if plain is None:
+            return None
+        if kind is CursorKind.TEXT:
+            return None if "\0" in str(plain) else str(plain)  # not every ledger can keep a NUL
+        if kind is CursorKind.INTEGER:
+            if isinstance(plain, str) and _INTEGER.fullmatch(plain):
+                number = int(plain)
+            elif isinstance(plain, int | float | Decimal) and not isinstance(plain, bool):
+                number = math.floor(plain)
+            else:
+                return None
+            return number if abs(number) <= _LARGEST else None
+        if isinstance(plain, datetime):  # a moment with nanoseconds is pandas' own: a subclass
+            is_plain = type(plain) is datetime
+            moment = plain if is_plain else datetime.fromisoformat(plain.isoformat(timespec="microseconds"))
+        elif isinstance(plain, date):
+            moment = datetime.combine(plain, time.min)
+        elif isinstance(plain, str) and _DAY.match(plain.strip()):
+            moment = datetime.fromisoformat(plain.strip())
+        else:
+            return None
     except (ValueError, OverflowError):
         return None
+    return moment if kind is CursorKind.TIMESTAMP else moment.date()
 
 
 def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
@@ -146,57 +154,23 @@ class CursorWatch:
 
     def take(self, values: Sequence[object], first: int) -> None:
         """Take the column's values in some consecutive rows; `first` is the record number of the first."""
-        largest = _find_largest(values, self.kind)
-        if largest is None:
-            largest = self._find_one_by_one(values, first)
+        largest: CursorValue | None = None
+        if {*map(type, values)} - {type(None)} == {_KINDS[self.kind][0]} and self.kind is not CursorKind.TEXT:
+            with suppress(TypeError):  # moments with a zone and without
+                largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
+        if largest is None or (isinstance(largest, int) and largest > _LARGEST):  # the slow way, one by one
+            read = [read_value(value, self.kind) for value in values]
+            strays = [index for index, value in enumerate(values) if value is not None and read[index] is None]
+            self.strays += len(strays)
+            if strays and self.first_stray is None:
+                self.first_stray = first + strays[0]
+            largest = max((value for value in read if value is not None), key=_key, default=None)
         if largest is not None and (self.largest is None or is_larger(largest, self.largest)):
             self.largest = largest
-
-    def _find_one_by_one(self, values: Sequence[object], first: int) -> CursorValue | None:
-        read = [read_value(value, self.kind) for value in values]
-        strays = [place for place, value in enumerate(values) if value is not None and read[place] is None]
-        self.strays += len(strays)
-        if strays and self.first_stray is None:
-            self.first_stray = first + strays[0]
-        return max((each for each in read if each is not None), key=_key, default=None)
-
-
-def _find_largest(values: Sequence[object], kind: CursorKind) -> CursorValue | None:
-    """The largest the fast way, of values that are all of the kind's own type; None where they are not."""
-    if {*map(type, values)} - {type(None)} != {_TYPES[kind]} or kind is CursorKind.TEXT:
-        return None
-    try:
-        largest: CursorValue = max(value for value in values if value is not None)  # type: ignore[type-var, assignment] # of one type
-    except TypeError:  # with a zone and without
-        return None
-    return None if isinstance(largest, int) and largest > _LARGEST else largest
 
 
 def _key(value: CursorValue) -> Any:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
-
-
-def _read_timestamp(value: object) -> datetime | None:
-    if isinstance(value, datetime):  # one with nanoseconds is pandas' own: a subclass
-        is_plain = type(value) is datetime
-        return value if is_plain else datetime.fromisoformat(value.isoformat(timespec="microseconds"))
-    if isinstance(value, date):
-        return datetime.combine(value, time.min)
-    return datetime.fromisoformat(value.strip()) if isinstance(value, str) and _DAY.match(value.strip()) else None
-
-
-def _read_integer(value: object) -> int | None:
-    if isinstance(value, str):
-        return _check_size(int(value)) if _INTEGER.fullmatch(value) else None
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return _check_size(math.floor(value))
-    return None
-
-
-def _check_size(number: int) -> int:
-    if abs(number) > _LARGEST:
-        raise ValueError("beyond 64 bits")
-    return number
 
 
 def uses_cursor(query: str, database: str) -> bool:
@@ -246,28 +220,18 @@ def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Sel
     return select.where(sa.or_(column >= _build_bind(bound, database), column.is_(None)))
 
 
-_BOUND_AS: Mapping[CursorKind, sa.types.TypeEngine[Any]] = {
-    CursorKind.TIMESTAMP: sa.DateTime(),
-    CursorKind.DATE: sa.Date(),
-    CursorKind.INTEGER: sa.BigInteger(),
-    CursorKind.TEXT: sa.types.NULLTYPE,  # the column says what its texts are: a UUID is one
-}
-
-
 def _build_bind(bound: CursorBound, database: str) -> sa.BindParameter[Any]:
     value = bound.value
-    if database == "sqlite":  # it has no type for dates: its own binding would write one as no program else does
-        return sa.bindparam(CURSOR, None if value is None else _write_plainly(value), sa.types.NULLTYPE)
+    if database == "sqlite":  # it has no type for dates: its own binding would write a date as no program else does
+        if isinstance(value, datetime):
+            # `2026-11-21 10:00:00.5`: texts of the same moment with a T, more digits or a zone are all larger.
+            text = value.replace(tzinfo=None).isoformat(" ")
+            value = text.rstrip("0") if "." in text else text
+        elif isinstance(value, date):
+            value = value.isoformat()
+        return sa.bindparam(CURSOR, value, sa.types.NULLTYPE)
     has_zone = isinstance(value, datetime) and value.tzinfo is not None
-    return sa.bindparam(CURSOR, value, sa.DateTime(timezone=True) if has_zone else _BOUND_AS[bound.kind])
-
-
-def _write_plainly(value: CursorValue) -> int | str:
-    """`2026-11-21 10:00:00.5`: texts of the same moment with a T, with more digits or with a zone are all larger."""
-    if isinstance(value, datetime):
-        text = value.replace(tzinfo=None).isoformat(" ")
-        return text.rstrip("0") if "." in text else text
-    return value.isoformat() if isinstance(value, date) else value
+    return sa.bindparam(CURSOR, value, sa.DateTime(timezone=True) if has_zone else _KINDS[bound.kind][1])
 
 
 # A text or comment that is never closed does not count as one: what follows is looked at.

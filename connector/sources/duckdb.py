@@ -33,8 +33,14 @@ class DuckdbSource(Closing):
         except duckdb.Error as error:
             raise SourceError(f"{self.name}: {say_safely(error)}") from None
         try:
-            self._refuse_all_but_select()
+            # A database that is opened read-only may still be asked to write files (COPY, ATTACH).
+            statements = self._connection.extract_statements(self._query)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                raise ConfigurationError(f"{self.name}: the query is no SELECT, and a source only reads")  # noqa: TRY301
             self._reader = self._execute()
+        except duckdb.Error as error:
+            self.close()
+            raise SourceError(f"{self.name}: {say_safely(error)}") from None
         except BaseException:
             self.close()
             raise
@@ -43,14 +49,14 @@ class DuckdbSource(Closing):
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the rows in the query's order, from the first; none for an empty result. Raises SourceError."""
-        if not self._is_fresh:
-            self._reader.close()  # a connection has one open result
-            self._reader = self._execute()  # its columns are those of before: nothing can write to a file that is open
-        self._is_fresh = False
         number = 1
         try:
+            if not self._is_fresh:
+                self._reader.close()  # a connection has one open result
+                self._reader = self._execute()  # with the same columns: nothing can write to a file that is open
+            self._is_fresh = False
             for batch in self._reader:
-                values = [_take_values(column) for column in batch.columns]
+                values = [_read_values(column) for column in batch.columns]
                 if batch.num_rows and self._watch is not None:
                     self._watch.take(values[self.columns.index(self._watch.column)], number)
                 if batch.num_rows:
@@ -65,21 +71,9 @@ class DuckdbSource(Closing):
 
     def _execute(self) -> pa.RecordBatchReader:
         """By Arrow: as Python values DuckDB gives no time with a zone without pytz."""
-        try:
-            relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
-            open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
-            return open_reader(CHUNK_ROWS)
-        except duckdb.Error as error:
-            raise SourceError(f"{self.name}: {say_safely(error)}") from None
-
-    def _refuse_all_but_select(self) -> None:
-        """A database that is opened read-only may still be asked to write files (COPY, ATTACH)."""
-        try:
-            statements = self._connection.extract_statements(self._query)
-        except duckdb.Error as error:
-            raise SourceError(f"{self.name}: {say_safely(error)}") from None
-        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise ConfigurationError(f"{self.name}: the query is no SELECT, and a source only reads")
+        relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
+        open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
+        return open_reader(CHUNK_ROWS)
 
 
 def open_duckdb(
@@ -90,9 +84,14 @@ def open_duckdb(
     Raises ConfigurationError for a URL without a file or a query that is no SELECT, SourceError for a file that is not
     there, is no database or is being written by another process.
     """
-    path = _find_file(url)
+    if url.host or not url.database or url.database == ":memory:" or url.query:
+        raise ConfigurationError("a DuckDB source needs a file: write duckdb:///crm.duckdb, without any options")
+    path = Path(url.database)
+    if not path.is_file():
+        raise SourceError(f"{path}: there is no such DuckDB database; check the path")
     if query is None:
-        query = f"select * from {_quote_table(table or '')}"  # noqa: S608 - quoted
+        schema, _, name = (table or "").rpartition(".")
+        query = f"select * from {'.'.join(_quote(part) for part in (schema, name) if part)}"  # noqa: S608 - quoted
         if bound is not None:
             column = _quote(bound.column)
             query += f" where {column} >= :{CURSOR} or {column} is null"
@@ -101,25 +100,11 @@ def open_duckdb(
     return DuckdbSource(path, mark_cursor(query), {CURSOR: bound.value}, watch)
 
 
-def _find_file(url: sa.URL) -> Path:
-    if url.host or not url.database or url.database == ":memory:" or url.query:
-        raise ConfigurationError("a DuckDB source needs a file: write duckdb:///crm.duckdb, without any options")
-    path = Path(url.database)
-    if not path.is_file():
-        raise SourceError(f"{path}: there is no such DuckDB database; check the path")
-    return path
-
-
-def _take_values(column: pa.Array) -> list[object]:
+def _read_values(column: pa.Array) -> list[object]:
     try:
         return list(column.to_pylist())
     except OverflowError:  # a date that Python does not have, such as infinity
         return list(column.cast(pa.string()).to_pylist())
-
-
-def _quote_table(table: str) -> str:
-    schema, _, name = table.rpartition(".")
-    return ".".join(_quote(part) for part in (schema, name) if part)
 
 
 def _quote(identifier: str) -> str:

@@ -1,11 +1,11 @@
 """A query or a table of a database as a source, streamed: rows in, chunks of texts out; nothing is ever written.
 
-`open_sql` reads all of it, `open_incremental` only what is new: from a cursor's value on, and to its end or not. The
+`open_sql` reads all of it, `IncrementalSource` only what is new: from a cursor's value on, and to its end or not. The
 value is the ledger's, which is opened later, so the database is asked for no longer than it takes to learn the columns
 until the rows are wanted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -141,21 +141,40 @@ def open_sql(
 
 
 class IncrementalSource(Closing):
-    """What `open_incremental` opens: `begin_at` a value, then read its chunks, as often as is wanted."""
+    """A query with a `:cursor` in it, or a table, whose rows from a value of the cursor's `column` on are read.
 
-    def __init__(self, url: str, query: str | None, table: str | None, column: str, kind: CursorKind) -> None:
+    Of a table, rows that have no value there are read each time. `begin_at` a value, then read the chunks, as often as
+    is wanted.
+    """
+
+    def __init__(
+        self, url: str, *, query: str | None = None, table: str | None = None, column: str, kind: CursorKind
+    ) -> None:
+        """Ask the database with NULL for the cursor, to which no value compares: it tells its columns, and no rows.
+
+        Raises as `open_sql` does, and ConfigurationError if the column is not in the result.
+        """
         self.watch = CursorWatch(column, kind)
         self.is_read_to_end = False
         self._url, self._query, self._table = url, query, table
         self._source: Source | None = None
         self._value: CursorValue | None = None
-        with self._open(None) as nothing:
-            self.name, self.columns = nothing.name, nothing.columns
-        self._check_column()
+        with self._open(None) as empty:
+            self.name, self.columns = empty.name, empty.columns
+        if f"{column} (2)" in self.columns:  # so sources name a second one
+            raise ConfigurationError(f"{self.name}: more than one column is named {column}: which is the cursor?")
+        if column not in self.columns:
+            meant = get_close_matches(column, self.columns, n=1)
+            hint = f" (did you mean {meant[0]}?)" if meant else ""
+            raise ConfigurationError(
+                f"{self.name}: the cursor's column {column} is not in the result{hint}; select it, too. "
+                f"Its columns: {', '.join(self.columns)}"
+            )
 
     def begin_at(self, value: CursorValue) -> None:
         """Read from this value on. Raises ConfigurationError for one that the database cannot compare."""
-        check_bound(self._bind(value), parse_url(self._url).get_backend_name())
+        bound = CursorBound(self.watch.column, self.watch.kind, value)
+        check_bound(bound, parse_url(self._url).get_backend_name())
         self._value = value
 
     def chunks(self) -> Iterator[Chunk]:
@@ -178,35 +197,9 @@ class IncrementalSource(Closing):
             self._source.close()
 
     def _open(self, value: CursorValue | None) -> Source:
+        bound = CursorBound(self.watch.column, self.watch.kind, value)
         watch = None if value is None else self.watch
-        return open_sql(self._url, query=self._query, table=self._table, bound=self._bind(value), watch=watch)
-
-    def _bind(self, value: CursorValue | None) -> CursorBound:
-        return CursorBound(self.watch.column, self.watch.kind, value)
-
-    def _check_column(self) -> None:
-        column = self.watch.column
-        if f"{column} (2)" in self.columns:  # so sources name a second one
-            raise ConfigurationError(f"{self.name}: more than one column is named {column}: which is the cursor?")
-        if column not in self.columns:
-            meant = get_close_matches(column, self.columns, n=1)
-            hint = f" (did you mean {meant[0]}?)" if meant else ""
-            raise ConfigurationError(
-                f"{self.name}: the cursor's column {column} is not in the result{hint}; select it, too. "
-                f"Its columns: {', '.join(self.columns)}"
-            )
-
-
-def open_incremental(
-    url: str, *, query: str | None = None, table: str | None = None, column: str, kind: CursorKind
-) -> IncrementalSource:
-    """Open a query with a `:cursor` in it, or a table, of which rows are read whose `column` is not below a value.
-
-    Of a table, rows that have no value there are read each time. The database is asked with NULL for the cursor, to
-    which no value compares, so that it tells its columns and gives no rows. Raises as `open_sql` does, and
-    ConfigurationError if the column is not in the result.
-    """
-    return IncrementalSource(url, query, table, column, kind)
+        return open_sql(self._url, query=self._query, table=self._table, bound=bound, watch=watch)
 
 
 _MYSQL_BIT = 16  # the protocol's number of the type
@@ -219,23 +212,23 @@ def describe_place(text: str) -> str:
 
 
 def _build_engine(url: sa.URL) -> sa.Engine:
-    """Make an engine; nothing is connected yet. Raises ConfigurationError naming the extra for a missing driver."""
-    _refuse_missing_file(url)
-    engine = databases.build_engine(url)
-    dialect = url.drivername.partition("+")[0]
-    if dialect in _PREPARE:
-        sa.event.listen(engine, "connect", _PREPARE[dialect])
-    return engine
+    """Make an engine; nothing is connected yet.
 
-
-def _refuse_missing_file(url: sa.URL) -> None:
-    """Raise SourceError if the file is missing: SQLite would create an empty database."""
-    database = url.database or ":memory:"
-    if url.get_backend_name() == "sqlite" and database != ":memory:" and not database.startswith("file:"):
+    Raises ConfigurationError that names the extra for a missing driver, and SourceError for a missing SQLite file,
+    which SQLite would create.
+    """
+    kind, database = url.get_backend_name(), url.database or ":memory:"
+    if kind == "sqlite" and database != ":memory:" and not database.startswith("file:"):
         if Path(database).is_dir():
             raise SourceError(f"{database}: is a folder, not a SQLite database")
         if not Path(database).exists():
             raise SourceError(f"{database}: there is no such SQLite database; check the path")
+    engine = databases.build_engine(url)
+    if kind == "sqlite":
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+    elif kind in ("mysql", "mariadb"):
+        sa.event.listen(engine, "connect", _prepare_mysql)
+    return engine
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
@@ -250,10 +243,3 @@ def _prepare_mysql(connection: Any, _: object) -> None:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
     if hasattr(connection, "decoders"):  # PyMySQL's: a BIT(1), which is a boolean, would come as the character U+0001
         connection.decoders[_MYSQL_BIT] = lambda value: int.from_bytes(value, "big")
-
-
-_PREPARE: Mapping[str, Callable[[Any, object], None]] = {
-    "sqlite": _prepare_sqlite,
-    "mysql": _prepare_mysql,
-    "mariadb": _prepare_mysql,
-}

@@ -7,7 +7,7 @@ from connector.load.session import LoadGuard, LoadPolicy
 from connector.rows import Source
 from connector.service.wire import ListQuery
 from connector.sources.files import open_file, open_files
-from connector.sources.sql import IncrementalSource, open_incremental, open_sql
+from connector.sources.sql import IncrementalSource, open_sql
 from connector.subscribers.rules import FieldMapping, PhoneRule, ValidationRules
 from pipelines.jobs.models import Filters, Guard, JobSubscriber, Load
 from pipelines.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
@@ -38,7 +38,7 @@ def _open_one(path: str, file: FileSource) -> Source:
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
     """Return the query or table, to be read from the cursor's start on by default. Raises the same."""
-    source = open_incremental(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
+    source = IncrementalSource(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
     source.begin_at(cursor.first)
     return source
 

@@ -13,7 +13,7 @@ from connector.errors import SourceError
 from connector.rows import Source
 from connector.sources.cursor import CursorKind
 from connector.sources.files import open_file, open_files
-from connector.sources.sql import open_incremental, open_sql
+from connector.sources.sql import IncrementalSource, open_sql
 from tests.databases import OPEN
 from tests.sources.files.people import pack_gzip, write_parquet, write_xlsx
 
@@ -72,7 +72,7 @@ def test_an_incremental_source_forgets_what_it_saw_before(tmp_path: Path) -> Non
         crm.execute("create table people (email, number)")
         crm.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])
     url = f"sqlite:///{tmp_path}/crm.db"
-    with open_incremental(url, table="people", column="number", kind=CursorKind.INTEGER) as source:
+    with IncrementalSource(url, table="people", column="number", kind=CursorKind.INTEGER) as source:
         source.begin_at(1)
         assert read(source) == ["a@x.org", "b@x.org"]
         assert (source.is_read_to_end, source.watch.largest) == (True, 2)

@@ -21,7 +21,7 @@ from connector.sources.cursor import (
     uses_cursor,
     write_cursor,
 )
-from connector.sources.sql import open_incremental
+from connector.sources.sql import IncrementalSource
 from tests.databases import OPEN, read_all
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it
@@ -207,7 +207,7 @@ def test_a_name_in_a_text_or_a_comment_stays_what_it_is(kind: str) -> None:
     )
     with OPEN[kind]() as database:
         database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
-        with open_incremental(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
+        with IncrementalSource(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
             source.begin_at(2)
             rows = read_all(source)
     assert sorted(row["id"] or "" for row in rows) == ["2", "3"]

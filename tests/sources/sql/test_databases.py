@@ -77,7 +77,7 @@ ENDLESS = {
 
 READ_SOME = """
 import resource, sys
-from connector.sources.cursor import CursorKind; from connector.sources.sql import open_incremental, open_sql
+from connector.sources.cursor import CursorKind; from connector.sources.sql import IncrementalSource, open_sql
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # who buffers it all ends here, and not the machine
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 with open_sql(sys.argv[1], query=sys.argv[2]) as source:

@@ -7,7 +7,7 @@ import pytest
 
 from connector.errors import ConfigurationError, SourceError
 from connector.sources.cursor import CursorKind, CursorValue, find_kind, parse_cursor
-from connector.sources.sql import open_incremental
+from connector.sources.sql import IncrementalSource
 from tests.databases import OPEN, Database
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it
@@ -52,8 +52,8 @@ def test_what_is_not_below_the_cursor_is_read_and_the_largest_value_is_seen(
 ) -> None:
     kind = find_kind(begin)
     sources = {
-        "table": open_incremental(database.url, table="people", column=column, kind=kind),
-        "query": open_incremental(
+        "table": IncrementalSource(database.url, table="people", column=column, kind=kind),
+        "query": IncrementalSource(
             database.url,
             query=f"select people.* from people where {column} >= :cursor or {column} is null",
             column=column,
@@ -79,12 +79,12 @@ def test_what_is_not_below_the_cursor_is_read_and_the_largest_value_is_seen(
 def test_a_cursor_that_is_not_in_the_result_is_refused(database: Database, query: str, words: str) -> None:
     column = "changed" if "more than one" in words else "changed_a"
     with pytest.raises(ConfigurationError, match=words):
-        open_incremental(database.url, query=query, column=column, kind=CursorKind.TIMESTAMP)
+        IncrementalSource(database.url, query=query, column=column, kind=CursorKind.TIMESTAMP)
 
 
 def test_a_table_without_the_cursors_column_is_refused_before_anything_is_read(database: Database) -> None:
     with pytest.raises((ConfigurationError, SourceError), match="changed"):
-        open_incremental(database.url, table="people", column="changed", kind=CursorKind.TIMESTAMP)
+        IncrementalSource(database.url, table="people", column="changed", kind=CursorKind.TIMESTAMP)
 
 
 def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb() -> None:
@@ -92,12 +92,12 @@ def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb
         with OPEN[kind]() as database:
             database.run("create table t (id integer, moment timestamptz)")
             database.fill("t", [(1, "2026-11-21 10:00:00+00"), (2, "2026-11-21 10:00:00+02")])
-            source = open_incremental(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
+            source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
             source.begin_at(datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
             with source:
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1"]]
             assert source.watch.largest == datetime(2026, 11, 21, 10, tzinfo=UTC)
-            source = open_incremental(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
+            source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
             source.begin_at(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(EAST))
             with source:
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1", "2"]]
@@ -114,7 +114,7 @@ def test_in_sqlite_the_same_moment_is_found_however_it_is_written(stored: str) -
     with OPEN["sqlite"]() as database:
         database.run("create table t (moment text)", f"insert into t values ('{stored}')")
         for _ in range(2):  # from a job's start, then from what was read
-            source = open_incremental(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
+            source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
             source.begin_at(source.watch.largest or datetime(2026, 11, 21, 10))  # noqa: DTZ001
             with source:
                 assert sum(len(chunk.frame) for chunk in source.chunks()) == 1
@@ -126,7 +126,7 @@ def test_a_uuid_that_is_a_cursor_is_compared_as_one() -> None:
         database.run("create table t (id uuid)")
         small, large = "018f0000-0000-7000-8000-000000000001", "018f0000-0000-7000-8000-00000000000a"
         database.fill("t", [(small,), (large,)])
-        source = open_incremental(database.url, table="t", column="id", kind=CursorKind.TEXT)
+        source = IncrementalSource(database.url, table="t", column="id", kind=CursorKind.TEXT)
         source.begin_at(large)
         with source:
             assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [[large]]
