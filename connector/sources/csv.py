@@ -87,7 +87,11 @@ class CsvSource(Closing):
         head = self._stream.read(_HEAD_BYTES)
         is_whole = len(head) < _HEAD_BYTES
         refuse_binary(self.name, head)
-        above, hinted = _find_excel_hint(head)
+        above, hinted = 0, None
+        first, end, _ = head.partition(b"\n")
+        hint = first.strip(b'\r"')
+        if len(hint) == 5 and hint.lower().startswith(b"sep="):  # Excel's line `sep=;` above the header
+            above, hinted = len(first + end), parse_delimiter(chr(hint[4]))
         text = head[above:].decode("utf-8", "replace")
         lines_above = count_lines(head[:above])
         if (single := find_single_quotes(text)) is not None:
@@ -103,7 +107,8 @@ class CsvSource(Closing):
         self._form = CsvDialect(
             chosen, len(self.columns), self._stream.encoding, self._stream.advised, has_tails=is_tailed
         )
-        self._block_bytes = chunk_bytes or _choose_block(rest)
+        rows_bytes = _CHUNK_ROWS * len(rest) // max(1, rest.count(b"\n"))  # judged by the lines of the file's beginning
+        self._block_bytes = chunk_bytes or min(max(rows_bytes, _LEAST_BLOCK), _MOST_BLOCK)
         self._messages = []
         if self._stream.remark is not None:
             self._messages.append(f"{self.name}: {self._stream.remark}")
@@ -119,7 +124,11 @@ class CsvSource(Closing):
         messages, number = tuple(self._messages), 0
         size, begin = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line, block, records in self._read_blocks():
-            self._refuse_hidden_rows(block, records, line)
+            refusal = find_refusal(block, records, self._form)
+            if refusal is not None:
+                index, problem = refusal
+                at = line + count_lines(block[: int(records.starts[index])])
+                raise SourceError(f"{self.name}: the record that begins on line {at} {problem}. {_HOW_TO_SAVE}")
             try:
                 parsed = parse_block(block, records, self._form)
             except (SourceError, pa.ArrowInvalid) as error:
@@ -189,14 +198,6 @@ class CsvSource(Closing):
             else:
                 wanted = min(2 * len(block), _MOST_HELD)
 
-    def _refuse_hidden_rows(self, block: bytes, records: Records, line: int) -> None:
-        """Raise SourceError if `find_refusal` finds a record in the block, which begins on `line`."""
-        refusal = find_refusal(block, records, self._form)
-        if refusal is not None:
-            index, problem = refusal
-            at = line + count_lines(block[: int(records.starts[index])])
-            raise SourceError(f"{self.name}: the record that begins on line {at} {problem}. {_HOW_TO_SAVE}")
-
     def _build_chunks(self, block: bytes, records: Records, parsed: Parsed, line: int, number: int) -> Iterator[Chunk]:
         """Yield the records of a block, numbered on from `number`, about _MOST_ROWS at a time."""
         numbers_of_records = number + np.cumsum(parsed.is_record)
@@ -205,7 +206,12 @@ class CsvSource(Closing):
         for index, (code, message) in sorted(parsed.failed.items()):
             start, stop = int(records.starts[index]), int(records.stops[index])
             line, since = line + count_lines(block[since:start]), start
-            malformed.append(_build_malformed(int(numbers_of_records[index]), line, block[start:stop], code, message))
+            record = block[start:stop]
+            inner_lines = count_lines(record.rstrip(b"\r\n"))
+            if inner_lines and code in _SWALLOWING:
+                message += f"; the row takes in {inner_lines} more lines, which were not read as rows of their own"
+            raw = show_bytes(record[:_MOST_SHOWN]) + ("…" if len(record) > _MOST_SHOWN else "")
+            malformed.append(MalformedRow(int(numbers_of_records[index]), line, raw, code, message))
         table = parsed.table.rename_columns(list(self.columns))
         starts = range(0, max(1, table.num_rows), _MOST_ROWS)
         for start in starts:
@@ -215,21 +221,6 @@ class CsvSource(Closing):
             malformed = malformed[len(with_it) :]
             if rows.num_rows or with_it:
                 yield Chunk(build_frame(rows), numbers[start : start + _MOST_ROWS], with_it, self.name)
-
-
-def _find_excel_hint(head: bytes) -> tuple[int, str | None]:
-    """Return the length in bytes of Excel's line `sep=;` above the header (0 without one), and its delimiter."""
-    first, end, _ = head.partition(b"\n")
-    hint = first.strip(b'\r"')
-    if len(hint) != 5 or not hint.lower().startswith(b"sep="):
-        return 0, None
-    return len(first + end), parse_delimiter(chr(hint[4]))
-
-
-def _choose_block(text: bytes) -> int:
-    """Bytes for about _CHUNK_ROWS rows, judged by the lines of the file's beginning."""
-    lines = max(1, text.count(b"\n"))
-    return min(max(_CHUNK_ROWS * len(text) // lines, _LEAST_BLOCK), _MOST_BLOCK)
 
 
 def open_csv(
@@ -255,27 +246,22 @@ def open_csv(
     return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_bytes)
 
 
-_AMBIGUOUS = (
-    "ambiguous_quote",
-    (
+_MESSAGES = {
+    "ambiguous_quote": (
         "has quotes inside a cell that does not begin with one, and a delimiter between them, so it has two readings; "
         'quote the whole cell, and write the quotes in it twice: "Ann""Lee, Jr"""'
     ),
-)
-_STRAY = (
-    "stray_quote",
-    (
+    "stray_quote": (
         'a quote closes a cell and more follows it; write a quote within a quoted cell twice, as in "Jo ""X"" Doe", or '
         'let the other program write its file so (not \\")'
     ),
-)
-_UNCLOSED = ("unclosed_quote", "a quote is opened and never closed, and the file ends in its cell; close the quote")
-_OVERSIZED = (
-    "oversized",
-    f"is longer than {_MOST_RECORD >> 10} KiB, which no subscriber's row is; look for a quote that is never closed",
-)
-_NUL = ("nul", "holds a NUL byte, which is no text")
-
+    "unclosed_quote": "a quote is opened and never closed, and the file ends in its cell; close the quote",
+    "oversized": (
+        f"is longer than {_MOST_RECORD >> 10} KiB, which no subscriber's row is; look for a quote that is never closed"
+    ),
+    "nul": "holds a NUL byte, which is no text",
+}
+"""The messages of malformed records by their codes; those of `ragged` and `encoding` hold facts of the file."""
 
 _HOW_TO_SAVE = (
     "Correct it there, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, and a "
@@ -313,38 +299,41 @@ def _takes_in_rows(record: bytes, form: CsvDialect) -> bool:
 
 def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
     """Parse the records of a block (positions in bytes). Raises SourceError if pyarrow finds others than we did."""
-    is_record = ~_find_blank(block, records, form)
-    failed: _Failures = dict.fromkeys(_find_indices(records, records.ambiguous), _AMBIGUOUS)
-    failed |= dict.fromkeys(_find_indices(records, records.strays), _STRAY)
+    lengths = records.stops - records.starts
+    is_blank = find_blank(block, records, form.delimiter)
+    only_delimiters = form.delimiter.encode() * (form.cells - 1)  # spreadsheets leave thousands of such lines
+    for index in np.flatnonzero(lengths == form.cells - 1).tolist():
+        is_blank[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
+    codes = dict.fromkeys(_find_indices(records, records.ambiguous), "ambiguous_quote")
+    codes |= dict.fromkeys(_find_indices(records, records.strays), "stray_quote")
+    failed = {index: (code, _MESSAGES[code]) for index, code in codes.items()}
     failed |= _find_undecodable(block, records, form)
     if records.is_unclosed:
-        failed[len(records) - 1] = _UNCLOSED
-    failed |= dict.fromkeys(np.flatnonzero(records.stops - records.starts > _MOST_RECORD).tolist(), _OVERSIZED)
-    is_parsed = is_record.copy()
+        failed[len(records) - 1] = ("unclosed_quote", _MESSAGES["unclosed_quote"])
+    oversized = np.flatnonzero(lengths > _MOST_RECORD).tolist()
+    failed |= dict.fromkeys(oversized, ("oversized", _MESSAGES["oversized"]))
+    is_parsed = ~is_blank
     is_parsed[list(failed)] = False
-    parsed_indices = np.flatnonzero(is_parsed)
-    table, ragged = _read_table(_keep(block, records, is_parsed), form)
+    if not is_parsed.all():  # pyarrow gets the block without the records that it cannot parse
+        is_passed = np.ones(len(block), dtype=bool)
+        for index in np.flatnonzero(~is_parsed).tolist():
+            is_passed[records.starts[index] : records.nexts[index]] = False
+        block = np.frombuffer(block, dtype=np.uint8)[is_passed].tobytes()
+    table, ragged = _read_table(block, form)
+    expected = f"the header has {form.width}"
     if form.has_tails:
-        table, ragged = _cut_tails(table, ragged)
-    expected = (
-        f"other rows have {form.cells}, the last of them empty" if form.has_tails else f"the header has {form.width}"
-    )
+        rows = np.delete(np.arange(table.num_rows + len(ragged)), list(ragged))
+        is_empty = pc.equal(table.columns[-1], "")
+        ragged |= dict.fromkeys(rows[~is_empty.to_numpy().astype(bool)].tolist(), form.cells)
+        table = table.filter(is_empty).select(range(form.width))
+        expected = f"other rows have {form.cells}, the last of them empty"
+    parsed_indices = np.flatnonzero(is_parsed)
     for row, width in ragged.items():
         message = f"has {width} cells where {expected}; look for a missing or a stray delimiter or quote"
         failed[int(parsed_indices[row])] = ("ragged", message)
     if table.num_rows + len(ragged) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
-    return Parsed(table, np.delete(parsed_indices, list(ragged)), failed, is_record)
-
-
-def _find_blank(block: bytes, records: Records, form: CsvDialect) -> npt.NDArray[np.bool_]:
-    """Lines with nothing in any cell: spreadsheets leave thousands of them."""
-    lengths = records.stops - records.starts
-    is_blank = find_blank(block, records, form.delimiter)
-    only_delimiters = form.delimiter.encode() * (form.cells - 1)
-    for index in np.flatnonzero(lengths == form.cells - 1).tolist():
-        is_blank[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
-    return is_blank
+    return Parsed(table, np.delete(parsed_indices, list(ragged)), failed, ~is_blank)
 
 
 def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
@@ -358,7 +347,7 @@ def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Fail
     offset = block.find(b"\0")
     while offset >= 0:
         index = int(np.searchsorted(records.nexts, offset, side="right"))
-        failed[index] = _NUL
+        failed[index] = ("nul", _MESSAGES["nul"])
         offset = block.find(b"\0", int(records.nexts[index]))
     view, offset = memoryview(block), 0
     while offset < len(block):
@@ -378,36 +367,9 @@ def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Fail
     return failed
 
 
-def _build_malformed(number: int, line: int, record: bytes, code: str, message: str) -> MalformedRow:
-    lines = count_lines(record.rstrip(b"\r\n"))
-    if lines and code in _SWALLOWING:
-        message += f"; the row takes in {lines} more lines, which were not read as rows of their own"
-    raw = show_bytes(record[:_MOST_SHOWN]) + ("…" if len(record) > _MOST_SHOWN else "")
-    return MalformedRow(number, line, raw, code, message)
-
-
 def count_lines(text: bytes) -> int:
     """Return how many lines end in a text, by LF, CR LF or CR."""
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
-
-
-def _keep(block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_]) -> bytes:
-    """Return the block without the records that pyarrow cannot parse, or the same block if it has none."""
-    if is_parsed.all():
-        return block
-    is_kept = np.ones(len(block), dtype=bool)
-    for index in np.flatnonzero(~is_parsed).tolist():
-        is_kept[records.starts[index] : records.nexts[index]] = False
-    return np.frombuffer(block, dtype=np.uint8)[is_kept].tobytes()
-
-
-def _cut_tails(table: pa.Table, ragged: dict[int, int]) -> tuple[pa.Table, dict[int, int]]:
-    """The rows without their last cell, which is empty; those where it is not are ragged, by their index."""
-    rows = np.delete(np.arange(table.num_rows + len(ragged)), list(ragged))
-    is_empty = pc.equal(table.columns[-1], "")
-    full = np.flatnonzero(~is_empty.to_numpy().astype(bool))
-    ragged |= {int(row): table.num_columns for row in rows[full]}
-    return table.filter(is_empty).select(range(table.num_columns - 1)), ragged
 
 
 def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int]]:
@@ -417,7 +379,7 @@ def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int
         return pa.table({name: pa.array([], pa.large_string()) for name in names}), {}
     ragged: dict[int, int] = {}
 
-    def note(row: pa_csv.InvalidRow) -> str:
+    def skip(row: pa_csv.InvalidRow) -> str:
         ragged[row.number - 1] = row.actual_columns
         return "skip"
 
@@ -428,7 +390,7 @@ def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int
             delimiter=form.delimiter,
             newlines_in_values=True,
             ignore_empty_lines=False,
-            invalid_row_handler=note,
+            invalid_row_handler=skip,
         ),
         convert_options=pa_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.large_string()),

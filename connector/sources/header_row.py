@@ -3,14 +3,16 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
-from itertools import islice, takewhile
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import takewhile
 
 from connector.errors import ConfigurationError, SourceError
 
 DELIMITERS = (",", ";", "\t", "|")
 _NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
-_MOST_TAILED = 0.8  # some rows may be ragged for reasons of their own
+_SINGLE_QUOTED = re.compile(r"'[^']+'")
+_LEAST_TAILED = 0.8  # some rows may be ragged for reasons of their own
 _SNIFFED_RECORDS = 200  # enough to outvote ragged rows; more changed no decision
 
 
@@ -28,15 +30,9 @@ def parse_delimiter(delimiter: str) -> str | None:
 
 def find_single_quotes(text: str) -> int | None:
     """Return the number (from 1) of the first filled line if all of its cells are in single quotes, or None."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            is_single = any(all(map(_is_in_single_quotes, line.strip().split(sign))) for sign in DELIMITERS)
-            return number if is_single else None
-    return None
-
-
-def _is_in_single_quotes(cell: str) -> bool:
-    return len(cell) > 2 and cell[0] == cell[-1] == "'" and "'" not in cell[1:-1]
+    number, line = next(((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, ""))
+    rows = (line.strip().split(sign) for sign in DELIMITERS)
+    return number if any(all(_SINGLE_QUOTED.fullmatch(cell) for cell in cells) for cells in rows) else None
 
 
 def decide_delimiter(text: str, *, is_whole: bool) -> str:
@@ -45,16 +41,18 @@ def decide_delimiter(text: str, *, is_whole: bool) -> str:
     Where none cuts most of them so, the first lines are no header: most cells in most records decide. `text` is the
     file's beginning; unless it `is_whole`, its last record may be incomplete and is left out.
     """
-    widths = {each: _read_widths(text, each, is_whole=is_whole) for each in DELIMITERS}
-    best = max(DELIMITERS, key=lambda each: _rate(widths[each], widths[each][0]))
+    widths: dict[str, list[int]] = {}
+    for sign in DELIMITERS:
+        widths[sign] = [len(cells) for cells in _read_records(text, sign, is_whole=is_whole)] or [0]
+
+    def rate(sign: str, width: int) -> float:
+        return (width - 1) * widths[sign].count(width) / len(widths[sign])
+
+    best = max(DELIMITERS, key=lambda sign: rate(sign, widths[sign][0]))
     if widths[best].count(widths[best][0]) > len(widths[best]) / 2 and widths[best][0] > 1:
         return best
-    by_most = max(DELIMITERS, key=lambda each: _rate(widths[each], _find_most(widths[each])))
+    by_most = max(DELIMITERS, key=lambda sign: rate(sign, _find_most(widths[sign])))
     return by_most if _find_most(widths[by_most]) > 1 else best
-
-
-def _rate(widths: Sequence[int], width: int) -> float:
-    return (width - 1) * widths.count(width) / len(widths)
 
 
 def _find_most(widths: Sequence[int]) -> int:
@@ -62,39 +60,32 @@ def _find_most(widths: Sequence[int]) -> int:
     return max(set(widths), key=lambda width: (widths.count(width), width))
 
 
-def _read_widths(text: str, delimiter: str, *, is_whole: bool) -> list[int]:
-    widths = [len(cells) for cells in islice(_read_records(text, delimiter), _SNIFFED_RECORDS + 1)]
-    if not is_whole and 1 < len(widths) <= _SNIFFED_RECORDS:
-        widths.pop()
-    return widths or [0]
-
-
-def _read_records(text: str, delimiter: str) -> Iterator[list[str]]:
-    """The records that are no blank lines."""
-    try:
+def _read_records(text: str, delimiter: str, *, is_whole: bool) -> list[list[str]]:
+    """Return the first records that are not blank lines, without an incomplete last one."""
+    records = []
+    with suppress(csv.Error):  # a cell longer than csv's limit under a wrong delimiter: what was read has to do
         for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
-            if len(cells) > 1 or "".join(cells).strip(" \t"):  # as records.find_blank
-                yield cells
-    except csv.Error:  # a cell longer than csv's limit under a wrong delimiter: what was read has to do
-        return
+            if len(cells) > 1 or "".join(cells).strip(" \t"):  # as csv_records.find_blank
+                records.append(cells)
+            if len(records) > _SNIFFED_RECORDS:
+                return records
+    return records if is_whole or len(records) < 2 else records[:-1]
 
 
 def count_titles(text: str, delimiter: str) -> int:
     """Return how many records (blank lines apart) stand above the header: titles, each a single cell, in a file whose
     records mostly have more, the first of those being the header. 0 where that is not plain to see."""
-    records = list(islice(_read_records(text, delimiter), _SNIFFED_RECORDS))
+    records = _read_records(text, delimiter, is_whole=True)[:_SNIFFED_RECORDS]
     most = _find_most([len(cells) for cells in records]) if records else 0
     titles = find_titles(records)
     return titles if most > 1 and titles < len(records) and len(records[titles]) == most else 0
 
 
 def has_tails(text: str, width: int, delimiter: str, *, is_whole: bool) -> bool:
-    """Return whether the rows of a text end with a delimiter that the header, of so many cells, does not end with."""
-    rows = list(islice(_read_records(text, delimiter), _SNIFFED_RECORDS + 1))
-    if not is_whole and 1 < len(rows) <= _SNIFFED_RECORDS:
-        rows.pop()
+    """Return whether the rows of a text end with a delimiter that the header, of `width` cells, does not end with."""
+    rows = _read_records(text, delimiter, is_whole=is_whole)
     tailed = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
-    return bool(rows) and tailed > _MOST_TAILED * len(rows)
+    return bool(rows) and tailed > _LEAST_TAILED * len(rows)
 
 
 def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
