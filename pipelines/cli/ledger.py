@@ -99,7 +99,7 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
 
 def _back_up(target: Path, force: bool) -> CommandAnswer:
     """Raises ConfigurationError when there can be no copy at `target`."""
-    from connector.ledger.admin import back_up_ledger
+    from connector.ledger.backup import back_up_ledger
     from connector.ledger.sqlite import find_emails
     from connector.report import CommandAnswer
     from connector.settings import read_state
@@ -125,7 +125,7 @@ def restore_command(source: Path, output: Output) -> None:
     `connector mail` refuses each of them, and any that the backup does not know, until it is run with --reopen.
     """
     from connector.clock import system_clock
-    from connector.ledger.restore import restore_ledger
+    from connector.ledger.backup import restore_ledger
     from connector.report import CommandAnswer
     from connector.settings import read_state
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.admin import Backup, back_up_ledger
+from connector.ledger.backup import Backup, back_up_ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, finish_run
 from connector.ledger.sqlite import hold_lock
@@ -251,7 +251,7 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     folder.mkdir()
     code = (
         "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
-        "from connector.ledger.admin import Backup, back_up_ledger\n"
+        "from connector.ledger.backup import Backup, back_up_ledger\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # room for the journal's index, 32 kB
         "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
         "except LedgerError as error:\n    print(error)"
@@ -272,19 +272,3 @@ def test_what_a_killed_backup_left_is_written_over_by_the_next(source: Path, tmp
         path.write_bytes(b"ann@example.com")
     assert back_up_ledger(url_of(source), tmp_path / "copy.db") == Backup(1, None)
     assert [path for path in left if path.exists()] == []
-
-
-def test_a_journal_whose_writer_was_not_the_last_to_close_is_taken_in_by_the_backup(
-    source: Path, tmp_path: Path
-) -> None:
-    """The writer closes while another connection, as a backup's is, still has the file open."""
-    with closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as reader:
-        with open_ledger(url_of(source)) as ledger:
-            reader.execute("SELECT count(*) FROM entry").fetchone()
-            with ledger.transaction() as connection:
-                find_or_add_base(connection, "account", 99, None)
-        reader.execute("SELECT count(*) FROM entry").fetchone()
-    journal = source.with_name(source.name + "-wal")
-    assert journal.stat().st_size > 0
-    back_up_ledger(url_of(source), tmp_path / "copy.db")
-    assert not journal.exists() or journal.stat().st_size == 0
