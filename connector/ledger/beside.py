@@ -3,11 +3,12 @@
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, bindparam, create_engine, event, func, inspect, select, text
 from sqlalchemy.pool import StaticPool
@@ -25,7 +26,6 @@ from connector.pace.pace import Pace
 from connector.settings import Settings
 from connector.shards import Shard
 from connector.states import State
-from connector.subscribers.identity import IDENTITY_BYTES, join_digests
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ async def start_pace(
 
 @dataclass(frozen=True, slots=True)
 class OpenEntries:
-    """So many entries of an account in this state, not CONFIRMED, that the run `run_id` sent last (None: not known)."""
+    """The number of entries of an account in a state other than CONFIRMED, that the run `run_id` sent last (None: no
+    run is known)."""
 
     account: str
     run_id: str | None
@@ -77,19 +78,30 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     A ledger that is not there has none. Raises LedgerError when it cannot be read, or is not there and
     not `may_be_new`, ConfigurationError when the URL is invalid or its driver is missing.
     """
-    open_entries = read_ledger(url, _count_open)
+
+    def read(ledger: Ledger) -> list[OpenEntries]:
+        rows = ledger.connection.execute(_OPEN)
+        return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
+
+    open_entries = read_ledger(url, read)
     if open_entries is None and not may_be_new:
         raise build_missing(show_place(parse_place(url)))
     return open_entries or []
 
 
+_OPEN = (
+    select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state, func.count())
+    .join_from(schema.entry, schema.base)
+    .join(schema.run, isouter=True)
+    .where(text(schema.UNFINISHED))
+    .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state)
+    .order_by(schema.base.c.account, schema.run.c.run_id, schema.entry.c.state)
+)
+
+
 def find_last_run_key(url: str) -> int:
     """Return the key of the latest run that the ledger knows, or 0. Raises as `count_open_entries` does."""
-    return read_ledger(url, _find_last_run_key) or 0
-
-
-def _find_last_run_key(ledger: Ledger) -> int:
-    return int(ledger.connection.execute(select(func.coalesce(func.max(schema.run.c.run_key), 0))).scalar_one())
+    return read_ledger(url, lambda ledger: ledger.connection.execute(_LAST_RUN_KEY).scalar_one()) or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +118,18 @@ def count_lost_work(
     """Return the creates of lost runs by shard. A lost run is a run of the job that began after the run with the key
     `last_key`, and whose id is not among `reported`. Raises as `count_open_entries` does."""
 
-    def read(ledger: Ledger) -> dict[Shard, LostWork]:
-        connection = ledger.connection
-        values = {"job": keep_text(job), "last_key": last_key}
-        runs = connection.execute(_LATER_RUNS, values).all()
+    def read(ledger: Ledger) -> Sequence[Any]:
+        runs = ledger.connection.execute(_LATER_RUNS, {"job": keep_text(job), "last_key": last_key}).all()
         lost = [run_key for run_key, run_id in runs if run_id not in reported]
-        if not lost:
-            return {}  # without runs, the query would read all entries
-        rows = connection.execute(_SENT, _SENT_STATES | {"runs": lost}).all()
-        created = join_digests([row.identity for row in rows if row.state == State.CONFIRMED], IDENTITY_BYTES)
-        unresolved = join_digests([row.identity for row in rows if row.state != State.CONFIRMED], IDENTITY_BYTES)
-        return {
-            shard: LostWork(int(shard.contains(created).sum()), int(shard.contains(unresolved).sum()))
-            for shard in shards
-        }
+        return ledger.connection.execute(_SENT, _SENT_STATES | {"runs": lost}).all() if lost else ()
 
-    lost = read_ledger(url, read) or {}
-    return {shard: lost.get(shard, LostWork(0, 0)) for shard in shards}
+    rows = read_ledger(url, read) or ()
+    is_created = [(row.identity, row.state == State.CONFIRMED) for row in rows]
+    found = {shard: Counter(created for identity, created in is_created if shard.holds(identity)) for shard in shards}
+    return {shard: LostWork(counts[True], counts[False]) for shard, counts in found.items()}
 
 
+_LAST_RUN_KEY = text("SELECT max(run_key) FROM run")
 _LATER_RUNS = text("SELECT run_key, run_id FROM run WHERE run_key > :last_key AND job = :job")
 # A confirmed entry has a fingerprint if the service has what the run sent; without one the subscriber is another's.
 _SENT = text(
@@ -216,21 +221,6 @@ def _read_whole(connection: Connection, name: str, read: Callable[[Ledger], T]) 
         return None
     schema.check_version(connection, name)
     return read(Ledger(Store(connection, name)))
-
-
-def _count_open(ledger: Ledger) -> list[OpenEntries]:
-    rows = ledger.connection.execute(_OPEN)
-    return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
-
-
-_OPEN = (
-    select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state, func.count())
-    .join_from(schema.entry, schema.base)
-    .join(schema.run, isouter=True)
-    .where(text(schema.UNFINISHED))
-    .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state)
-    .order_by(schema.base.c.account, schema.run.c.run_id, schema.entry.c.state)
-)
 
 
 def connect_file(opened: sqlite3.Connection) -> Connection:

@@ -193,9 +193,6 @@ email = Table(
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
 """What the identity is a digest of: an unknown can be looked for by nothing else."""
 
-OBSOLETE_TABLES = ("accepted_row", "habit", "refusal")
-"""Tables of earlier versions, in the order in which they can be dropped."""
-
 HOW = {"created": 1, "settled": 2, "found": 3, "accepted": 4}
 """How an entry came to be confirmed: answered at once, found by settling an unknown, found where we had not sent, or
 answered with another base or identity and accepted by a person."""
@@ -213,20 +210,9 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
             create_tables(connection, name, metadata, meta)
         return may_make
     check_version(connection, name)
-    _bring_up_to_date(connection)
     written = update(meta).where(meta.c.name == "schema_version")
     connection.execute(written.values(value=str(SCHEMA_VERSION)))
     return True
-
-
-def _bring_up_to_date(connection: Connection) -> None:
-    """Drop the tables that earlier versions had, and create the tables that these versions lacked."""
-    tables = set(inspect(connection).get_table_names())
-    for table in OBSOLETE_TABLES:
-        if table in tables:
-            connection.exec_driver_sql(f"DROP TABLE {table}")
-    if not set(metadata.tables) <= tables:
-        metadata.create_all(connection)
 
 
 def has_emails(connection: Connection, name: str) -> bool:

@@ -1,7 +1,7 @@
 """A ledger in a SQLite file: the lock beside it, what keeps it durable, and a look at it when it may be damaged.
 
 One connection writes, the lock's holder's. SQLite up to 3.51.2 can corrupt a WAL that two connections write or
-checkpoint at the same instant; a backup's connection, which only reads, does neither (see admin.py).
+checkpoint at the same instant; a backup's connection, which only reads, does neither (see backup.py).
 """
 
 import os
@@ -32,8 +32,6 @@ from connector.ledger.store import (
     wait_for_lock,
 )
 
-_OLDEST = (3, 35, 0)  # RETURNING, and UPDATE … FROM two versions before
-
 _BUSY_S = 2.0  # no other process should write; the wait is short because signals wait as well
 
 _PRAGMAS = (
@@ -57,7 +55,6 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError
     when it cannot be used.
     """
-    refuse_old_sqlite()
     path = resolve_file(path)
     with hold_lock(find_lock(path), wait_s, is_stopped=is_stopped):
         was_killed = _has_wal(path)
@@ -82,12 +79,6 @@ def _connected(path: Path, pragmas: Sequence[str], busy_s: float) -> Iterator[Co
 def find_lock(path: Path) -> Path:
     """Return the file whose lock the ledger's writer holds; `path` is the ledger's own, symbolic links resolved."""
     return path.with_name(path.name + ".lock")
-
-
-def refuse_old_sqlite() -> None:
-    """Raise LedgerError when SQLite itself lacks what the statements need."""
-    if sqlite3.sqlite_version_info < _OLDEST:
-        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger: 3.35 or later is needed")
 
 
 def resolve_file(path: Path, *, may_make: bool = True) -> Path:
@@ -279,7 +270,6 @@ def open_emails_file(path: Path) -> Iterator[Connection]:
 
     `path` is without symbolic links. Raises LedgerError when the file cannot be used.
     """
-    refuse_old_sqlite()
     make_file(path)
     with _connected(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_S) as connection:
         yield connection

@@ -6,14 +6,13 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from sqlalchemy import event, inspect, text
+from sqlalchemy import event, text
 
 from connector.errors import ConfigurationError
 from connector.ledger.entries import Ledger, count_unsettled
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
-from connector.ledger.records import learn_base
-from connector.ledger.schema import OBSOLETE_TABLES, SCHEMA_VERSION, emails_metadata, metadata
+from connector.ledger.schema import SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
 from tests.ledger.moves import IDENTITY, add_base, bring_to
 from tests.ledger.places import check_refused
@@ -37,27 +36,11 @@ def test_a_ledger_of_another_version_is_refused_and_left_as_it_was(ledger_url: s
 
 def test_other_columns_of_a_table_are_another_version() -> None:
     """A ledger with other columns would fail in the middle of a run. From the first release on, SCHEMA_VERSION rises
-    with these columns. A table that is added or dropped needs no new version: opening the ledger
-    adds or drops the table."""
+    with these columns."""
     names = ("meta", "run", "base", "entry", "account", "source_cursor")
     tables = [*(metadata.tables[name] for name in names), *emails_metadata.sorted_tables]
     columns = " ".join(f"{table.name}.{each.name}" for table in tables for each in table.columns)
     assert (SCHEMA_VERSION, crc32(columns.encode())) == (1, 518207170)
-
-
-def test_opening_an_earlier_ledger_drops_and_adds_tables(ledger_url: str) -> None:
-    with open_ledger(ledger_url) as ledger:
-        base = add_base(ledger, None, "News")
-        with ledger.transaction() as connection:
-            for name in OBSOLETE_TABLES:
-                connection.execute(text(f"CREATE TABLE {name} (base_key INTEGER REFERENCES base (base_key))"))
-                connection.execute(text(f"INSERT INTO {name} VALUES ({base.key})"))
-            connection.execute(text("DROP TABLE source_cursor"))
-    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
-        learn_base(connection, base, 7, "News")
-        tables = set(inspect(connection).get_table_names())
-    assert tables >= set(metadata.tables)
-    assert not tables & set(OBSOLETE_TABLES)
 
 
 @contextmanager
