@@ -67,14 +67,9 @@ _JOIN = (
     CREATE TABLE present AS SELECT side, digest, min(position) AS position FROM source GROUP BY side, digest
     """,
     """
-    CREATE TABLE joined AS SELECT side, digest, id, times, id AS compared_id, position, state, subscriber_id, status,
+    CREATE TABLE joined AS SELECT side, digest, id, times, position, state, subscriber_id, status,
         message, present.side IS NOT NULL AS is_in_source
     FROM people FULL JOIN present USING (side, digest) FULL JOIN entry USING (side, digest)
-    """,
-    """
-    UPDATE joined SET compared_id = subscriber_id WHERE times > 1 AND EXISTS (
-        SELECT 1 FROM listed JOIN base_side USING (base) WHERE listed.id = joined.subscriber_id
-        AND listed.digest = joined.digest AND base_side.side = joined.side)
     """,
     f"""
     CREATE TABLE vanished AS SELECT side, digest, subscriber_id, position FROM joined
@@ -82,7 +77,7 @@ _JOIN = (
         AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.id = joined.subscriber_id)
     """,
 )
-"""Of a subscriber that is listed several times, the id is compared that the ledger knows."""
+"""Of a subscriber that is listed several times, the smallest id is compared."""
 
 
 class Comparison(Closing):

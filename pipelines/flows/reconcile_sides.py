@@ -206,8 +206,8 @@ def add_entries(comparison: Comparison, sides: Sides, ledger: Ledger, identity: 
 # Differences
 
 _DRIFTED = """
-SELECT joined.side, source.name, listed.id, source.content, listed.content
-FROM joined JOIN source USING (position) JOIN listed ON listed.id = compared_id
+SELECT joined.side, source.name, id, source.content, listed.content
+FROM joined JOIN source USING (position) JOIN listed USING (id)
 WHERE source.content <> listed.content ORDER BY position
 """
 
@@ -242,73 +242,54 @@ NAMELESS = "SELECT count(*) FROM joined WHERE digest IS NULL"
 """The number of listed subscribers without an identity."""
 
 
-class DifferenceReport:
-    """Counts the differences of a joined comparison, and writes each one down. `names` are the compared fields."""
+def report_differences(
+    comparison: Comparison,
+    bases: Sequence[Base],
+    identity: str,
+    names: Sequence[str],
+    found: Differences,
+    file: DifferenceFile,
+) -> None:
+    """Count the differences of a joined comparison, and write each one down. `names` are the compared fields.
 
-    def __init__(
-        self,
-        comparison: Comparison,
-        sides: Sides,
-        identity: str,
-        names: Sequence[str],
-        found: Differences,
-        file: DifferenceFile,
-    ) -> None:
-        self._comparison, self._identity, self._names = comparison, identity, names
-        self._found, self._file = found, file
-        self._bases = [describe_base(base) for base in sides.bases]
-
-    def report(self) -> None:
-        """Report all differences; without a list that is known to be complete only drifted and duplicated ones."""
-        self._report_drifted()
-        self._report_listed("duplicated", "times > 1")
-        if self._found.is_certain:
-            self._report_missing()
-            self._report_listed("extra", "NOT is_in_source")
-            for side, name, subscriber_id in self._comparison.fetch(_VANISHED):
-                self._found.count("vanished", subscriber_id)
-                message = "was there when the ledger recorded it, and is not listed any more"
-                ledger = State.CONFIRMED.name.lower()
-                self._write("vanished", side, name or "", [subscriber_id], ledger=ledger, message=message)
-
-    def _report_drifted(self) -> None:
-        for side, name, subscriber_id, *contents in self._comparison.fetch(_DRIFTED):
-            values, listed = map(read_values, contents)
-            differing = differing_fields(self._names, values, listed)
-            if differing:
-                self._found.count("drifted", subscriber_id)
-            for index in differing:
-                field = self._names[index]
-                self._found.fields[field] += 1
-                source, service = write_cell(values[index]) or "", write_cell(listed[index]) or ""
-                self._write("drifted", side, name, [subscriber_id], field=field, source=source, service=service)
-
-    def _report_missing(self) -> None:
-        for side, number, name, is_id_listed, *known in self._comparison.fetch(_MISSING):
-            entry = _read_entry(*known)
-            state, message = name_state(entry), explain_missing(entry, is_id_listed=is_id_listed)
-            self._found.count("missing", number)
-            self._found.missing_by_ledger[state] += 1
-            self._write("missing", side, name, [], ledger=state, message=message)
-
-    def _report_listed(self, kind: str, condition: str) -> None:
-        """Report subscribers of the list, with all their ids."""
-        for side, name, ids, *known in self._comparison.fetch(_LISTED.format(condition=condition)):
-            self._found.count(kind, ids[0])
+    Without a list that is known to be complete, only drifted and duplicated subscribers are reported.
+    """
+    described = [describe_base(base) for base in bases]
+    for side, name, subscriber_id, *contents in comparison.fetch(_DRIFTED):
+        values, listed = map(read_values, contents)
+        differing = differing_fields(names, values, listed)
+        if differing:
+            found.count("drifted", subscriber_id)
+        for index in differing:
+            found.fields[names[index]] += 1
+            source, service = write_cell(values[index]) or "", write_cell(listed[index]) or ""
+            file.write(
+                "drifted", described[side], name, [subscriber_id], field=names[index], source=source, service=service
+            )
+    for kind, condition in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
+        if kind == "extra" and not found.is_certain:
+            return
+        for side, name, ids, *known in comparison.fetch(_LISTED.format(condition=condition)):
+            found.count(kind, ids[0])
             if name is None:
-                self._write(kind, side, "", ids, message=f"is listed without the identity ({self._identity})")
+                file.write(kind, described[side], "", ids, message=f"is listed without the identity ({identity})")
                 continue
             entry = _read_entry(*known)
             known_id = entry.subscriber_id if entry is not None else None
             message = f"the ledger knows the id {known_id}" if known_id is not None else ""
             text = name.decode(errors="surrogatepass")
-            self._write(kind, side, text, ids, ledger=name_state(entry), message=message)
-
-    def _write(self, kind: str, side: int, name: str, ids: Sequence[int], **cells: str) -> None:
-        self._file.write(kind, self._bases[side], name, ids, **cells)
+            file.write(kind, described[side], text, ids, ledger=name_state(entry), message=message)
+    for side, number, name, is_id_listed, *known in comparison.fetch(_MISSING):
+        entry = _read_entry(*known)
+        state, message = name_state(entry), explain_missing(entry, is_id_listed=is_id_listed)
+        found.count("missing", number)
+        found.missing_by_ledger[state] += 1
+        file.write("missing", described[side], name, [], ledger=state, message=message)
+    for side, name, subscriber_id in comparison.fetch(_VANISHED):
+        found.count("vanished", subscriber_id)
+        message = "was there when the ledger recorded it, and is not listed any more"
+        file.write("vanished", described[side], name or "", [subscriber_id], ledger="confirmed", message=message)
 
 
 def _read_entry(state: int | None, subscriber_id: int | None, status: int | None, message: str | None) -> Entry | None:
-    if state is None:
-        return None
-    return Entry(State(state), subscriber_id, None, status, message, attempts=0)
+    return None if state is None else Entry(State(state), subscriber_id, None, status, message, attempts=0)

@@ -1,14 +1,13 @@
 """The flow of `connector reconcile`: the list, then the source beside it and beside the ledger, then what differs."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from connector.choices import ZIP_FIELDS
-from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES, BaseRef
@@ -20,7 +19,6 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import find_open_run, read_largest_lag
-from connector.ledger.store import Base
 from connector.listing.controls import Ask
 from connector.listing.pages import try_page
 from connector.listing.reader import ListProgress, read_list
@@ -37,16 +35,15 @@ from connector.settings import Settings, build_service
 from connector.states import State
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import FieldMapping, ValidationRules
-from connector.subscribers.suppression import Suppression
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.reconcile_sides import (
     CONFIRMED,
     NAMELESS,
     ROWS,
-    DifferenceReport,
     Sides,
     SourceRows,
     add_entries,
+    report_differences,
 )
 from pipelines.jobs.models import Job
 from pipelines.report.differences import DifferenceFile, Differences
@@ -60,35 +57,6 @@ SELECT side, digest FROM vanished WHERE NOT EXISTS (SELECT 1 FROM listed WHERE l
 AND NOT EXISTS (SELECT 1 FROM listed JOIN base_side USING (base)
     WHERE base_side.side = vanished.side AND listed.digest = vanished.digest)
 """
-
-Confirmed = Sequence[tuple[int, int, int, int]]
-"""The rows of CONFIRMED."""
-
-
-def describe_known(bases: Sequence[Base], confirmed: Confirmed) -> Iterator[str]:
-    """Yield messages on subscribers that the ledger has confirmed."""
-    for side, known, listed, _ in confirmed:
-        if not listed:
-            yield (
-                f"{describe_base(bases[side])}: none of the {known:,} subscribers that the ledger knows is listed: "
-                "this token sees another account, or the base was emptied"
-            )
-    if renamed := sum(known - listed - vanished for _, known, listed, vanished in confirmed):
-        yield (
-            f"{renamed:,} that the ledger knows are listed with their ids under another identity, or in another base: "
-            "they have not vanished, and are not forgotten"
-        )
-
-
-def refuse_emptied(bases: Sequence[Base], confirmed: Confirmed, *, is_sure: bool) -> None:
-    """Raise RunAborted if all who are known of a base are gone (architecture 4.10), unless a person `is_sure`."""
-    emptied = [describe_base(bases[side]) for side, _, listed, vanished in confirmed if vanished and not listed]
-    if emptied and not is_sure:
-        raise RunAborted(
-            f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}. This token "
-            "sees another account, or the base was emptied. Look at the token and at the base; if the subscribers were "
-            "erased on purpose, add --yes"
-        )
 
 
 async def find_there(ask: Ask, ids: Sequence[int]) -> tuple[int, int]:
@@ -130,124 +98,129 @@ def plan_reconcile(job: Job, settings: Settings, *, wait_s: float) -> ReconcileP
 
 
 async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> Report:
-    """Compare, and tell what differs; the ledger is read as it stands, and written only to forget, and to keep a
-    limit of requests that showed.
+    """Compare source, ledger and list, and report what differs. The ledger is only read, except to forget.
 
     Raises ConfigurationError before anything is read; a run that has begun always ends in a report.
     """
-    clock = stop.clock
-    report = start_report("reconcile", plan.load.job, clock.now(), describe_load(plan.load))
+    clock, load, settings = stop.clock, plan.load, plan.load.settings
+    report = start_report("reconcile", load.job, clock.now(), describe_load(load))
     report.rows = dict.fromkeys(ROWS, 0)
-    with record_report(report, plan.load.settings.state_dir, plan.load.settings.retention_s):
-        await _reconcile(plan, report, stop, progress)
-        return report
+    reconciling = _Reconciling(plan, report, stop, progress)
+    with record_report(report, settings.state_dir, settings.retention_s):
+        try:
+            pace = await start_pace(settings, load.policy.max_rate, clock, stop)
+            opened: AbstractContextManager[Ledger] = open_planned_ledger(settings.ledger_url, settings.account)
+            if plan.is_forgetting:
+                is_stopped = stop.event.is_set
+                opened = open_ledger(settings.ledger_url, wait_s=load.wait_s, is_stopped=is_stopped, may_make=False)
+            async with (
+                enter_in_thread(opened, stop) as ledger,
+                open_client(build_service(settings, _CONNECTIONS), rate=pace.rate) as client,
+            ):
 
+                async def renew() -> None:
+                    with ledger.transaction():
+                        pass  # each transaction renews the lease
 
-async def _reconcile(plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress) -> None:
-    clock = stop.clock
-    reconciling = _Reconciling(plan, report, stop, progress, clock)
-    try:
-        pace = await start_pace(plan.load.settings, plan.load.policy.max_rate, clock, stop)
-        async with (
-            enter_in_thread(_open_ledger(plan, stop), stop) as ledger,
-            open_client(build_service(plan.load.settings, _CONNECTIONS), rate=pace.rate) as client,
-        ):
-            try:
-                async with work_beside(keep_lease(ledger.store, partial(_renew_lease, ledger), stop)):
-                    await stop.until_stopped(reconciling.carry_out(ledger, client), is_cancelled_once=True)
-            finally:
-                stop.is_recording = True
-                report.note_requests(client, clock.monotonic())
-        end_report(report, "ok" if reconciling.found.are_none else "partial", clock.now())
-    except LockedError as error:
-        report.signal = stop.signal
-        end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
-    except ConfigurationError:
-        raise
-    except ConnectorError as error:
-        end_run(report, stop, "aborted", clock.now(), str(error))
-    finally:
-        if not reconciling.is_left_behind:  # a thread that still reads it would be disturbed
-            plan.load.source.close()
-
-
-def _open_ledger(plan: ReconcilePlan, stop: Stop) -> AbstractContextManager[Ledger]:
-    """Open the ledger for reading beside a run; to forget, open it alone."""
-    settings = plan.load.settings
-    if not plan.is_forgetting:
-        return open_planned_ledger(settings.ledger_url, settings.account)
-    return open_ledger(settings.ledger_url, wait_s=plan.load.wait_s, is_stopped=stop.event.is_set, may_make=False)
-
-
-async def _renew_lease(ledger: Ledger) -> None:
-    """Make a transaction without a change: each transaction renews the lease."""
-    with ledger.transaction():
-        pass
+                try:
+                    async with work_beside(keep_lease(ledger.store, renew, stop)):
+                        await stop.until_stopped(reconciling.carry_out(ledger, client), is_cancelled_once=True)
+                finally:
+                    stop.is_recording = True
+                    report.note_requests(client, clock.monotonic())
+            end_report(report, "ok" if reconciling.found.are_none else "partial", clock.now())
+        except LockedError as error:
+            report.signal = stop.signal
+            end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
+        except ConfigurationError:
+            raise
+        except ConnectorError as error:
+            end_run(report, stop, "aborted", clock.now(), str(error))
+        finally:
+            if not reconciling.is_left_behind:  # a thread that still reads it would be disturbed
+                load.source.close()
+    return report
 
 
 class _Reconciling:
     """One reconciliation in progress."""
 
-    def __init__(self, plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> None:
+    def __init__(self, plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress) -> None:
         self._plan, self._load, self._report = plan, plan.load, report
-        self._stop, self._progress, self._clock = stop, progress, clock
-        self._identity = plan.load.rules.identity
+        self._stop, self._progress, self._clock = stop, progress, stop.clock
         self.found = Differences()
         self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self, ledger: Ledger, client: Client) -> None:
-        """List, compare, tell; and forget if that was asked for."""
-        names, account = _list_compared(self._load.mapping, self._load.rules), self._load.settings.account
-        suppression = await self._read_suppression()
-        self._report.messages += self._describe_others(ledger)
-        await self._give_time_to_show(ledger)
-        with Comparison(self._identity, names) as comparison:
+        """List, compare, report; and forget if that was asked for."""
+        load, report, identity = self._load, self._report, self._load.rules.identity
+        names, account = _list_compared(load.mapping, load.rules), load.settings.account
+        suppression = None
+        if load.suppression is not None:
+            try:
+                suppression, messages = await asyncio.to_thread(
+                    read_suppression, load.suppression, self._stop.event.is_set
+                )
+            except ConfigurationError as error:
+                raise RunAborted(str(error)) from None
+            report.messages += messages
+        await self._look_at_other_runs(ledger)
+        with Comparison(identity, names) as comparison:
             certificate = await self._list(client, comparison)
-            self._report.certificate = certificate.as_report()
-            self.found.is_certain = certificate.is_complete
+            report.certificate = certificate.as_report()
+            is_certain = self.found.is_certain = certificate.is_complete
             sides = Sides(comparison.bases, ledger, account)
-            source = SourceRows(self._load, suppression, comparison, sides, names)
-            self._report.rows = source.rows
+            source = SourceRows(load, suppression, comparison, sides, names)
+            report.rows = source.rows
             await self._read_source(source)
             self._progress.follow(lambda: "comparing with the ledger")
-            add_entries(comparison, sides, ledger, self._identity)
+            add_entries(comparison, sides, ledger, identity)
             comparison.assign_bases(sides.listed_sides)
             comparison.join()
-            self._report.unmapped_columns = list(self._load.unmapped_columns)
+            report.unmapped_columns = list(load.unmapped_columns)
             with DifferenceFile(self._plan.to) as file:
-                DifferenceReport(comparison, sides, self._identity, names, self.found, file).report()
-                self._report.reconciled = self.found.as_json()  # also if the file cannot be written
+                report_differences(comparison, sides.bases, identity, names, self.found, file)
+                report.reconciled = self.found.as_json()  # also if the file cannot be written
                 self.found.file = file.publish()
-                self._report.reconciled = self.found.as_json()
+                report.reconciled = self.found.as_json()
+            if not is_certain:
+                report.messages.append(
+                    f"the list is not known to be complete ({certificate.reason}): its missing, extra and "
+                    "vanished subscribers are not certain; duplicated and drifted ones are, as far as they "
+                    "were listed"
+                )
             ((nameless,),) = comparison.fetch(NAMELESS)
-            self._report.messages += self._describe_list(certificate, nameless)
-            if self.found.is_certain:
-                self._report.messages += describe_known(sides.bases, list(comparison.fetch(CONFIRMED)))
-            self._report.messages += source.remark()
+            if nameless:
+                are_extra = agree(nameless, "is", "are") + (" extra" if is_certain else " not compared")
+                have = agree(nameless, "has", "have")
+                report.messages.append(f"{count(nameless, 'listed subscriber')} {have} no {identity} and {are_extra}")
+            for side, known, listed, _ in list(comparison.fetch(CONFIRMED)):
+                if is_certain and not listed:
+                    report.messages.append(
+                        f"{describe_base(sides.bases[side])}: none of the {known:,} subscribers that the ledger knows "
+                        "is listed: this token sees another account, or the base was emptied"
+                    )
+            report.messages += source.remark()
             if self._plan.is_forgetting:
                 await self._forget(comparison, sides, certificate, ledger, client)
 
-    async def _read_suppression(self) -> Suppression | None:
-        if self._load.suppression is None:
-            return None
-        try:
-            suppression, messages = await asyncio.to_thread(
-                read_suppression, self._load.suppression, self._stop.event.is_set
-            )
-        except ConfigurationError as error:
-            raise RunAborted(str(error)) from None
-        self._report.messages += messages
-        return suppression
-
-    async def _give_time_to_show(self, ledger: Ledger) -> None:
-        """Wait until subscribers show that a run has just confirmed: a quiet period, or the largest lag on record."""
-        account, now = self._load.settings.account, self._clock.now().timestamp()
+    async def _look_at_other_runs(self, ledger: Ledger) -> None:
+        """Name a run that goes on, and wait until the list shows the subscribers that a run has just confirmed: a quiet
+        period, or the largest lag on record."""
+        now = self._clock.now().timestamp()
         with ledger.transaction() as connection:
-            shown_after_s = max(self._load.policy.quiet_period_s, read_largest_lag(connection, account))
-            at = ledger.find_last_confirming(now - shown_after_s, now)
-        if at is not None:
+            run_id = find_open_run(connection)
+            lag_s = read_largest_lag(connection, self._load.settings.account)
+            shown_after_s = max(self._load.policy.quiet_period_s, lag_s)
+            confirmed_at = ledger.find_last_confirming(now - shown_after_s, now)
+        if run_id is not None and not self._plan.is_forgetting:  # under the lock, a run without an end has died
+            self._report.messages.append(
+                f"the run {run_id} goes on, or has died: subscribers that it creates meanwhile "
+                "may be counted as missing or extra"
+            )
+        if confirmed_at is not None:
             self._progress.follow(lambda: "waiting until subscribers that were just created show")
-            await self._clock.sleep(min(max(at + shown_after_s - now, 0.0), shown_after_s))
+            await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _list(self, client: Client, comparison: Comparison) -> Certificate:
         progression = Progression(self._clock.monotonic)
@@ -296,7 +269,14 @@ class _Reconciling:
         if not _is_proof(certificate):
             self._report.messages.append("no subscriber was forgotten: the list is not known to be complete")
             return
-        refuse_emptied(sides.bases, list(comparison.fetch(CONFIRMED)), is_sure=self._plan.is_sure)
+        rows = list(comparison.fetch(CONFIRMED))
+        emptied = [describe_base(sides.bases[side]) for side, _, listed, vanished in rows if vanished and not listed]
+        if emptied and not self._plan.is_sure:  # architecture 4.10
+            raise RunAborted(
+                f"no subscriber was forgotten: none that the ledger knows is listed in {', '.join(emptied)}. This "
+                "token sees another account, or the base was emptied. Look at the token and at the base; if the "
+                "subscribers were erased on purpose, add --yes"
+            )
         sample = [subscriber_id for (subscriber_id,) in comparison.fetch(_SAMPLE)]
         if not sample:
             return
@@ -322,29 +302,6 @@ class _Reconciling:
             f"{self.found.forgotten:,} forgotten: the next run that reads their rows creates them again (a job "
             "with a cursor needs sync --full)"
         )
-
-    def _describe_others(self, ledger: Ledger) -> Iterator[str]:
-        if self._plan.is_forgetting:
-            return  # the lock is ours: a run without an end has died
-        with ledger.transaction() as connection:
-            run_id = find_open_run(connection)
-        if run_id is not None:
-            yield (
-                f"the run {run_id} goes on, or has died: subscribers that it creates meanwhile "
-                "may be counted as missing or extra"
-            )
-
-    def _describe_list(self, certificate: Certificate, nameless: int) -> Iterator[str]:
-        if not self.found.is_certain:
-            yield (
-                f"the list is not known to be complete ({certificate.reason}): its missing, extra and "
-                "vanished subscribers are not certain; duplicated and drifted ones are, as far as they "
-                "were listed"
-            )
-        if nameless:
-            have = agree(nameless, "has", "have")
-            are_extra = agree(nameless, "is", "are") + (" extra" if self.found.is_certain else " not compared")
-            yield f"{count(nameless, 'listed subscriber')} {have} no {self._identity} and {are_extra}"
 
 
 def _forget_vanished(comparison: Comparison, sides: Sides, ledger: Ledger, account: str) -> int:

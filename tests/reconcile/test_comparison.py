@@ -18,7 +18,7 @@ from connector.ledger.opening import open_ledger
 from connector.reconcile import Comparison
 from connector.states import State
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
-from pipelines.flows.reconcile_sides import NAMELESS, DifferenceReport, Sides
+from pipelines.flows.reconcile_sides import NAMELESS, Sides, report_differences
 from pipelines.report.differences import DifferenceFile, Differences
 
 BASES = (7, 8)
@@ -53,7 +53,7 @@ def report(comparison: Comparison, names: Sequence[str] = (), *, asked: Sequence
         comparison.join()
         path = Path(folder) / "differences.csv"
         with DifferenceFile(path) as file:
-            DifferenceReport(comparison, sides, "email", names, Differences(is_certain=True), file).report()
+            report_differences(comparison, sides.bases, "email", names, Differences(is_certain=True), file)
             file.publish()
         with path.open(encoding="utf-8", newline="") as written:
             return list(csv.DictReader(written))
@@ -97,7 +97,7 @@ def test_the_join_agrees_with_a_comparison_person_by_person(
             expected.append(("duplicated", *described, "; ".join(map(str, ids))))
         if ids and row_value is None and somebody not in {row[0] for row in rows}:
             expected.append(("extra", *described, "; ".join(map(str, ids))))
-        chosen = known_id if known_id in ids else min(ids, default=0)
+        chosen = min(ids, default=0)
         if ids and row_value is not None and ids[chosen] != row_value:
             expected.append(("drifted", *described, str(chosen)))
         if row_value is not None and not ids:
@@ -128,23 +128,6 @@ def test_subscribers_are_kept_as_the_list_shows_them() -> None:
         ("drifted", "ann@x.org", "2", "tags"), ("duplicated", "ANN@x.org", "2; 3", ""),
         *[("extra", "", str(number), "") for number in range(4, 8)],
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("known_id", "expected"), [(5, []), (4, ["4"]), (9, ["4"])])
-def test_of_ids_that_are_listed_twice_the_one_is_compared_that_the_ledger_knows(
-    known_id: int, expected: list[str]
-) -> None:
-    with Comparison("email", ["first_name"]) as comparison:
-        for subscriber_id, value in ((5, "Ann"), (4, "Other")):
-            comparison.take([build_wire(subscriber_id, "p1@x.org", {"Id": 7, "Name": "News"}, FirstName=value)])
-        identities = join_digests([digest(1)], IDENTITY_BYTES)
-        comparison.add_rows(np.array([0]), identities, np.array([1]), ["p1@x.org"], [write_values(["Ann"])])
-        comparison.add_entries(0, [(digest(1), State.CONFIRMED, known_id, None, None)])
-        lines = report(comparison, ["first_name"], asked=[7])
-    assert [line["ids"] for line in lines if line["difference"] == "drifted"] == expected
-    assert [line["message"] for line in lines if line["difference"] == "duplicated"] == [
-        f"the ledger knows the id {known_id}"
-    ]
 
 
 def test_an_empty_list_has_nobody() -> None:
