@@ -79,9 +79,7 @@ def back_up_ledger(url: str, target: Path, *, is_replacing: bool = False) -> Bac
 def _check_target(sources: tuple[Path, ...], target: Path, *, is_replacing: bool, is_copied: bool) -> None:
     resolved = target.resolve()
     for source in sources:
-        is_lock = resolved.name.startswith(f"{source.name}.") and resolved.suffix == ".lock"
-        is_beside = resolved.name in {source.name + suffix for suffix in ("", *_BESIDE)}
-        if resolved.parent == source.parent and (is_lock or is_beside):
+        if resolved in {source.with_name(source.name + suffix) for suffix in ("", ".lock", *_BESIDE)}:
             raise ConfigurationError(f"{target} is a part of the ledger itself: name another file")
     if target.exists() and not target.is_file():
         raise ConfigurationError(f"{target} is no file, and is left as it is: name a file")

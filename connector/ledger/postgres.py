@@ -139,7 +139,7 @@ def take_lock(
             high, low = divmod(key % 2**64, 2**32)
             return _describe(connection.execute(_HOLDER, {"high": high, "low": low}).first())
 
-    wait_for_lock(name, try_lock, read_holder, max(wait_s, _ENDING_S), is_stopped=is_stopped)
+    wait_for_lock(name, try_lock, read_holder, max(wait_s, _ENDING_S), is_stopped)
 
 
 def _check_place(name: str, schema: str | None, encoding: str) -> None:

@@ -7,7 +7,6 @@ checkpoint at the same instant; a backup's connection, which only reads, does ne
 import os
 import sqlite3
 import stat
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -200,8 +199,6 @@ def hold_lock(
     wait_s: float = 0.0,
     *,
     name: str | None = None,
-    monotonic: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Hold the lock at `path`, waiting for it up to `wait_s` seconds, or until `is_stopped`.
@@ -230,15 +227,10 @@ def hold_lock(
             ) from None
         return True
 
-    wait_for_lock(
-        name or str(path),
-        try_lock,
-        lambda: path.read_text(encoding="utf-8", errors="replace") or "another run",
-        wait_s,
-        monotonic=monotonic,
-        sleep=sleep,
-        is_stopped=is_stopped,
-    )
+    def read_holder() -> str:
+        return path.read_text(encoding="utf-8", errors="replace") or "another run"
+
+    wait_for_lock(name or str(path), try_lock, read_holder, wait_s, is_stopped)
     try:
         yield
     finally:

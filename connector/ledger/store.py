@@ -217,17 +217,14 @@ def wait_for_lock(
     try_lock: Callable[[], bool],
     read_holder: Callable[[], str],
     wait_s: float,
-    *,
-    monotonic: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-    is_stopped: Callable[[], bool] = lambda: False,
+    is_stopped: Callable[[], bool],
 ) -> None:
     """Try until `try_lock` succeeds, for `wait_s` seconds or until `is_stopped`. Raises LockedError with the holder."""
-    deadline = monotonic() + wait_s
+    deadline = time.monotonic() + wait_s
     while not try_lock():
-        if monotonic() >= deadline or is_stopped():
+        if time.monotonic() >= deadline or is_stopped():
             raise LockedError(f"{name} is held by {read_holder()}: wait for that run, or use --wait")
-        sleep(_POLL_S)
+        time.sleep(_POLL_S)
 
 
 def describe_holder() -> str:
