@@ -20,6 +20,8 @@ def test_a_base_is_one_line_whether_asked_for_by_id_or_by_the_name_it_turned_out
     by_name = add_base(ledger, None, "News")
     with ledger.transaction() as connection:
         learned = learn_base(connection, by_name, 7, "News")
+        assert list_bases(connection, "account") == [learned]
+        assert list_bases(connection, "other") == []
     assert add_base(ledger, 7) == learned
     assert add_base(ledger, None, "News") == learned
     assert learned.service_id == 7
@@ -38,14 +40,6 @@ def test_learning_the_id_of_a_name_brings_both_lines_together(ledger: Ledger) ->
             learned = learn_base(connection, by_name, number, f"News {number}")
         assert read_state(ledger, learned) is expected, (under_name, under_id)
         assert read_body(ledger, learned) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
-
-
-def test_the_line_that_was_known_by_name_is_gone_once_its_id_is_learned(ledger: Ledger) -> None:
-    by_name = add_base(ledger, None, "News")
-    with ledger.transaction() as connection:
-        learned = learn_base(connection, by_name, 7, "News")
-        assert list_bases(connection, "account") == [learned]
-        assert list_bases(connection, "other") == []
 
 
 def test_a_base_that_was_renamed_in_the_service_is_still_the_same(ledger: Ledger) -> None:

@@ -203,14 +203,6 @@ def test_what_was_asked_for_by_the_end_is_made(ledger: Ledger) -> None:
     run(leave())
 
 
-def test_a_step_gives_its_asker_what_it_finds(ledger: Ledger) -> None:
-    async def ask() -> None:
-        with open_commits(ledger) as commits:
-            assert await commits.ask(lambda found: found is ledger)
-
-    run(ask())
-
-
 class Digests(list[bytes]):
     """A chunk's, which a weak reference may be made to."""
 

@@ -3,9 +3,9 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine
@@ -14,7 +14,6 @@ from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.entries import Intent
 from connector.ledger.opening import open_ledger, wrap_connection
 from connector.ledger.records import find_or_add_base
-from connector.ledger.sqlite import hold_lock
 from connector.ledger.store import StaleMoveError
 from connector.states import State
 from tests.ledger.moves import IDENTITY, INTENT, RUN, add_base, begin_run, bring_to, read_state
@@ -28,12 +27,6 @@ def test_a_second_run_is_told_who_holds_it(ledger_url: str) -> None:
     with open_ledger(ledger_url), pytest.raises(LockedError, match=holder) as raised, open_ledger(ledger_url):
         pass
     assert "connector:" not in str(raised.value)
-
-
-def test_a_ledger_can_be_opened_again_once_it_is_closed(ledger_url: str) -> None:
-    for _ in range(3):
-        with open_ledger(ledger_url), pytest.raises(LockedError), open_ledger(ledger_url):
-            pass
 
 
 def test_a_ledger_that_must_be_there_is_not_made(ledger_url: str) -> None:
@@ -62,6 +55,13 @@ def test_a_run_that_waits_gets_the_ledger_when_it_is_free(ledger_url: str) -> No
         first.enter_context(open_ledger(ledger_url))
         with open_ledger(ledger_url, wait_s=60.0, is_stopped=after_asking(2, first.close)) as ledger:
             begin_run(ledger)
+
+
+def test_a_run_waits_no_longer_than_it_is_told(ledger_url: str) -> None:
+    began_at = time.monotonic()
+    with open_ledger(ledger_url), pytest.raises(LockedError), open_ledger(ledger_url, wait_s=1.5):
+        pass
+    assert 1.5 <= time.monotonic() - began_at < 30
 
 
 def test_a_run_that_is_stopped_waits_no_longer(ledger_url: str) -> None:
@@ -95,33 +95,6 @@ def test_what_goes_wrong_inside_is_not_taken_for_the_ledgers_fault(ledger_url: s
         raise FileNotFoundError
     with open_ledger(ledger_url) as ledger, pytest.raises(FileNotFoundError), ledger.transaction():
         raise FileNotFoundError
-
-
-def test_a_file_lock_is_waited_for_as_long_as_it_takes(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    slept: list[float] = []
-    with ExitStack() as first:
-        first.enter_context(hold_lock(path))
-
-        def sleep(seconds: float) -> None:
-            slept.append(seconds)
-            if len(slept) == 3:
-                first.close()
-
-        with hold_lock(path, 10.0, monotonic=lambda: sum(slept), sleep=sleep):
-            assert len(slept) == 3
-
-
-def test_waiting_ends(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    slept: list[float] = []
-    with (
-        hold_lock(path),
-        pytest.raises(LockedError),
-        hold_lock(path, 1.0, monotonic=lambda: sum(slept), sleep=slept.append),
-    ):
-        pass
-    assert 0.9 <= sum(slept) <= 1.3
 
 
 def test_a_ledger_can_be_kept_over_any_connection_of_the_callers() -> None:

@@ -1,6 +1,5 @@
 """What only a ledger in PostgreSQL promises: one session that writes, and is never made anew."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,13 +42,6 @@ def test_what_is_committed_is_on_the_disk_whatever_the_server_does_by_default(po
     assert run_sql(url, "SHOW synchronous_commit") == [("off",)]
     assert show(url, "synchronous_commit") == "on"
     assert show(url, "lock_timeout") == "30s"
-
-
-def test_whoever_looks_at_the_server_sees_which_process_writes(postgres_url: str) -> None:
-    with open_ledger(postgres_url):
-        names = [str(row[0]) for row in run_sql(postgres_url, f"SELECT application_name {SESSIONS}")]
-    assert [name.split(" on ")[0] for name in names] == [f"connector: process {os.getpid()}"]
-    wait_for(lambda: run_sql(postgres_url, f"SELECT application_name {SESSIONS}") == [])
 
 
 def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:
@@ -127,14 +119,6 @@ def test_a_ledger_that_may_only_be_read_is_refused_at_opening(postgres_url: str)
     options = str(make_url(postgres_url).query["options"])
     url = with_options(postgres_url, f"{options} -cdefault_transaction_read_only=on")
     check_refused(open_ledger(url), LedgerError, "read-only transaction")
-
-
-def test_a_user_who_may_not_make_tables_is_told_so(postgres: str) -> None:
-    url = make_url(add_schema(postgres))
-    run_sql(postgres, "CREATE ROLE visitor LOGIN")
-    run_sql(postgres, f"GRANT USAGE ON SCHEMA {str(url.query['options']).partition('=')[2]} TO visitor")
-    theirs = url.set(username="visitor").render_as_string(hide_password=False)
-    check_refused(open_ledger(theirs), LedgerError, "permission denied for schema")
 
 
 def test_a_schema_that_is_not_there_is_refused(postgres: str) -> None:

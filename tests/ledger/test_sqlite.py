@@ -8,7 +8,6 @@ import pytest
 from connector.errors import LedgerError, LockedError
 from connector.ledger.entries import Intent, Ledger
 from connector.ledger.opening import open_ledger
-from connector.ledger.records import finish_run
 from connector.states import State
 from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run
 from tests.ledger.places import check_refused, url_of
@@ -112,15 +111,6 @@ def test_the_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("people",)]
     connection.close()
-
-
-def test_a_run_that_ended_well_leaves_one_file_and_its_lock(tmp_path: Path) -> None:
-    with open_ledger(url_of(tmp_path / "ledger.db")) as ledger:
-        begin_run(ledger)
-        settle(ledger, 100)
-        with ledger.transaction() as connection:
-            finish_run(connection, RUN, "ok", 1.0)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
 
 
 def test_a_ledger_with_two_names_is_refused_since_it_would_have_two_locks(tmp_path: Path) -> None:

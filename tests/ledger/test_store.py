@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 
 import pytest
 from sqlalchemy import text
 
 from connector.errors import LedgerError
 from connector.ledger.entries import Intent, Known, Ledger
-from connector.ledger.opening import open_ledger
 from connector.ledger.records import finish_run, start_run
 from connector.ledger.schema import HOW
 from connector.ledger.store import Base, StaleMoveError
@@ -21,7 +21,6 @@ from tests.ledger.moves import (
     TOLERANT,
     Move,
     add_base,
-    begin_run,
     bring_to,
     read_body,
     read_entry,
@@ -181,17 +180,6 @@ def test_sending_again_replaces_body_fingerprint_and_run_and_counts_the_attempt(
     assert (entry.status, entry.message) == (None, None)
 
 
-def test_a_rejection_without_a_body_is_not_sent_again_from_the_ledger(ledger: Ledger) -> None:
-    base = add_base(ledger)
-    bring_to(ledger, base, State.REJECTED)
-    with ledger.transaction() as connection:
-        connection.execute(text("UPDATE entry SET body = NULL"))  # as version 1 left them
-        assert ledger.find_unfinished(base, State.REJECTED) == []
-    with pytest.raises(StaleMoveError), ledger.transaction():
-        ledger.mark_unresolved(base, [IDENTITY])
-    assert read_state(ledger, base) is State.REJECTED
-
-
 def test_the_confirmed_are_given_from_any_place_on_and_round(ledger: Ledger) -> None:
     base, elsewhere = add_base(ledger), add_base(ledger, 8)
     people = [bytes([number]) * 16 for number in range(5)]
@@ -218,7 +206,7 @@ def test_a_confirmed_entry_is_known_since_the_end_of_the_run_that_sent_it(ledger
     bring_to(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
         ledger.record_listed(base, "email", [(OTHER, 8)])
-        assert ledger.find_confirmed(base, b"", 9) == [Known(IDENTITY, 7, None), Known(OTHER, 8, None)]
+        assert ledger.find_confirmed(base, b"", 9) == [Known(IDENTITY, 7, inf), Known(OTHER, 8, None)]
         finish_run(connection, RUN, "ok", 1e9 + 0.5)
         assert ledger.find_confirmed(base, b"", 9) == [Known(IDENTITY, 7, 1e9 + 0.5), Known(OTHER, 8, None)]
 
@@ -260,17 +248,6 @@ def test_only_who_is_confirmed_with_that_very_fingerprint_is_as_told(ledger: Led
         told = [(each, b"f" * 8) for each in (sent, listed, refused, unknown, nobody)]
         found = ledger.find_different(base, [*told, (changed, b"g" * 8)])
     assert found == {changed: True, listed: True, refused: True, unknown: True, nobody: False}
-
-
-def test_a_step_over_nobody_changes_nothing(ledger: Ledger) -> None:
-    base = add_base(ledger)
-    with ledger.transaction():
-        ledger.mark_intended(base, RUN, [])
-        ledger.mark_answered(base, [])
-        ledger.record_listed(base, "email", [])
-        assert ledger.find_entries(base, []) == {}
-        assert ledger.find_different(base, []) == {}
-        assert ledger.mark_died() == 0
 
 
 def test_the_database_itself_refuses_what_no_entry_can_be(ledger: Ledger) -> None:
@@ -315,16 +292,3 @@ def test_any_words_of_a_service_can_be_kept_alike_on_each_store(ledger: Ledger, 
     assert entry is not None
     kept = words.replace("\0", r"\x00").replace("\ud83d", r"\ud83d").replace("\udcff", r"\udcff")
     assert entry.message == kept
-
-
-def test_an_entry_outlives_the_process_that_wrote_it(ledger_url: str) -> None:
-    with open_ledger(ledger_url) as ledger:
-        begin_run(ledger)
-        base = add_base(ledger)
-        bring_to(ledger, base, State.SENDING)
-    with open_ledger(ledger_url) as ledger:
-        assert add_base(ledger) == base
-        assert read_state(ledger, base) is State.SENDING
-        with ledger.transaction():
-            assert ledger.mark_died() == 1
-        assert read_state(ledger, base) is State.UNKNOWN

@@ -95,22 +95,6 @@ def test_no_file_of_the_emails_is_the_target(source: Path, name: str, has_emails
         pass
 
 
-def test_a_campaigns_lock_is_not_the_target(source: Path) -> None:
-    with open_emails(url_of(source)) as log, log.hold_campaign("account", "welcome"):
-        (lock,) = source.parent.glob("ledger-emails.db.*.lock")
-        with pytest.raises(ConfigurationError, match="of the ledger itself"):
-            back_up_ledger(url_of(source), lock, is_replacing=True)
-
-
-def test_a_copy_whose_emails_would_be_the_ledger_is_refused(tmp_path: Path) -> None:
-    """By its name the ledger is the emails' file of the copy."""
-    path = tmp_path / "copy-emails.db"
-    with open_ledger(url_of(path)) as ledger:
-        begin_run(ledger)
-    with pytest.raises(ConfigurationError, match="of the ledger itself"):
-        back_up_ledger(url_of(path), tmp_path / "copy.db", is_replacing=True)
-
-
 def test_of_a_ledger_whose_emails_are_damaged_there_is_no_copy(source: Path, tmp_path: Path) -> None:
     source.with_name("ledger-emails.db").write_bytes(b"no database" * 1000)
     with pytest.raises(LedgerError, match=r"ledger-emails\.db .*not a database"):

@@ -1,6 +1,5 @@
 """What only emails in a SQLite file promise: a file of its owner alone, and no address outlives its use in it."""
 
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import LedgerError
-from connector.ledger.emails import Campaign, EmailLog
+from connector.ledger.emails import Campaign
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.sqlite import find_emails
 from connector.states import EmailState
@@ -101,15 +100,6 @@ def test_a_file_that_somebody_turned_to_a_wal_is_turned_back(path: Path) -> None
     assert show(path, "journal_mode") == "delete"
 
 
-def test_a_file_that_somebody_keeps_a_wal_of_is_refused(path: Path) -> None:
-    fill(path, 10)
-    with closing(sqlite3.connect(find_emails(path))) as other:
-        other.execute("PRAGMA journal_mode = WAL")
-        other.execute("BEGIN")
-        other.execute("SELECT count(*) FROM email").fetchone()
-        check_refused(open_emails(url_of(path)), LedgerError, r"locked|WAL")
-
-
 def test_under_each_name_of_a_ledger_its_emails_are_the_same(path: Path, tmp_path: Path) -> None:
     with open_ledger(url_of(path)):
         pass
@@ -120,13 +110,6 @@ def test_under_each_name_of_a_ledger_its_emails_are_the_same(path: Path, tmp_pat
         assert found is not None
         assert read_state(found, add_campaign(found)) is EmailState.SENT
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["link.db"]
-
-
-def test_a_file_with_another_name_is_refused(path: Path) -> None:
-    """By a hard link it would have another journal."""
-    fill(path, 10)
-    path.with_name("other-emails.db").hardlink_to(find_emails(path))
-    check_refused(open_emails(url_of(path)), LedgerError, "hard link")
 
 
 def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
@@ -156,19 +139,6 @@ def test_no_campaign_is_held_in_a_damaged_file(path: Path) -> None:
         check_refused(log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
         with pytest.raises(LedgerError, match="malformed"), log.transaction():
             log.find(Campaign(1, "account", "welcome"), people)
-
-
-def test_a_file_that_was_cut_short_is_refused(path: Path) -> None:
-    fill(path)
-    file = find_emails(path)
-    os.truncate(file, file.stat().st_size // 2)
-    with pytest.raises(LedgerError, match=r"malformed|damaged"), open_emails(url_of(path)) as log:
-        hold_for_a_moment(log)
-
-
-def hold_for_a_moment(log: EmailLog) -> None:
-    with log.hold_campaign("account", "welcome"):
-        pass
 
 
 def test_what_cannot_be_committed_for_somebody_who_reads_is_told_and_not_kept(path: Path) -> None:

@@ -126,17 +126,6 @@ def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> 
     assert len(asked) == 2
 
 
-def test_a_run_that_is_stopped_waits_no_longer(ledger_url: str) -> None:
-    with (
-        open_emails(ledger_url) as first,
-        open_emails(ledger_url) as second,
-        first.hold_campaign("account", "welcome"),
-        pytest.raises(LockedError),
-        second.hold_campaign("account", "welcome", wait_s=3600.0, is_stopped=lambda: True),
-    ):
-        pass
-
-
 def test_what_goes_wrong_inside_is_not_taken_for_the_ledgers_fault_and_frees_the_campaign(ledger_url: str) -> None:
     with open_emails(ledger_url) as log, open_emails(ledger_url) as other:
         with pytest.raises(FileNotFoundError), log.hold_campaign("account", "welcome"), log.transaction():

@@ -1,7 +1,5 @@
 """What only emails in PostgreSQL promise: tables where the ledger's are, a campaign lost with its session."""
 
-import os
-
 import pytest
 from sqlalchemy import make_url
 
@@ -72,13 +70,6 @@ def test_tables_of_something_else_are_left_alone(postgres_url: str, table: str) 
     assert run_sql(postgres_url, TABLES) == [(table,)]
 
 
-def test_a_commit_is_on_the_servers_disk_whatever_it_does_by_default(postgres_url: str) -> None:
-    options = f"{make_url(postgres_url).query['options']} -csynchronous_commit=off"
-    url = make_url(postgres_url).update_query_dict({"options": options}).render_as_string(hide_password=False)
-    with open_emails(url) as log, log.transaction() as connection:
-        assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
-
-
 def test_a_run_that_has_lost_its_campaign_with_its_session_writes_nothing_more(postgres_url: str) -> None:
     with open_emails(postgres_url) as log:
         with log.hold_campaign("account", "welcome") as campaign:
@@ -95,14 +86,6 @@ def test_a_run_that_has_lost_its_campaign_with_its_session_writes_nothing_more(p
         with pytest.raises(LedgerError, match="the connection to it was lost"):
             read_state(log, campaign)
     wait_for(lambda: run_sql(postgres_url, f"SELECT pid {SESSIONS}") == [])
-
-
-def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:
-    with open_emails(postgres_url) as log, log.hold_campaign("account", "welcome"):
-        ((pid,),) = run_sql(postgres_url, f"SELECT pid {SESSIONS}")
-        with open_emails(postgres_url) as other:
-            words = rf"process {os.getpid()} on .* \(PostgreSQL's process {pid}\)"
-            check_refused(other.hold_campaign("account", "welcome"), LockedError, words)
 
 
 def test_a_campaign_is_free_for_other_sessions_once_it_is_given_back(postgres_url: str) -> None:

@@ -8,7 +8,6 @@ from sqlalchemy import text
 
 from connector.errors import LedgerError
 from connector.ledger.emails import Campaign, EmailEntry, EmailLog, OpenEmail
-from connector.ledger.opening import open_emails
 from connector.ledger.store import StaleMoveError
 from connector.states import EMAIL, EmailEvent, EmailState
 from tests.ledger.emails.moves import (
@@ -146,16 +145,6 @@ def test_a_campaign_is_an_accounts_by_its_name(log: EmailLog) -> None:
         assert log.find_campaign("one", "Welcome") is None
 
 
-def test_more_emails_than_one_statement_takes_are_all_marked(log: EmailLog, campaign: Campaign) -> None:
-    people = [number.to_bytes(16, "big") for number in range(3001)]
-    with log.transaction():
-        log.mark_intended(campaign, RUN, [(each, "x@example.com") for each in people], at=1.0)
-        log.mark_accepted(campaign, [(each, number, "", 2.0) for number, each in enumerate(people)])
-        found = log.find(campaign, people)
-    assert [found[each].request_id for each in people] == list(range(3001))
-    assert {each.message_id for each in found.values()} == {""}
-
-
 # Emails sent by themselves
 
 
@@ -264,12 +253,3 @@ def test_texts_that_no_database_can_keep_are_kept_written_out(log: EmailLog) -> 
     entry = read_entry(log, campaign)
     assert entry is not None
     assert entry.words == "\\ud800"
-
-
-def test_what_was_committed_is_there_when_it_is_opened_again(ledger_url: str) -> None:
-    for state in (EmailState.NONE, EmailState.SENT):
-        with open_emails(ledger_url) as log:
-            campaign = add_campaign(log)
-            assert read_state(log, campaign) is state
-            if state is EmailState.NONE:
-                bring_to(log, campaign, EmailState.SENT)
