@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice
 from typing import BinaryIO
 
 from connector.errors import ConfigurationError, SourceError
@@ -138,11 +138,19 @@ class Utf8Stream:
         """Read `file`, called `name` in errors, in `encoding` (`auto`, or a name of Python's). Raises
         ConfigurationError and SourceError."""
         self._name, self._file = name, file
-        self.encoding, self.advised = _check_encoding(encoding), "cp1252"
+        self.advised = "cp1252"
         self.remark: str | None = None
         self._is_guessed = False
-        if self.encoding == "auto":
-            self.encoding = self._find_encoding()
+        if encoding == "auto":
+            encoding = self._find_encoding()
+        try:
+            "".encode(encoding)  # refuses what is no encoding of text, such as base64
+            self.encoding = codecs.lookup(encoding).name.replace("utf-8-sig", "utf-8")
+        except (LookupError, ValueError):
+            raise ConfigurationError(
+                f"encoding {encoding!r} is not known; use auto, utf-8, cp1252, latin-1, utf-16 or another name of "
+                "Python's"
+            ) from None
         self.rewind()
 
     def rewind(self) -> None:
@@ -174,8 +182,8 @@ class Utf8Stream:
         if utf_16 := find_utf_16(piece):
             self.remark = f"read as {utf_16}, found by its zero bytes; it has no BOM that would say so"
             return utf_16
-        if _is_binary(piece):
-            return "utf-8"
+        if piece.startswith(tuple(magic for magic, _ in _BINARY_BEGINNINGS)) or _is_full_of_controls(piece):
+            return "utf-8"  # the CSV reader refuses it
         while piece and piece.isascii():
             piece = self._read_on(_READ_BYTES)
         if not piece:
@@ -219,7 +227,9 @@ class Utf8Stream:
 
 def decide_encoding(text: bytes) -> EncodingGuess:
     """Decide by a text of which some bytes are beyond ASCII."""
-    if _is_utf_8(text):
+    decoded = text.decode("utf-8", "surrogateescape")
+    good, bad = len(_GOOD_CHARACTERS.findall(decoded)), len(_BAD_BYTES.findall(decoded))
+    if good and bad <= _MOST_BAD_PER_GOOD * good:  # the bytes that are not UTF-8 are their rows' faults
         return EncodingGuess("utf-8")
     lines = [_ADDRESS.sub(b"", line) for line in islice(map(bytes, _LINE.findall(text)), _LINES)]
     words = list(islice(dict.fromkeys(word for line in lines for word in _WORD.findall(line)), _WORDS))
@@ -237,7 +247,14 @@ def decide_encoding(text: bytes) -> EncodingGuess:
         here = next((index for index, word in enumerate(best.words) if word != other.words[index]), 0)
         reason = f"it may be {best.encoding} ({best.words[here]}) or {other.encoding} ({other.words[here]})"
         return EncodingGuess(None, likely=best.encoding, reason=reason)
-    return EncodingGuess(best.encoding, sample=_choose_sample(best.words))
+    sample: list[str] = []
+    seen: set[str] = set()
+    for word in best.words:  # some words, each with a letter that the words before it do not have
+        letters = _find_letters(word)
+        if letters - seen and len(sample) < _SHOWN_WORDS:
+            seen |= letters
+            sample.append(word.strip())
+    return EncodingGuess(best.encoding, sample=tuple(sample or best.words[:1]))
 
 
 def find_utf_16(text: bytes) -> str | None:
@@ -283,19 +300,24 @@ class _Reading:
 
 def _rank(words: Sequence[bytes], text: bytes) -> list[_Reading]:
     """What the words may be, the likeliest first; encodings that give the same text count together, under one name."""
-    ratings = _rate(text) if words else {}
+    if not words:
+        return []
+    import chardet  # here: it takes a tenth of a second, and most files are UTF-8
+
+    ratings: dict[str, float] = {}  # chardet's of each encoding, by pairs of letters of its languages
+    for found in chardet.detect_all(text, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS):
+        if name := found["encoding"]:
+            ratings[name] = max(ratings.get(name, 0.0), found["confidence"])
     by_text: dict[tuple[str, ...], _Reading] = {}
     for encoding in _ENCODINGS:
         try:
             decoded = tuple(word.decode(encoding) for word in words)
         except UnicodeDecodeError:
             continue
-        if not decoded:
-            continue
         impossible = sum(not _is_possible(word) for word in decoded) / len(decoded)
         letters = [_find_letters(word) for word in decoded]
-        shown = [each for each in letters if each or encoding.startswith("cp")]  # O’Brien: only Windows writes ’
-        fitting = max(sum(each <= alphabet for each in shown) for alphabet in _ALPHABETS[encoding]) / len(decoded)
+        counted = [word for word in letters if word or encoding.startswith("cp")]  # O’Brien: only Windows writes ’
+        fitting = max(sum(word <= alphabet for word in counted) for alphabet in _ALPHABETS[encoding]) / len(decoded)
         rating = ratings.get(encoding, 0.0) * fitting**_FITTING_POWER
         same = by_text.get(decoded, _Reading(encoding, decoded, impossible, 0.0))
         by_text[decoded] = replace(same, rating=same.rating + rating)
@@ -304,100 +326,38 @@ def _rank(words: Sequence[bytes], text: bytes) -> list[_Reading]:
     return sorted(kept, key=lambda reading: -reading.rating)
 
 
-def _rate(text: bytes) -> dict[str, float]:
-    """chardet's rating of each encoding, by pairs of letters of its languages."""
-    import chardet  # here: it takes a tenth of a second, and most files are UTF-8
-
-    found = chardet.detect_all(text, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS)
-    ratings: dict[str, float] = {}
-    for each in found:
-        if encoding := each["encoding"]:
-            ratings[encoding] = max(ratings.get(encoding, 0.0), each["confidence"])
-    return ratings
-
-
-def _choose_sample(words: Sequence[str]) -> tuple[str, ...]:
-    """Some words, each with a letter that those before it have not."""
-    sample: list[str] = []
-    seen: set[str] = set()
-    for word in words:
-        if new := _find_letters(word) - seen:
-            seen |= new
-            sample.append(word.strip())
-        if len(sample) == _SHOWN_WORDS:
-            break
-    return tuple(sample or words[:1])
-
-
-def _is_utf_8(text: bytes) -> bool:
-    """UTF-8, be it with some bytes that are not: they are their rows' fault."""
-    decoded = text.decode("utf-8", "surrogateescape")
-    good, bad = len(_GOOD_CHARACTERS.findall(decoded)), len(_BAD_BYTES.findall(decoded))
-    return good > 0 and bad <= _MOST_BAD_PER_GOOD * good
-
-
-def _is_binary(beginning: bytes) -> bool:
-    """No text in any encoding of single bytes."""
-    return beginning.startswith(tuple(magic for magic, _ in _BINARY_BEGINNINGS)) or _is_full_of_controls(beginning)
-
-
 def _is_full_of_controls(text: bytes) -> bool:
     controls = sum(text.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
     return controls > _BINARY_SHARE * len(text)
 
 
-def _check_encoding(encoding: str) -> str:
-    if encoding == "auto":
-        return encoding
-    try:
-        "".encode(encoding)  # refuses what is no encoding of text, such as base64
-        name = codecs.lookup(encoding).name
-    except (LookupError, ValueError):
-        raise ConfigurationError(
-            f"encoding {encoding!r} is not known; use auto, utf-8, cp1252, latin-1, utf-16 or another name of Python's"
-        ) from None
-    return "utf-8" if name == "utf-8-sig" else name
-
-
 def _is_possible(word: str) -> bool:
-    """Return whether a word (no white space in it but U+00A0) may be one: letters and marks of one script, capitals
-    where capitals stand, no sign in the midst of letters, nothing that is no character."""
-    parts = word.split("\u00a0")
-    return all(_is_text(part) and _is_of_one_script(part) and _is_cased(part) and _has_no_sign(part) for part in parts)
+    """Return whether a word without white space may be one.
+
+    Its characters are of one script. Capitals, and signs between letters, stand where they may stand.
+    """
+    for part in word.split("\u00a0"):
+        if any(_get_category(character) in ("Cc", "Cn", "Co", "Cs", "Lm", "Mn") for character in part):
+            return False
+        if len({script for character in part if (script := _get_script(character))}) > 1:
+            return False
+        for index, character in enumerate(part):
+            before, after = part[index - 1 : index], part[index + 1 : index + 2]
+            # No capital beyond ASCII, or beside a letter beyond ASCII, stands in the midst of small letters.
+            if character.isupper() and before.islower() and not (before + character).isascii():
+                return False
+            if character.isupper() and not character.isascii() and before.isalpha() and after.islower():
+                return False
+            if character.isascii() or _get_category(character)[0] in "LM" or not after.isalpha():
+                continue
+            if character not in (_JOINING if before.isalpha() else _OPENING):
+                return False
+    return True
 
 
 def _find_letters(word: str) -> frozenset[str]:
     """The letters beyond ASCII, small; without the dot that a Turkish capital leaves."""
     return frozenset(letter for letter in word.casefold() if letter.isalpha() and not letter.isascii())
-
-
-def _is_text(word: str) -> bool:
-    return not any(_get_category(character) in ("Cc", "Cn", "Co", "Cs", "Lm", "Mn") for character in word)
-
-
-def _is_of_one_script(word: str) -> bool:
-    return len({script for character in word if (script := _get_script(character))}) < 2
-
-
-def _is_cased(word: str) -> bool:
-    """No capital beyond ASCII, or beside a letter beyond ASCII, in the midst of small letters."""
-    for before, here in pairwise(word):
-        if before.islower() and here.isupper() and not (before + here).isascii():
-            return False
-    for before, here, after in zip(word, word[1:], word[2:], strict=False):
-        if before.isalpha() and here.isupper() and not here.isascii() and after.islower():
-            return False
-    return True
-
-
-def _has_no_sign(word: str) -> bool:
-    for index, character in enumerate(word):
-        if character.isascii() or _get_category(character)[0] in "LM":
-            continue
-        is_after, is_before = word[index - 1 : index].isalpha(), word[index + 1 : index + 2].isalpha()
-        if is_before and character not in (_JOINING if is_after else _OPENING):
-            return False
-    return True
 
 
 @lru_cache(maxsize=4096)
