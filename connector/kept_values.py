@@ -14,6 +14,8 @@ import orjson
 from connector.errors import RunAborted
 from connector.rows import Closing
 
+_WHAT = "what the run reads again"
+
 
 class KeptValues(Closing):
     """A list of JSON values for each index, from 0 on; the first `add` makes the file."""
@@ -27,9 +29,12 @@ class KeptValues(Closing):
         """Keep these, at the next indices; return the first of them. Raises RunAborted when there is no room."""
         written = [write_values(row) for row in rows]
         try:
-            self._open().write(b"".join(written))
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, or with the values
+                weakref.finalize(self, self._file.close)
+            self._file.write(b"".join(written))
         except OSError as error:
-            raise _explain(error) from None
+            raise RunAborted(describe_no_room(_WHAT, error)) from None
         self._is_flushed = False
         first, end = len(self._begins) - 1, self._begins[-1]
         for each in written:
@@ -40,14 +45,15 @@ class KeptValues(Closing):
     def read(self, index: int) -> list[Any]:
         """Return what was kept at this index. Raises RunAborted when that is on the disk no more."""
         begin, end = self._begins[index], self._begins[index + 1]
-        file = self._open()
+        if self._file is None:
+            raise IndexError(index)
         if not self._is_flushed:
             try:
-                file.flush()
+                self._file.flush()
             except OSError as error:
-                raise _explain(error) from None
+                raise RunAborted(describe_no_room(_WHAT, error)) from None
             self._is_flushed = True
-        return read_values(os.pread(file.fileno(), end - begin, begin))
+        return read_values(os.pread(self._file.fileno(), end - begin, begin))
 
     def close(self) -> None:
         """Forget all that was added, and let go of the file."""
@@ -55,12 +61,6 @@ class KeptValues(Closing):
             with suppress(OSError):  # on a full disk what is still in memory is not written: it is not read any more
                 self._file.close()
         self._file, self._begins = None, array("q", [0])
-
-    def _open(self) -> IO[bytes]:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, or with the values
-            weakref.finalize(self, self._file.close)
-        return self._file
 
 
 def describe_no_room(what: str, error: OSError) -> str:
@@ -70,10 +70,6 @@ def describe_no_room(what: str, error: OSError) -> str:
         f"{what} cannot be kept in {folder} ({error.strerror}): make room there, or set TMPDIR to another folder, and "
         "run again"
     )
-
-
-def _explain(error: OSError) -> RunAborted:
-    return RunAborted(describe_no_room("what the run reads again", error))
 
 
 def write_values(row: Sequence[object]) -> bytes:

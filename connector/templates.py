@@ -21,7 +21,6 @@ ROW = "row"
 
 _LARGEST_NUMBER = 10**30  # more digits than an id or an amount has
 _HIGHEST_POWER = 64
-_DEEPEST = 60  # nodes within each other; Python compiles at most 200 brackets, of which a node takes up to three
 _NO_OTHER_TEMPLATE = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 
 
@@ -89,7 +88,6 @@ def compile_template(
     environment.longest = longest
     try:
         tree = environment.parse(source)
-        _refuse_depth(tree, name)
         for node in tree.find_all(_NO_OTHER_TEMPLATE):
             raise ConfigurationError(
                 f"{name}, line {node.lineno}, asks for another template; a template stands alone here"
@@ -98,20 +96,9 @@ def compile_template(
         code = environment.compile(tree)
     except jinja2.TemplateSyntaxError as error:
         raise ConfigurationError(f"{name}, line {error.lineno}, cannot be read: {error.message}") from None
-    except (RecursionError, MemoryError, SyntaxError):  # Python's own ways of saying so
-        raise ConfigurationError(f"{name} is nested too deeply") from None
-    except ValueError:  # of Python's reader of numbers
-        raise ConfigurationError(f"{name} holds a number that is too long") from None
+    except (RecursionError, MemoryError, SyntaxError, ValueError):  # Python's own, of brackets and of numbers
+        raise ConfigurationError(f"{name} is nested too deeply, or holds a number that is too long") from None
     return Template(name, columns, longest, jinja2.Template.from_code(environment, code, environment.globals))
-
-
-def _refuse_depth(tree: nodes.Template, name: str) -> None:
-    """Look level by level: Python takes minutes to compile a few hundred calls within calls, or gives up."""
-    level: list[nodes.Node] = [tree]
-    for _ in range(_DEEPEST):
-        level = [child for node in level for child in node.iter_child_nodes()]
-    if level:
-        raise ConfigurationError(f"{name}, line {level[0].lineno}, is nested too deeply")
 
 
 def _find_columns(tree: nodes.Template, name: str, known: Collection[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -115,44 +116,32 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
 
     from connector.subscribers.checks import read_cells
 
+    if rule.values is None:
+        allowed = "must hold a base's id (a whole number from 1) or its name"
+    else:
+        more = len(rule.values) - _NAMED_AT_MOST
+        named = ", ".join(list(rule.values)[:_NAMED_AT_MOST])
+        allowed = f"must hold one of {named}{f' and {more} more' if more > 0 else ''}"
     cells = pc.utf8_trim_whitespace(read_cells(frame[rule.column])).dictionary_encode()
     words = [*cells.dictionary.to_pylist(), ""]  # the last one stands for missing cells
     codes = cells.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
     asked: dict[BaseRef, int] = {}
     place_of = np.full(len(words), -1, dtype=np.int64)
-    faulty: dict[int, tuple[str, str, str]] = {}
+    faults: dict[int, tuple[str, str, str]] = {}  # field, code and message of the cells that name no base
     for code, word in enumerate(words):
-        found = _find_base(word, rule)
-        if isinstance(found, BaseRef):
-            place_of[code] = asked.setdefault(found, len(asked))
+        base, field = None, rule.field
+        if rule.values is not None:
+            base = rule.values.get(word)
+        elif word:
+            field = "base_id" if word.isdigit() else "base_name"
+            with suppress(ValueError):
+                base = parse_base(word)
+        if base is not None:
+            place_of[code] = asked.setdefault(base, len(asked))
         else:
-            faulty[code] = found
+            fault, problem = ("base", "is not known") if word else ("required", "is missing")
+            message = f"{wire_name(BY_NAME[field])} {problem}: the column {rule.column} {allowed}"
+            faults[code] = (field, fault, message)
     places = place_of[codes]
-    faults = tuple(Fault(int(row), *faulty[int(codes[row])]) for row in np.flatnonzero(places < 0))
-    return RowBases(places, tuple(asked)), faults
-
-
-def _find_base(word: str, rule: BaseColumn) -> BaseRef | tuple[str, str, str]:
-    """Return the base, or field, code and message of the fault if the cell names none."""
-    if not word:
-        return _explain(rule.field, "required", f"is missing: the column {rule.column} {_describe_allowed(rule)}")
-    if rule.values is not None:
-        message = f"is not known: the column {rule.column} {_describe_allowed(rule)}"
-        return rule.values.get(word) or _explain(rule.field, "base", message)
-    try:
-        return parse_base(word)
-    except ValueError:
-        name = "base_id" if word.isdigit() else "base_name"
-        return _explain(name, "base", f"is not known: the column {rule.column} {_describe_allowed(rule)}")
-
-
-def _explain(name: str, code: str, message: str) -> tuple[str, str, str]:
-    return name, code, f"{wire_name(BY_NAME[name])} {message}"
-
-
-def _describe_allowed(rule: BaseColumn) -> str:
-    if rule.values is None:
-        return "must hold a base's id (a whole number from 1) or its name"
-    named = list(rule.values)
-    more = len(named) - _NAMED_AT_MOST
-    return f"must hold one of {', '.join(named[:_NAMED_AT_MOST])}{f' and {more} more' if more > 0 else ''}"
+    rows = np.flatnonzero(places < 0)
+    return RowBases(places, tuple(asked)), tuple(Fault(int(row), *faults[int(codes[row])]) for row in rows)
