@@ -21,7 +21,7 @@ from pipelines.flows.exports import plan_export_job, run_export
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.mails import run_mail
-from pipelines.flows.notify import notify_unless_stopped, report_refused, with_messages
+from pipelines.flows.notify import notify_unless_stopped, report_refused
 from pipelines.jobs.models import Job
 from pipelines.jobs.reader import load_job
 from pipelines.jobs.settings import read_settings
@@ -63,7 +63,15 @@ def run_job(
     True
     """
     loaded = job if isinstance(job, Job) else load_job(Path(job), os.environ)
-    _refuse_misfits(loaded, is_full=full, since=since, limit=limit, is_dry=dry_run, wait_s=wait_s)
+    given = {"full": full, "since": since is not None, "dry_run": dry_run}
+    given |= {"limit": limit is not None, "wait_s": wait_s > 0} if loaded.is_export else {}
+    if (loaded.is_export or loaded.mail is not None) and any(given.values()):
+        named, does = ", ".join(name for name in given if given[name]), "exports" if loaded.is_export else "mails"
+        raise ConfigurationError(f"the job {loaded.name} {does}: leave out {named}")
+    if full and since is not None:
+        raise ConfigurationError("full reads everything, and since a part: give one of them")
+    if limit is not None and limit < 1:
+        raise ConfigurationError(f"limit must be at least 1 row, not {limit}")
     environ = override_environ(base_url, state_dir, ledger)
     settings = read_settings(
         environ, loaded, token=make_token(token), time_limit_s=time_limit_s, is_writing=not dry_run
@@ -79,21 +87,6 @@ def run_job(
     return _run("sync", loaded, settings, lambda stop, progress: run_load(sync, stop, progress), is_planned=dry_run)
 
 
-def _refuse_misfits(
-    job: Job, *, is_full: bool, since: str | None, limit: int | None, is_dry: bool, wait_s: float
-) -> None:
-    """Raise ConfigurationError for an argument that the job has no use for, or that makes no sense."""
-    given = {"full": is_full, "since": since is not None, "dry_run": is_dry}
-    given |= {"limit": limit is not None, "wait_s": wait_s > 0} if job.is_export else {}
-    if (job.is_export or job.mail is not None) and any(given.values()):
-        named = ", ".join(name for name, is_given in given.items() if is_given)
-        raise ConfigurationError(f"the job {job.name} {'exports' if job.is_export else 'mails'}: leave out {named}")
-    if is_full and since is not None:
-        raise ConfigurationError("full reads everything, and since a part: give one of them")
-    if limit is not None and limit < 1:
-        raise ConfigurationError(f"limit must be at least 1 row, not {limit}")
-
-
 def _run(command: str, job: Job, settings: Settings, flow: _Flow, *, is_planned: bool = False) -> Report:
     """Run the flow, and send the job's notification, also if the run was refused."""
 
@@ -105,6 +98,7 @@ def _run(command: str, job: Job, settings: Settings, flow: _Flow, *, is_planned:
             for message in await notify_unless_stopped(job, refused, Stop()):
                 error.add_note(message)
             raise
-        return with_messages(report, await notify_unless_stopped(job, report, Stop()))
+        report.messages += await notify_unless_stopped(job, report, Stop())
+        return report
 
     return run_flow(work, settings.time_limit_s)

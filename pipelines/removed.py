@@ -88,11 +88,6 @@ REMOVED_KEYS: dict[str, str] = {
 stands for any field of the subscriber."""
 
 
-def explain_removed_option(command: str, option: str) -> str | None:
-    """Return what replaces an option of a command, or None if the command never had the option."""
-    return REMOVED_OPTIONS.get((command, option))
-
-
 def explain_removed_key(keys: tuple[str | int, ...]) -> str | None:
     """Return what replaces a key, given with the keys above it, or None if no version had the key."""
     dotted = ".".join(key for key in keys if isinstance(key, str))

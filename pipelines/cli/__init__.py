@@ -6,13 +6,14 @@ import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
 from typing import NoReturn
 
 import click
 
 import connector
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
-from pipelines.removed import REMOVED_COMMANDS, explain_removed_option
+from pipelines.removed import REMOVED_COMMANDS, REMOVED_OPTIONS
 
 COMMANDS = {
     "import": "loads:import_command",
@@ -46,8 +47,6 @@ _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
 
 
 _STATUSES = {2: "usage", 3: "aborted", 4: "locked"}
-_CLOSED = "standard output is closed"
-_STOPPED = "stopped by a signal before it had ended"
 _LAST_STANDARD_STREAM = 2
 
 
@@ -104,7 +103,10 @@ def main() -> None:
 def run() -> None:
     """Run the command of `sys.argv`, and raise SystemExit with its exit code: foreseen errors become one line on
     stderr, never a traceback."""
-    _occupy_closed_streams()
+    # The numbers of standard streams that are closed go to /dev/null, or else files and sockets would get them.
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
+        pass
+    os.close(handle)
     # numpy's linear algebra, which nothing here uses, starts a thread for each core; their spinning was a tenth of the
     # processor time of the start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -114,27 +116,28 @@ def run() -> None:
     try:
         cli.main(prog_name="connector", standalone_mode=False)
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption):
-            error = _explain_removed(error)
-        _show(error)
-        _end(error.exit_code, error.format_message())
+        shown = _explain_removed(error)
+        if is_chosen("--log-format", "json"):
+            from pipelines.cli.logs import say, start_logging
+
+            start_logging(0, "json")
+            say(shown.format_message())
+        else:
+            with suppress(OSError):  # standard error is full, or its reader has gone
+                shown.show()
+        _end(error.exit_code, shown.format_message(), is_shown=True)
     except SystemExit:
         if sys.stdout is not stdout:  # click has replaced it, since its reader has gone, and ends silently with 1
-            _say(f"connector: {_CLOSED}")
-            _end(3, _CLOSED)
+            _end(3, "standard output is closed")
         raise
     except (click.Abort, KeyboardInterrupt):
-        _say(f"connector: {_STOPPED}")
-        _end(128 + signal.SIGINT, _STOPPED)
+        _end(128 + signal.SIGINT, "stopped by a signal before it had ended")
     except ConnectorError as error:
-        _say(f"connector: {error}")
         _end(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3), str(error))
     except Exception as error:  # noqa: BLE001 - the last resort: no fault of ours may pass for a partial run (1)
         from connector.report import describe_fault
 
-        described = describe_fault(error)
-        _say(f"connector: {described}")
-        _end(3, described)
+        _end(3, describe_fault(error))
 
 
 def _leave(exit_code: int) -> NoReturn:
@@ -146,46 +149,30 @@ def _leave(exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
-def _occupy_closed_streams() -> None:
-    """Give the numbers of standard streams that are closed to /dev/null, or else files and sockets would get them."""
-    while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
-        pass
-    os.close(handle)
-
-
-def _explain_removed(error: click.NoSuchOption) -> click.UsageError:
-    """Return the error for an unknown option; for a removed option, the error says what replaces it."""
+def _explain_removed(error: click.ClickException) -> click.ClickException:
+    """Return the error; for a removed option, an error that says what replaces the option."""
+    if not isinstance(error, click.NoSuchOption):
+        return error
     command = (error.ctx.command_path if error.ctx else "").removeprefix("connector ")
-    replacement = explain_removed_option(command, error.option_name)
+    replacement = REMOVED_OPTIONS.get((command, error.option_name))
     if replacement is None:
         return error
     return click.UsageError(f"The option {error.option_name} was removed. {replacement}", error.ctx)
 
 
-def _show(error: click.ClickException) -> None:
-    """Show a usage error as click does, or as a line of the log where that is JSON."""
-    from pipelines.cli.logs import start_logging
-    from pipelines.cli.output import is_chosen
-
-    if is_chosen(sys.argv[1:], "--log-format", "json"):
-        start_logging(0, "json")
-        _say(error.format_message())
-        return
-    with suppress(OSError):  # standard error is full, or its reader has gone
-        error.show()
+def is_chosen(option: str, value: str) -> bool:
+    """Return whether the arguments of the process, which may not be valid, give the option this value."""
+    return f"{option}={value}" in sys.argv[1:] or (option, value) in pairwise(sys.argv[1:])
 
 
-def _say(message: str) -> None:
+def _end(exit_code: int, message: str, *, is_shown: bool = False) -> NoReturn:
+    """End the process without a report, with the message on stderr; with `--output json` an object says so."""
     from pipelines.cli.logs import say
+    from pipelines.cli.output import write_json, write_stdout
 
-    say(message)
-
-
-def _end(exit_code: int, message: str) -> NoReturn:
-    """End the process without a report; with `--output json` an object says so."""
-    from pipelines.cli.output import is_chosen, write_json, write_stdout
-
-    if is_chosen(sys.argv[1:], "--output", "json"):
+    if not is_shown:
+        say(f"connector: {message}")
+    if is_chosen("--output", "json"):
         with suppress(ConnectorError):  # standard output is closed or full, and that is what the exit code says
             write_stdout(write_json({"status": _STATUSES.get(exit_code, "stopped"), "message": message}) + "\n")
     sys.exit(exit_code)

@@ -59,13 +59,20 @@ def init_command(
     one with a password belongs. What was guessed, how surely and by which cells goes to stderr; the job goes to stdout
     or, with --write, to a new file. What is unsure is in it as a comment.
     """
+    from connector.atomic_file import PartialFile
     from connector.clock import system_clock
     from connector.row_files import own_columns
     from connector.stores import is_store_url
     from pipelines.jobs.draft import draft_job, guess_fields, propose_cursor
+    from pipelines.jobs.reader import load_job
 
-    _check_target(target)
-    base = _name_base(base_id, base_name)
+    if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
+        raise ConfigurationError(f"--write {target}: name a new file, in a folder that exists; nothing is overwritten")
+    if target is not None and target.suffix not in (".yaml", ".yml"):
+        raise ConfigurationError(f"--write {target}: a job file's name ends in .yaml")
+    if (base_id is None) == (base_name is None):
+        raise ConfigurationError("name the base that the job loads into: either --base-id N or --base-name NAME")
+    base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
     given = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
     said = {key: word for key, word in given.items() if word is not None}
     is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
@@ -74,22 +81,40 @@ def init_command(
     guesses = guess_fields(frame[list(columns)], system_clock().now().date())
     _show(guesses, len(frame))
     path = target if target is not None else Path("job.yaml")
-    place = _place_table(source, table) if is_table else _place_file(source, path.absolute().parent, said)
+    if is_table:
+        place = [("sql", ""), ("url", source), ("table", table or "")]
+    else:
+        place = [("file", ""), ("path", _shorten(source, path.absolute().parent)), *said.items()]
     name = path.stem if target is not None else table or Path(source).stem
-    used = {column for guess in guesses if guess.sureness != "unsure" for column in guess.rule.columns}
+    sure = [guess for guess in guesses if guess.sureness != "unsure"]
+    identity = next((each for each in IDENTITIES if each in {guess.name for guess in sure}), None)
+    if identity is None:
+        raise ConfigurationError(
+            "no column looks like email addresses or client_user_ids, and a job needs one of them to identify "
+            "subscribers: no job was drafted"
+        )
+    used = {column for guess in sure for column in guess.rule.columns}
     unmapped = [column for column in columns if column not in used]
     cursor = propose_cursor(frame) if is_table else None
-    text = draft_job(name, path.name, place, base, _choose_identity(guesses), guesses, unmapped, cursor)
-    _hand_over(text, target)
-
-
-def _check_target(target: Path | None) -> None:
+    text = draft_job(name, path.name, place, base, identity, guesses, unmapped, cursor)
     if target is None:
+        write_stdout(text)
         return
-    if target.exists() or not target.absolute().parent.is_dir():
-        raise ConfigurationError(f"--write {target}: name a new file, in a folder that exists; nothing is overwritten")
-    if target.suffix not in (".yaml", ".yml"):
-        raise ConfigurationError(f"--write {target}: a job file's name ends in .yaml")
+    with PartialFile(target, mode=0o644) as partial:  # one that finds no room leaves no half of a job behind
+        partial.file.write(text.encode())
+        partial.put_in_free_place()
+    load_job(target, os.environ)  # to see that the job can be loaded
+    say(f"connector: wrote {target}; try it: connector validate {target}")
+
+
+def _shorten(source: str, folder: Path) -> str:
+    """Return the path of a file as a job in the folder names it: relative if the file is in the folder."""
+    from connector.stores import is_store_url
+
+    if is_store_url(source):
+        return source
+    path = Path(source).absolute()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
 def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
@@ -130,38 +155,6 @@ def _read_beginning(source: Source) -> pd.DataFrame:
     raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")
 
 
-def _place_file(source: str, folder: Path, said: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The keys of `source`, the path relative to the job's folder if it is in there."""
-    from connector.stores import is_store_url
-
-    if is_store_url(source):
-        return [("file", ""), ("path", source), *said.items()]
-    path = Path(source).absolute()
-    shown = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-    return [("file", ""), ("path", shown), *said.items()]
-
-
-def _place_table(source: str, table: str | None) -> list[tuple[str, str]]:
-    return [("sql", ""), ("url", source), ("table", table or "")]
-
-
-def _name_base(base_id: int | None, base_name: str | None) -> tuple[str, str]:
-    if (base_id is None) == (base_name is None):
-        raise ConfigurationError("name the base that the job loads into: either --base-id N or --base-name NAME")
-    return ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
-
-
-def _choose_identity(guesses: Sequence[GuessedField]) -> str:
-    sure = {guess.name for guess in guesses if guess.sureness != "unsure"}
-    for identity in IDENTITIES:
-        if identity in sure:
-            return identity
-    raise ConfigurationError(
-        "no column looks like email addresses or client_user_ids, and a job needs one of them to identify subscribers: "
-        "no job was drafted"
-    )
-
-
 def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -177,21 +170,6 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
         sureness = Text(guess.sureness, style=_STYLES[guess.sureness])
         table.add_row(guess.name, Text(write_rule(guess.rule)), sureness, Text(guess.reason), Text(samples))
     Console(stderr=True).print(table)
-
-
-def _hand_over(text: str, target: Path | None) -> None:
-    """The job on stdout, or in its file, where it is loaded once to see that it can be."""
-    from connector.atomic_file import PartialFile
-    from pipelines.jobs.reader import load_job
-
-    if target is None:
-        write_stdout(text)
-        return
-    with PartialFile(target, mode=0o644) as partial:  # one that finds no room leaves no half of a job behind
-        partial.file.write(text.encode())
-        partial.put_in_free_place()
-    load_job(target, os.environ)
-    say(f"connector: wrote {target}; try it: connector validate {target}")
 
 
 @click.command("schema")

@@ -289,8 +289,8 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
     for each in findings:
-        examples = "\n".join(f"row {example.row}: {show_value(example.value, _SHOWN)}" for example in each.examples)
-        table.add_row(each.field or "the whole row", Text(each.message), Text(examples), f"{each.rows:,}")
+        shown = [f"row {example['row']}: {show_value(example['value'], _SHOWN)}" for example in each.examples]
+        table.add_row(each.field or "the whole row", Text(each.message), Text("\n".join(shown)), f"{each.rows:,}")
     return table
 
 
@@ -333,9 +333,8 @@ def retry_command(
     """
     from connector.load.retry import RetryPlan
     from connector.subscribers.rules import ValidationRules
-    from pipelines.flows.job_sources import plan_suppression
     from pipelines.flows.retries import RetryOrder, run_retry
-    from pipelines.jobs.build import build_policy, build_rules
+    from pipelines.jobs.build import build_policy, build_rules, plan_suppression
     from pipelines.jobs.models import Load
     from pipelines.jobs.reader import load_job, override_load
     from pipelines.jobs.settings import read_settings

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from connector.atomic_file import refuse_foreign, write_whole
 from connector.errors import ConfigurationError
@@ -21,12 +21,6 @@ _HELP = {
     "rows": "Rows of the last run by their outcome.",
     "requests": "Requests of the last run by operation and result; all are counted as sent.",
 }
-
-
-class _Sample(NamedTuple):
-    metric: str
-    labels: Mapping[str, str]
-    value: float
 
 
 def check_metrics_path(path: Path) -> None:
@@ -48,30 +42,30 @@ def write_metrics(reports: Sequence[Mapping[str, Any]], path: Path) -> None:
     for metric, words in _HELP.items():
         name = f"connector_last_run_{metric}"
         lines += [f"# HELP {name} {words}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{_write_labels(each.labels)} {each.value:.15g}" for each in samples if each.metric == metric]
+        for sampled, labels, value in samples:
+            if sampled == metric:
+                written = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+                lines.append(f"{name}{{{written}}} {value:.15g}")
     write_whole(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
 
 
-def _list_samples(report: Mapping[str, Any]) -> Iterator[_Sample]:
+def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield the metric, labels and value of each sample of a report."""
     labels = {"command": report["command"], "job": report["job"]}
     began, ended = (datetime.fromisoformat(report[key]).timestamp() for key in ("started_at", "finished_at"))
-    yield _Sample("start_timestamp_seconds", labels, began)
-    yield _Sample("end_timestamp_seconds", labels, ended)
-    yield _Sample("duration_seconds", labels, round(ended - began, 6))
+    yield "start_timestamp_seconds", labels, began
+    yield "end_timestamp_seconds", labels, ended
+    yield "duration_seconds", labels, round(ended - began, 6)
     for status in get_args(Status):
-        yield _Sample("status", {**labels, "status": status}, status == report["status"])
+        yield "status", {**labels, "status": status}, status == report["status"]
     for outcome, number in report["rows"].items():
         if outcome == "read":
-            yield _Sample("rows_read", labels, number)
+            yield "rows_read", labels, number
         else:
-            yield _Sample("rows", {**labels, "outcome": outcome}, number)
+            yield "rows", {**labels, "outcome": outcome}, number
     for operation, counts in report["requests"].items():
         for result, number in counts.items():
-            yield _Sample("requests", {**labels, "operation": operation, "result": result}, number)
-
-
-def _write_labels(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}"
+            yield "requests", {**labels, "operation": operation, "result": result}, number
 
 
 def _escape(value: str) -> str:

@@ -45,7 +45,13 @@ DURATION = Parsed("duration", parse_duration)  # seconds as a float
 SHARE = Parsed("share", parse_share)  # `5%` as a share of one
 SHARD = Parsed("shard", Shard.parse)
 
-wait_option = click.option("--wait", "wait_s", type=DURATION, default=0.0, help="Wait so long for another run to end.")
+wait_option = click.option(
+    "--wait",
+    "wait_s",
+    type=DURATION,
+    default=0.0,
+    help="Wait this long for the lock if another run holds it.  [default: 0s]",
+)
 ignore_total_count_option = click.option(
     "--ignore-total-count", is_flag=True, help="Take the list for complete though its TotalCount disagrees."
 )

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -51,11 +50,6 @@ def write_json(report: dict[str, Any]) -> str:
     """JSON whose every character can be written: a broken one in a file's name becomes an escape, as JSON has it."""
     text = json.dumps(report, ensure_ascii=False, indent=2)
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def is_chosen(arguments: list[str], option: str, value: str) -> bool:
-    """Return whether these arguments of a command, which may not be valid, give the option this value."""
-    return f"{option}={value}" in arguments or (option, value) in pairwise(arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +235,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     """Run the flow of a job, and send the job's notification, also if the run was refused (exit code 2)."""
     import uvloop
 
-    from pipelines.flows.notify import report_refused, with_messages
+    from pipelines.flows.notify import report_refused
 
     try:
         report = run_flow(flow, output, settings.time_limit_s)
@@ -252,7 +246,8 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
         for message in uvloop.run(_notify(job, refused)):
             say(message)
         raise
-    return with_messages(report, uvloop.run(_notify(job, report)))
+    report.messages += uvloop.run(_notify(job, report))
+    return report
 
 
 async def _notify(job: Job, report: Report) -> list[str]:

@@ -1,25 +1,28 @@
 """Whether a job can run: its configuration, source, service, ledger and destination, each tried without a write."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
+from typing import TypeGuard
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
 from connector.ledger.beside import check_ledger_rights, count_open_entries, read_lag
-from connector.listing.pages import fetch_page
+from connector.listing.controls import Ask, Control, try_made_up, try_sample
+from connector.listing.pages import fetch_page, try_page
+from connector.paging.certificate import is_window_size
 from connector.plurals import count
-from connector.service.client import open_client
+from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
-from connector.service.wire import ListQuery
+from connector.service.wire import ListPage, ListQuery, read_field
 from connector.settings import Settings, build_service
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.exports import plan_export_job
-from pipelines.flows.list_traits import describe_list
 from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
@@ -29,6 +32,10 @@ from pipelines.jobs.settings import read_settings
 
 _ROWS = 100  # of the source: enough to show a wrong mapping
 _ATTEMPTS, _LONGEST_S = 2, 5.0  # a person waits for the answer
+
+
+_FILTERS = ("email", "client_user_id")
+_SHORTEST = 5  # characters of a value that is tried without its ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ async def _ask_service(settings: Settings) -> AsyncIterator[CheckResult]:
             yield CheckResult(
                 "service", f"{settings.service.base_url} takes the token; TotalCount is {page.total_count}"
             )
-            async for trait, message in describe_list(client, retrier):
+            async for trait, message in _describe_list(client, retrier):
                 yield CheckResult(trait, message)
     except ConnectorError as error:
         yield _describe_failure("service", error)
@@ -127,3 +134,89 @@ def _prepare_destination(job: Job, settings: Settings) -> str:
     finally:
         writer.discard()
     return f"{plan.destination} can be written"
+
+
+# What a few requests show of the list. Loads and exports do not rely on these: they observe the list themselves.
+
+
+async def _describe_list(client: Client, retrier: Retrier) -> AsyncIterator[tuple[str, str]]:
+    """Yield each trait of the list with its description, by about ten list requests. Raises ListFailed if the first
+    request fails."""
+    page = await fetch_page(client, retrier, ListQuery())
+    of_total = f" of {page.total_count:,}" if page.total_count is not None else ""
+    limit = f", the limit is {page.limit:,}" if page.limit is not None else ""
+    yield "page size", f"a page held {len(page.subscribers):,}{of_total} subscribers{limit}"
+
+    async def ask(query: ListQuery) -> ListPage | None:
+        return await try_page(client, retrier, query)
+
+    ids, again = _read_ids(page), await ask(ListQuery())
+    order = "not by id; the same page, requested twice, came in the same order"
+    if len(ids) < 3:
+        order = "not known, fewer than three subscribers are listed"
+    elif again is None or _read_ids(again) != ids:
+        order = "the same page, requested twice, came in two orders, or the list changed meanwhile"
+    elif ids == sorted(ids):
+        order = "by id, ascending"
+    elif ids == sorted(ids, reverse=True):
+        order = "by id, descending"
+    yield "order", order
+    tried = [f"{name}: {await _try_filter(ask, name, page)}" for name in _FILTERS]
+    yield "filters", "; ".join(tried)
+    yield "cut off", await _look_for_window(ask, page.total_count)
+
+
+async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
+    """Try a made-up value, then a listed one, whole and without its first and last character."""
+    samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
+    known = next(((each, value) for each, value in samples if type(each) is int and _is_plain(value)), None)
+    if known is None:
+        return "not tried, no listed subscriber has a suitable value"
+    made_up = await try_made_up(ask, name, os.urandom)
+    if made_up is Control.INCONCLUSIVE:
+        return "refused by the service"
+    if made_up is Control.IGNORED:
+        return "ignored, a made-up value was answered with subscribers"
+    subscriber_id, value = known
+    trial = await try_sample(ask, name, (subscriber_id, value))
+    if trial.control not in (Control.EXACT, Control.PARTIAL):
+        return "broken, a listed value did not find its subscriber"
+    if trial.control is Control.PARTIAL:
+        return "partial, a value found other subscribers, too"
+    part = await try_sample(ask, name, (subscriber_id, value[1:-1]))
+    if part.control is Control.PARTIAL:
+        return "partial, a part of a value found the subscriber"
+    return "exact"
+
+
+def _is_plain(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _SHORTEST
+
+
+async def _look_for_window(ask: Ask, total: int | None) -> str:
+    """Compare the list's TotalCount with the counts of its active and inactive subscribers.
+
+    A result window limits each count by itself, so two parts can exceed the whole.
+    """
+    if total is None:
+        return "not known, the list has no TotalCount"
+    counts = []
+    for is_active in (True, False):
+        page = await ask(ListQuery(is_active=is_active))
+        is_filtered = page is not None and all(row.get("IsActive") is is_active for row in page.subscribers)
+        if page is not None and is_filtered and page.total_count is not None:
+            counts.append(page.total_count)
+    if len(counts) == 2 and sum(counts) > total:
+        return (
+            f"the list may be cut off, or it may hide subscribers: its TotalCount is {total:,}, and its active and "
+            f"inactive subscribers are {sum(counts):,}"
+        )
+    if len(counts) == 2 and sum(counts) == total and all(counts):
+        return f"no: its active and inactive subscribers add up to its TotalCount, {total:,}"
+    if is_window_size(total):
+        return f"the list may be cut off: {total:,} is a typical limit, and nothing shows that the list goes on"
+    return f"nothing suggests it: TotalCount is {total:,}"
+
+
+def _read_ids(page: ListPage) -> list[int]:
+    return [row["Id"] for row in page.subscribers if isinstance(row.get("Id"), int)]

@@ -25,7 +25,6 @@ from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_url
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.rules import FieldMapping, ValidationRules
-from pipelines.flows.job_sources import plan_increment, plan_suppression
 from pipelines.flows.validate import ValidationPlan
 from pipelines.jobs.build import (
     build_guard,
@@ -34,6 +33,8 @@ from pipelines.jobs.build import (
     build_rules,
     open_as,
     open_source,
+    plan_increment,
+    plan_suppression,
 )
 from pipelines.jobs.models import Job, JobSubscriber
 from pipelines.jobs.source_models import FileSource

@@ -23,9 +23,8 @@ from connector.sources.files import refuse_lacking
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.templates import Template, TemplateError, compile_template
-from pipelines.flows.job_sources import plan_suppression
 from pipelines.flows.sends import draft_shared, read_body
-from pipelines.jobs.build import open_source
+from pipelines.jobs.build import open_source, plan_suppression
 from pipelines.jobs.mail_models import EmailText, Mail
 from pipelines.jobs.models import Job
 

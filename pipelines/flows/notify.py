@@ -1,15 +1,13 @@
 """The notification of a run: a POST of the report to the job's webhook. A failed POST changes nothing of the run."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConnectorError, RunAborted
 from connector.report import Report, describe_fault, end_report, start_report
 from connector.service.transport import post_webhook
-from pipelines.jobs.mail_models import Notify, Webhook
+from pipelines.jobs.mail_models import Notify
 from pipelines.jobs.models import Job
 
 _TRIES = 3
@@ -27,12 +25,6 @@ async def notify_unless_stopped(job: Job, report: Report, stop: Stop) -> list[st
         return [f"The job's notification could not be sent: {describe_fault(error)}"]
 
 
-async def _notify(notify: Notify | None, report: Report, clock: Clock) -> list[str]:
-    if notify is None or report.is_planned or (notify.when == "problem" and report.status == "ok"):
-        return []
-    return await _post(notify.webhook, report, clock)
-
-
 def report_refused(command: str, job: Job, error: ConnectorError, *, is_planned: bool) -> Report:
     """Return the report of a run that ended with `error` before it had a report."""
     now = system_clock().now()
@@ -41,17 +33,14 @@ def report_refused(command: str, job: Job, error: ConnectorError, *, is_planned:
     return end_report(report, "aborted", now, str(error))
 
 
-def with_messages(report: Report, messages: Sequence[str]) -> Report:
-    """Return the report with these messages after its own."""
-    return replace(report, messages=[*report.messages, *messages])
-
-
-async def _post(webhook: Webhook, report: Report, clock: Clock) -> list[str]:
-    body = json.dumps(report.as_json()).encode()
-    problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
-    for _ in range(_TRIES - 1):
+async def _notify(notify: Notify | None, report: Report, clock: Clock) -> list[str]:
+    if notify is None or report.is_planned or (notify.when == "problem" and report.status == "ok"):
+        return []
+    webhook, body, problem = notify.webhook, json.dumps(report.as_json()).encode(), None
+    for attempt in range(_TRIES):
+        if attempt:
+            await clock.sleep(_WAIT_S)
+        problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
         if problem is None:
             return []
-        await clock.sleep(_WAIT_S)
-        problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
-    return [f"the notification by webhook failed {_TRIES} times: {problem}"] if problem is not None else []
+    return [f"the notification by webhook failed {_TRIES} times: {problem}"]

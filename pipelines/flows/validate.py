@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,10 @@ from connector.load.finishing import build_different
 from connector.outcomes import Fault
 from connector.report import Report, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
-from connector.rows import Chunk, Source
+from connector.rows import Source
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.row_bases import BaseColumn, list_columns
 from connector.subscribers.rules import FieldMapping, ValidationRules
-from connector.subscribers.suppression import Suppression
 
 _EXAMPLES = 3  # different ones of a fault: enough to see what they have in common
 _LONGEST_EXAMPLE = 200  # characters; a longer cell is known by its beginning
@@ -52,29 +51,24 @@ class ValidationPlan:
         return list_columns(self.mapping.columns, self.base_column)
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A row with a fault: its record number (from 1), and the cells that the field was read from, as they came."""
-
-    row: int
-    value: str
-
-
 @dataclass(slots=True)
 class ValidationFinding:
-    """One kind of fault: its field ("" for a record that is no row), its code, how many rows have it, some of them."""
+    """One kind of fault: its field ("" for a record that is no row), its code, and the number of rows with the fault.
+
+    An example has the record number of a `row` (from 1), and the `value` of the cells that the field was read from.
+    """
 
     field: str
     code: str
     message: str
     rows: int = 0
-    examples: list[Example] = dataclasses.field(default_factory=list)
+    examples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def show(self, row: int, value: str) -> None:
         """Take a row as an example, if its value is new."""
         shown = value if len(value) <= _LONGEST_EXAMPLE else f"{value[:_LONGEST_EXAMPLE]}…"
-        if len(self.examples) < _EXAMPLES and all(shown != example.value for example in self.examples):
-            self.examples.append(Example(row, shown))
+        if len(self.examples) < _EXAMPLES and all(shown != example["value"] for example in self.examples):
+            self.examples.append({"row": row, "value": shown})
 
 
 @dataclass(slots=True)
@@ -87,7 +81,8 @@ class Validation:
 
     def list_findings(self) -> list[ValidationFinding]:
         """Return the kinds of faults, the most frequent first."""
-        return sorted(self.findings.values(), key=lambda each: (-each.rows, _place(each.field), each.code))
+        fields = ("", *NAMES)  # faults of whole rows come before those of fields
+        return sorted(self.findings.values(), key=lambda each: (-each.rows, fields.index(each.field), each.code))
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as plain JSON values."""
@@ -123,7 +118,11 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
 def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | None, clock: Clock) -> str | None:
     """Return why it could not be read to its end, or None."""
     try:
-        suppression = _read_list(plan, verdict.report)
+        suppression = None
+        if plan.suppression is not None:
+            suppression, messages = read_suppression(plan.suppression, lambda: False)
+            verdict.report.messages += messages
+        counts = verdict.report.rows
         for prepared in prepare_chunks(
             plan.source,
             plan.mapping,
@@ -133,11 +132,19 @@ def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | Non
             suppression=suppression,
             base=plan.base_column,
         ):
-            _count(prepared, verdict.report.rows)
+            counts["read"] += prepared.read
+            counts["invalid"] += prepared.invalid
+            counts["duplicate"] += len(prepared.repeats)
+            counts["suppressed"] += len(prepared.suppressed)
+            counts["valid"] += len(prepared.planned.identities)
             verdict.remarks.take(prepared)
             _find(prepared, plan, verdict)
-            if file is not None:
-                _reject(prepared, plan.rules.identity, file)
+            if file is not None:  # what an import writes: malformed and invalid records, and duplicates that differ
+                problems = [build_malformed(malformed, prepared.chunk.name) for malformed in prepared.chunk.malformed]
+                problems += build_invalid(prepared.chunk, prepared.faults)
+                problems += [build_different(prepared.chunk, at, plan.rules.identity) for at in prepared.different]
+                for problem in problems:
+                    file.write(problem)
     except (SourceError, ConfigurationError) as error:  # a list without any identity is the latter
         return str(error)
     if verdict.report.rows["read"] == 0 and plan.is_empty_refused:
@@ -145,66 +152,29 @@ def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | Non
     return None
 
 
-def _read_list(plan: ValidationPlan, report: Report) -> Suppression | None:
-    """The job's suppression list, as a load reads it, and what is to be said of it."""
-    if plan.suppression is None:
-        return None
-    suppression, messages = read_suppression(plan.suppression, lambda: False)
-    report.messages += messages
-    return suppression
-
-
-def _count(prepared: PreparedChunk, counts: dict[str, int]) -> None:
-    counts["read"] += prepared.read
-    counts["invalid"] += prepared.invalid
-    counts["duplicate"] += len(prepared.repeats)
-    counts["suppressed"] += len(prepared.suppressed)
-    counts["valid"] += len(prepared.planned.identities)
-
-
 def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Validation) -> None:
-    for malformed in prepared.chunk.malformed:
-        finding = _pick(verdict, "", malformed.code, malformed.message)
+    """Add the faults of a chunk to the findings, with examples by the cells that a field is read from."""
+    findings, chunk = verdict.findings, prepared.chunk
+    for malformed in chunk.malformed:
+        kind = ValidationFinding("", malformed.code, malformed.message)
+        finding = findings.setdefault(("", malformed.code), kind)
         finding.rows += 1
         finding.show(malformed.number, malformed.raw)
     by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
     for fault in prepared.faults:
         by_kind[fault.field, fault.code].append(fault)
     for (name, code), faults in by_kind.items():
-        finding = _pick(verdict, name, code, faults[0].message)
+        finding = findings.setdefault((name, code), ValidationFinding(name, code, faults[0].message))
         finding.rows += len(faults)
-        _show_some(finding, prepared.chunk, faults, _list_sources(plan, name))
-
-
-def _pick(verdict: Validation, name: str, code: str, message: str) -> ValidationFinding:
-    return verdict.findings.setdefault((name, code), ValidationFinding(name, code, message))
-
-
-def _list_sources(plan: ValidationPlan, name: str) -> list[str]:
-    """The source's columns that a field is read from."""
-    if plan.base_column is not None and name in BY_NAME and BY_NAME[name].is_of_base:
-        return [plan.base_column.column]
-    rule = plan.mapping.rules.get(name)
-    return [] if rule is None else list(rule.columns)
-
-
-def _show_some(finding: ValidationFinding, chunk: Chunk, faults: Sequence[Fault], columns: list[str]) -> None:
-    """Examples by the cells that the field is read from, as they came; none where it is read from no column."""
-    if not columns:
-        return
-    cells = chunk.frame.iloc[[fault.position for fault in faults]][columns]
-    for place, row in cells.drop_duplicates().head(2 * _EXAMPLES).fillna("").iterrows():
-        finding.show(int(chunk.numbers[int(str(place))]), _BETWEEN.join(map(str, row)))
-
-
-def _reject(prepared: PreparedChunk, identity: str, file: RejectsFile) -> None:
-    """What an import would write: records that are no rows, invalid ones, and duplicates that differ."""
-    for malformed in prepared.chunk.malformed:
-        file.write(build_malformed(malformed, prepared.chunk.name))
-    for problem in build_invalid(prepared.chunk, prepared.faults):
-        file.write(problem)
-    for position in prepared.different:
-        file.write(build_different(prepared.chunk, position, identity))
+        rule = plan.mapping.rules.get(name)
+        columns = [] if rule is None else list(rule.columns)
+        if plan.base_column is not None and name in BY_NAME and BY_NAME[name].is_of_base:
+            columns = [plan.base_column.column]
+        if not columns:
+            continue
+        cells = chunk.frame.iloc[[fault.position for fault in faults]][columns]
+        for place, row in cells.drop_duplicates().head(2 * _EXAMPLES).fillna("").iterrows():
+            finding.show(int(chunk.numbers[int(str(place))]), _BETWEEN.join(map(str, row)))
 
 
 def _remark(plan: ValidationPlan, verdict: Validation) -> Iterator[str]:
@@ -218,9 +188,3 @@ def _remark(plan: ValidationPlan, verdict: Validation) -> Iterator[str]:
 
 def _list_unmapped(plan: ValidationPlan) -> list[str]:
     return [name for name in own_columns(plan.source.columns) if name not in plan.columns]
-
-
-def _place(name: str) -> int:
-    """A field's place in the field table, and before them the whole row's."""
-    names: Sequence[str] = ("", *NAMES)
-    return names.index(name)

@@ -1,17 +1,26 @@
-"""The one place where a job becomes what the library works with: sources, mapping, rules, policy, an export's query."""
+"""What the library works with, made from a job: sources, cursor (architecture 4.11), mapping, rules, policy, query."""
 
+from functools import partial
+from hashlib import blake2b
 from math import inf
 from pathlib import Path
 
+from connector.errors import ConfigurationError
+from connector.imports.increments import Increment
+from connector.imports.suppression import SuppressionPlan, open_suppression
 from connector.load.session import LoadGuard, LoadPolicy
 from connector.rows import Source
 from connector.service.wire import ListQuery
+from connector.shards import WHOLE, Shard
+from connector.sources.cursor import parse_cursor
 from connector.sources.files import open_file, open_files
-from connector.sources.sql import IncrementalSource, open_sql
+from connector.sources.sql import IncrementalSource, describe_place, open_sql
 from connector.subscribers.rules import FieldMapping, PhoneRule, ValidationRules
-from pipelines.jobs.models import Filters, Guard, JobSubscriber, Load
+from pipelines.jobs.models import Filters, Guard, Job, JobSubscriber, Load
 from pipelines.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
 from pipelines.jobs.subscriber_models import build_column_rule
+
+_DIGEST_BYTES = 16
 
 
 def open_source(source: JobSource | Suppress) -> Source:
@@ -88,3 +97,65 @@ def build_guard(guard: Guard | None) -> LoadGuard | None:
     if guard is None:
         return None
     return LoadGuard(**guard.model_dump())
+
+
+def plan_increment(
+    job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard = WHOLE
+) -> Increment | None:
+    """Return the job's source opened, if it has a cursor; None if not, when everything is read each time.
+
+    Each shard has a cursor of its own.
+    Raises ConfigurationError and SourceError.
+    """
+    sql = source.sql
+    if sql is None or sql.cursor is None:
+        if since is not None:
+            raise ConfigurationError(f"--since: the job {job.name} has no source.sql.cursor; leave it out")
+        return None
+    asked = None
+    if since is not None:
+        try:
+            asked = parse_cursor(since, sql.cursor.kind)
+        except ValueError as error:
+            raise ConfigurationError(f"--since {error}, as the cursor's start is") from None
+    opened = open_increment(sql, sql.cursor)
+    if asked is not None:
+        opened.begin_at(asked)  # so that what its database cannot compare is said now
+    digest = _compute_digest(job, sql, sql.cursor, account, shard)
+    return Increment(job.name, digest, opened, sql.cursor.first, sql.cursor.lookback_s, is_full, asked)
+
+
+def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
+    """Return a digest of all that a cursor belongs to: account, bases, database, query, column and shard."""
+    bases: tuple[object, ...] | None = None
+    if job.subscriber is not None:
+        base = job.subscriber.base
+        by_row = () if base.column is None else (base.column, sorted((base.values or {}).items()))
+        bases = base.id, base.name, *by_row
+    parts: tuple[object, ...] = (
+        account,
+        bases,
+        describe_place(sql.url),
+        sql.query,
+        sql.table,
+        cursor.column,
+        str(cursor.kind),
+    )
+    if not shard.is_whole:
+        parts = (*parts, str(shard))
+    return blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES).digest()
+
+
+def plan_suppression(job: Job) -> SuppressionPlan | None:
+    """Return the job's list, or None if it has none; raises ConfigurationError or SourceError if it cannot be read
+    now."""
+    if job.suppress is None or (job.subscriber is None and job.mail is None):
+        return None
+    given = job.suppress.file or job.suppress.sql
+    if given is None:  # inactive alone
+        return None
+    identity = job.subscriber.identity if job.subscriber is not None else "email"
+    opened = partial(open_source, job.suppress)
+    plan = SuppressionPlan(job.name, opened, given.column, job.suppress.field or identity)
+    open_suppression(plan).close()
+    return plan
