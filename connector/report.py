@@ -4,13 +4,13 @@ import errno
 import logging
 import os
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from connector.errors import STOPPED, LockedError, RunAborted
 from connector.outcomes import MailOutcome, Outcome
@@ -18,7 +18,7 @@ from connector.run_log import record_run
 
 if TYPE_CHECKING:
     from connector.control import Stop
-    from connector.service.client import Client, RequestCounts
+    from connector.service.client import Client
 
 
 logger = logging.getLogger(__name__)
@@ -26,13 +26,10 @@ logger = logging.getLogger(__name__)
 Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
 
 EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "aborted": 3, "locked": 4}
-_MAIL_ORDER = (
-    MailOutcome.SENT,
-    MailOutcome.ALREADY_SENT,
-    *(each for each in MailOutcome if each not in (MailOutcome.SENT, MailOutcome.ALREADY_SENT)),
-)  # as architecture 8 has it
 _ONLY_WITH_A_VALUE = ("planned_rows", "email")
 _WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
+
+_Kind = TypeVar("_Kind", Outcome, MailOutcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,9 @@ class Report:
 
     def note_requests(self, client: "Client", now: float) -> None:
         """Take over what the client has counted until now (monotonic)."""
-        self.requests = count_requests(client.counts, is_planned=self.is_planned)
+        counts = {str(operation): asdict(each) for operation, each in client.counts.items()}
+        # a plan creates nothing, so it shows only operations that sent a request
+        self.requests = {name: each for name, each in counts.items() if each["sent"] or not self.is_planned}
         self.timeline = client.timeline.as_json(now)
 
 
@@ -197,24 +196,20 @@ class UncountedError(Exception):
 
 def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
     """Return the report's `rows`. Raises UncountedError when they do not sum up."""
-    return _sum_up(read, {str(outcome): outcomes.get(outcome, 0) for outcome in Outcome})
+    return _sum_up(read, Outcome, outcomes)
 
 
 def count_mail_rows(read: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
     """Return the `rows` of a mail run or a single send. Raises UncountedError when they do not sum up."""
-    return _sum_up(read, {str(outcome): outcomes.get(outcome, 0) for outcome in _MAIL_ORDER})
+    first = (MailOutcome.SENT, MailOutcome.ALREADY_SENT)  # as architecture 8 has it
+    return _sum_up(read, (*first, *(each for each in MailOutcome if each not in first)), outcomes)
 
 
-def _sum_up(read: int, counts: dict[str, int]) -> dict[str, int]:
-    rows = {"read": read, **counts}
-    if (counted := sum(counts.values())) != read:
+def _sum_up(read: int, order: Iterable[_Kind], outcomes: Mapping[_Kind, int]) -> dict[str, int]:
+    rows = {"read": read} | {str(outcome): outcomes.get(outcome, 0) for outcome in order}
+    if (counted := sum(rows.values()) - read) != read:
         raise UncountedError(rows, counted)
     return rows
-
-
-def count_requests(counts: "Mapping[Any, RequestCounts]", *, is_planned: bool = False) -> dict[str, dict[str, int]]:
-    """Return the report's `requests`, by operation; of a plan, which creates nothing, only what was sent."""
-    return {str(operation): asdict(each) for operation, each in counts.items() if each.sent or not is_planned}
 
 
 def pick_worst(exit_codes: list[int]) -> int:

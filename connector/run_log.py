@@ -60,9 +60,9 @@ def record_run(
         except BaseException as error:
             status = "usage" if isinstance(error, ConfigurationError) else "aborted"
             ended = {"status": status, "finished_at": datetime.now(UTC).isoformat(), "messages": [str(error)]}
-            _try_to_write(path, lambda: _write_end(path, {**report(), **ended}))
+            _write_end(path, {**report(), **ended})
             raise
-        _try_to_write(path, lambda: _write_end(path, report()))
+        _write_end(path, report())
     prune(state_dir, time.time() - retention_s)
 
 
@@ -93,20 +93,15 @@ def prune(state_dir: Path, before: float) -> Sequence[Path]:
     return deleted
 
 
-def _try_to_write(path: Path, write: Callable[[], None]) -> None:
-    try:
-        write()
-    except (OSError, ConnectorError) as error:
-        words = error.strerror if isinstance(error, OSError) else error
-        logger.warning("the run cannot be recorded in %s: %s", path, words)
-
-
 def _write_end(path: Path, run: Mapping[str, Any]) -> None:
     try:
         write_whole(path, _encode(run))
-    except (OSError, ConnectorError):
-        path.unlink(missing_ok=True)  # it says `running`, and would be taken for that of a run that was killed
-        raise
+    except (OSError, ConnectorError) as error:
+        logger.warning(
+            "the run cannot be recorded in %s: %s", path, error.strerror if isinstance(error, OSError) else error
+        )
+        with suppress(OSError):
+            path.unlink(missing_ok=True)  # it says `running`, and would be taken for that of a run that was killed
 
 
 def _encode(run: Mapping[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from math import inf
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.imports.plan import closed_on_error
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
@@ -20,7 +21,7 @@ from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
 from connector.settings import Settings
 from connector.sources.files import refuse_lacking
-from connector.subscribers.preparation import PreparedChunk, prepare_chunks
+from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.sends import draft_shared, read_body
@@ -51,11 +52,8 @@ class Spool(Closing):
     def read(self, number: int) -> Iterator[list[Row]]:
         """Yield all rows in lists of `number` rows. Raises RunAborted if the rows cannot be read from the disk."""
         for first in range(0, self.rows, number):
-            yield [self._read(index) for index in range(first, min(first + number, self.rows))]
-
-    def _read(self, index: int) -> Row:
-        place, file, columns, cells = self._values.read(index)
-        return Row(place, file, tuple(columns), tuple(cells))
+            kept = (self._values.read(index) for index in range(first, min(first + number, self.rows)))
+            yield [Row(place, file, tuple(columns), tuple(cells)) for place, file, columns, cells in kept]
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -114,40 +112,28 @@ def check_rows(
     for prepared in chunks:
         if is_stopped():
             raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
-        for fault in _sort_out(prepared, checked):
-            on_problem(fault)
-        for row in take_rows(prepared.chunk, prepared.planned.subscribers.index.tolist()):
-            problem = _find_problem(plan.texts, row, now)
-            if problem is None:
-                spool.add(row)
+        chunk = prepared.chunk
+        problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
+        problems += build_invalid(chunk, prepared.faults)
+        checked.read += prepared.read
+        checked.messages += chunk.messages
+        checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
+        checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
+        checked.outcomes[MailOutcome.INVALID] += len(problems)
+        for problem in problems:
+            on_problem(problem)
+        for row in take_rows(chunk, prepared.planned.subscribers.index.tolist()):
+            try:
+                plan.texts.compose(row, now)
+            except MessageError as error:
+                problem = Problem(row, Outcome.INVALID, error.field, "email", error.problem)
+            except TemplateError as error:
+                problem = Problem(row, Outcome.INVALID, "", "template", str(error))
             else:
-                checked.outcomes[MailOutcome.INVALID] += 1
-                on_problem(problem)
-
-
-def _sort_out(prepared: PreparedChunk, checked: MailCheck) -> list[Problem]:
-    """Count the rows of a chunk that get no email: invalid, duplicate or suppressed. Return the problems of invalid
-    rows."""
-    chunk = prepared.chunk
-    invalid = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
-    invalid += build_invalid(chunk, prepared.faults)
-    checked.read += prepared.read
-    checked.messages += chunk.messages
-    checked.outcomes[MailOutcome.INVALID] += len(invalid)
-    checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
-    checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
-    return invalid
-
-
-def _find_problem(texts: MailTexts, row: Row, now: datetime) -> Problem | None:
-    """Return why a row makes no email, or None if the row makes one."""
-    try:
-        texts.compose(row, now)
-    except MessageError as error:
-        return Problem(row, Outcome.INVALID, error.field, "email", error.problem)
-    except TemplateError as error:
-        return Problem(row, Outcome.INVALID, "", "template", str(error))
-    return None
+                spool.add(row)
+                continue
+            checked.outcomes[MailOutcome.INVALID] += 1
+            on_problem(problem)
 
 
 def plan_mail(
@@ -175,12 +161,17 @@ def plan_mail(
         )
     texts = build_texts(job.mail)
     source = open_source(job.source)
-    try:
-        _check_columns(texts, source)
+    with closed_on_error(source):
+        for column in texts.columns:  # a misspelt variable would spoil every row
+            if column not in source.columns:
+                meant = get_close_matches(column, source.columns, n=1)
+                hint = f" (did you mean {meant[0]}?)" if meant else ""
+                raise ConfigurationError(
+                    f"{texts.name_place(column)} asks for {column}, which is no column of {source.name}{hint}. "
+                    f"Its columns: {', '.join(source.columns)}"
+                )
+        refuse_lacking(source, texts.columns)
         suppression = plan_suppression(job)
-    except BaseException:
-        source.close()
-        raise
     modest_rate = inf if job.mail.retry_limited else _MODEST_RATE
     has_said_concurrency = "max_concurrency" in load.model_fields_set
     return MailPlan(
@@ -202,19 +193,6 @@ def plan_mail(
         is_new_account=is_new_account,
         is_reopening=is_reopening,
     )
-
-
-def _check_columns(texts: MailTexts, source: Source) -> None:
-    """Every variable of a template is a column: what is misspelt would spoil every row."""
-    for column in texts.columns:
-        if column not in source.columns:
-            meant = get_close_matches(column, source.columns, n=1)
-            hint = f" (did you mean {meant[0]}?)" if meant else ""
-            raise ConfigurationError(
-                f"{texts.name_place(column)} asks for {column}, which is no column of {source.name}{hint}. "
-                f"Its columns: {', '.join(source.columns)}"
-            )
-    refuse_lacking(source, texts.columns)
 
 
 def build_texts(mail: Mail) -> MailTexts:

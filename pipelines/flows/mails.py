@@ -20,7 +20,6 @@ from connector.ledger.opening import open_emails, open_existing_emails
 from connector.load.session import Problem
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
 from connector.mail.eml import write_eml
-from connector.mail.message import Message
 from connector.mail.texts import MailTexts
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
@@ -66,21 +65,13 @@ class _Run:
     has_others: bool = False  # further recipients are unknown, and no row of theirs was read
     is_token_refused: bool = False  # at the first email
 
-    @property
-    def outcomes(self) -> Counter[MailOutcome]:
-        """Those so far."""
-        return self.checked.outcomes
-
-    def on_problem(self, problem: Problem) -> None:
-        self.rejects.write(problem)
-
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
         """Count and report what became of a recipient's email."""
-        self.outcomes[verdict.outcome] += 1
+        self.checked.outcomes[verdict.outcome] += 1
         if verdict.outcome in _FOR_A_PERSON:
             self.reported.add(addressee.recipient)
             outcome, words, status = verdict.outcome, verdict.words, verdict.status
-            self.on_problem(Problem(addressee.row, Outcome(outcome), "email", outcome, words, status))
+            self.rejects.write(Problem(addressee.row, Outcome(outcome), "email", outcome, words, status))
 
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
@@ -89,7 +80,30 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
     report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.rows = count_mail_rows(0, {})
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
-        await _run_campaign(plan, report, stop, progress, clock)
+        try:
+            with ExitStack() as opened:
+                opened.enter_context(plan.source)
+                path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
+                rejects = opened.enter_context(RejectsFile(path, plan.source.columns, report.run_id, clock.now))
+                run = _Run(plan, report, stop, progress, clock, rejects)
+                log = opened.enter_context(
+                    open_emails(plan.settings.ledger_url, may_make=plan.settings.may_make_ledger)
+                )
+                held = log.hold_campaign(
+                    plan.settings.account,
+                    plan.campaign,
+                    is_new_account=plan.is_new_account,
+                    is_reopening=plan.is_reopening,
+                    wait_s=plan.wait_s,
+                    is_stopped=stop.event.is_set,
+                )
+                async with enter_in_thread(held, stop) as campaign:
+                    await _work(run, log, campaign)
+        except LockedError as error:
+            report.signal = stop.signal
+            end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
+        except LedgerError as error:
+            end_report(report, "aborted", clock.now(), str(error))
     return report
 
 
@@ -104,31 +118,6 @@ def _describe_scope(plan: MailPlan) -> RunScope:
     return RunScope(plan.source.name, service, "", account, drop_empty(settings))
 
 
-async def _run_campaign(plan: MailPlan, report: Report, stop: Stop, progress: Progress, clock: Clock) -> None:
-    try:
-        with ExitStack() as opened:
-            opened.enter_context(plan.source)
-            path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
-            rejects = opened.enter_context(RejectsFile(path, plan.source.columns, report.run_id, clock.now))
-            run = _Run(plan, report, stop, progress, clock, rejects)
-            log = opened.enter_context(open_emails(plan.settings.ledger_url, may_make=plan.settings.may_make_ledger))
-            held = log.hold_campaign(
-                plan.settings.account,
-                plan.campaign,
-                is_new_account=plan.is_new_account,
-                is_reopening=plan.is_reopening,
-                wait_s=plan.wait_s,
-                is_stopped=stop.event.is_set,
-            )
-            async with enter_in_thread(held, stop) as campaign:
-                await _work(run, log, campaign)
-    except LockedError as error:
-        report.signal = stop.signal
-        end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
-    except LedgerError as error:
-        end_report(report, "aborted", clock.now(), str(error))
-
-
 async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     reason = None
     with log.transaction():
@@ -136,8 +125,14 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     try:
         with Spool() as spool:
             await _check(run, spool)
-            reason = _judge_invalid(run.plan, run.checked)
-            if reason is None:
+            invalid, read = run.checked.outcomes[MailOutcome.INVALID], run.checked.read
+            if run.plan.max_invalid is not None and invalid > run.plan.max_invalid * read:
+                reason = (
+                    f"{invalid:,} of {count(read, 'row')} {agree(invalid, 'is', 'are')} invalid, "
+                    f"and guard.max_invalid allows {run.plan.max_invalid:.1%}: "
+                    "nothing was sent; correct them, or the templates, and run again"
+                )
+            else:
                 reason = await _send(run, log, campaign, spool)
         _report_others(run, log, campaign)
     except ConnectorError as error:
@@ -149,7 +144,8 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
             raise
         reason = "a second signal ended it: emails whose answer had not come are unknown, and never sent again"
         stay_alive()
-    run.outcomes[MailOutcome.UNSENT] += run.checked.read - run.outcomes.total()  # of a run that broke off
+    unsent = run.checked.read - run.checked.outcomes.total()  # of a run that broke off
+    run.checked.outcomes[MailOutcome.UNSENT] += unsent
     _end(run, reason or run.rejects.failure)
     if run.is_token_refused and reason is not None:
         raise ConfigurationError(reason)  # as of any run whose first request shows it
@@ -160,24 +156,12 @@ async def _check(run: _Run, spool: Spool) -> None:
     run.progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
     now, is_stopped = run.report.started_at, run.stop.event.is_set
     try:
-        await asyncio.to_thread(check_rows, run.plan, now, spool, run.checked, run.on_problem, is_stopped)
+        await asyncio.to_thread(check_rows, run.plan, now, spool, run.checked, run.rejects.write, is_stopped)
     except asyncio.CancelledError:  # the thread goes on for a moment
         run.checked = MailCheck(Counter(run.checked.outcomes), list(run.checked.messages), run.checked.read)
         raise
     finally:
         run.report.messages += dict.fromkeys(run.checked.messages)
-
-
-def _judge_invalid(plan: MailPlan, checked: MailCheck) -> str | None:
-    """Return why nothing is sent, if too many rows are invalid."""
-    invalid = checked.outcomes[MailOutcome.INVALID]
-    if plan.max_invalid is None or invalid <= plan.max_invalid * checked.read:
-        return None
-    return (
-        f"{invalid:,} of {count(checked.read, 'row')} {agree(invalid, 'is', 'are')} invalid, "
-        f"and guard.max_invalid allows {plan.max_invalid:.1%}: "
-        "nothing was sent; correct them, or the templates, and run again"
-    )
 
 
 async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> str | None:
@@ -191,7 +175,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
         progression = Progression(run.clock.monotonic)
 
         def describe() -> str:
-            sent, quiet_s = run.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
+            sent, quiet_s = run.checked.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
             why = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
             return f"{sent:,} sent; {progression.describe(sent, spool.rows)}{why}"
 
@@ -248,7 +232,7 @@ def _report_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         others = [each for each in log.read_unsettled(campaign) if each.recipient not in run.reported]
     for each in others:
         words = f"{each.address}: the run {each.run_id} sent it, and no certain answer came"
-        run.on_problem(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status))
+        run.rejects.write(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status))
     run.has_others = bool(others)
     if others:
         run.report.messages.append(
@@ -261,10 +245,10 @@ def _end(run: _Run, reason: str | None) -> None:
     report, at = run.report, run.clock.now()
     report.rejects_file, report.causes = run.rejects.path, run.rejects.findings.causes
     try:
-        report.rows = count_mail_rows(run.checked.read, run.outcomes)
+        report.rows = count_mail_rows(run.checked.read, run.checked.outcomes)
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
-    is_partial = run.has_others or any(run.outcomes[each] for each in _FOR_A_PERSON)
+    is_partial = run.has_others or any(run.checked.outcomes[each] for each in _FOR_A_PERSON)
     end_run(report, run.stop, "aborted" if reason is not None else "partial" if is_partial else "ok", at, reason)
 
 
@@ -302,7 +286,11 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
             return end_run(report, stop, "aborted", clock.now(), str(error))
         outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
         for place, (row,) in enumerate(islice(spool.read(1), number), start=1):
-            _write(folder / f"{place:04d}", plan.texts.compose(row, now))
+            message = plan.texts.compose(row, now)
+            contents = {"eml": write_eml(message)} | ({"html": message.html.encode()} if message.html else {})
+            for suffix, content in contents.items():
+                with create_private(folder / f"{place:04d}.{suffix}") as file:  # readable by their owner alone
+                    file.write(content)
     report.rows = count_mail_rows(checked.read, outcomes)
     report.messages += [*dict.fromkeys(checked.messages), *faults]
     written = min(number, spool.rows)
@@ -344,11 +332,3 @@ def _make_folder(folder: Path) -> None:
         raise ConfigurationError(
             f"{folder} cannot be made or read: {error.strerror}; name another with --preview-dir"
         ) from None
-
-
-def _write(stem: Path, message: Message) -> None:
-    """An email as .eml and, if it has HTML, that as .html; readable by their owner alone."""
-    contents = {".eml": write_eml(message)} | ({".html": message.html.encode()} if message.html else {})
-    for suffix, content in contents.items():
-        with create_private(stem.with_suffix(suffix)) as file:
-            file.write(content)

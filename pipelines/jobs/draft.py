@@ -124,7 +124,11 @@ def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tu
         return rule, ""
     cells = frame[rule.column].dropna().str.strip()
     if name == "gender":
-        return _refine_genders(rule, sorted(set(cells)))
+        words = sorted(set(cells))
+        values = {word: _GENDERS[word.lower()] for word in words if word.lower() in _GENDERS}
+        foreign = {word: meaning for word, meaning in values.items() if word.lower() != meaning}
+        doubt = "m may be mujer or male: say which" if _SPANISH in {word.lower() for word in words} else ""
+        return (replace(rule, values=foreign) if foreign else rule), doubt
     if name == "tags" and rule.split is None:
         plain = cells[~cells.str.startswith("[")]
         counts = {sign: int(plain.str.contains(sign, regex=False).sum()) for sign in (",", "|", ";")}
@@ -135,26 +139,16 @@ def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tu
     return rule, ""
 
 
-def _refine_genders(rule: ColumnRule, words: Sequence[str]) -> tuple[ColumnRule, str]:
-    values = {word: _GENDERS[word.lower()] for word in words if word.lower() in _GENDERS}
-    foreign = {word: meaning for word, meaning in values.items() if word.lower() != meaning}
-    doubt = "m may be mujer or male: say which" if _SPANISH in {word.lower() for word in words} else ""
-    return (replace(rule, values=foreign) if foreign else rule), doubt
-
-
 def _refine_dates(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
     rules = [rule if form == "%Y-%m-%d" else replace(rule, format=(form,)) for form in _DATE_FORMS]
     shares = [measure(frame, "birthday", each, today).fitting for each in rules]
     best = max(shares)
     fitting = [each for each, share in zip(rules, shares, strict=True) if share == best]
-    if best and len({_read_dates(frame, each) for each in fitting}) > 1:
+    read = [apply_mapping(frame, FieldMapping({"birthday": each})).frame["birthday"].fillna("") for each in fitting]
+    if best and len(set(map(tuple, read))) > 1:
         ways = " and ".join(each.format[0] if each.format else _DATE_FORMS[0] for each in fitting)
         return fitting[0], f"{ways} fit alike: say which"
     return fitting[0], ""
-
-
-def _read_dates(frame: pd.DataFrame, rule: ColumnRule) -> tuple[str, ...]:
-    return tuple(apply_mapping(frame, FieldMapping({"birthday": rule})).frame["birthday"].fillna(""))
 
 
 def _guess_by_contents(
@@ -249,14 +243,23 @@ def draft_job(
     start) on.
     """
     (kind, _), *keys = source
+    rows = f"{kind}: {_write_group(keys)}"
+    increment = []
+    if cursor is not None:
+        column, start = cursor
+        marked = f"{{column: {quote(column)}, start: {quote(start)}, lookback: 10m}}"
+        increment = [
+            f"  # reads only what is new, if every change of a row raises {column}; in place of the line above:",
+            f"  # {rows[:-1]}, cursor: {marked}}}",
+        ]
     lines = [
         _HEAD.format(path=path),
         "",
         f"job: {quote(name)}",
         "",
         "source:",
-        f"  {kind}: {_write_group(keys)}",
-        *_propose_increment(kind, keys, cursor),
+        f"  {rows}",
+        *increment,
         "",
         "subscriber:",
         f"  base: {_write_group([base])}",
@@ -271,14 +274,6 @@ def draft_job(
     if unmapped:
         lines.append(f"  # columns not used: {', '.join(quote(column) for column in unmapped)}")
     return "\n".join(lines) + "\n"
-
-
-def _propose_increment(kind: str, keys: Sequence[tuple[str, str]], cursor: tuple[str, str] | None) -> Iterator[str]:
-    if cursor is not None:
-        column, start = cursor
-        marked = f"{{column: {quote(column)}, start: {quote(start)}, lookback: 10m}}"
-        yield f"  # reads only what is new, if every change of a row raises {column}; in place of the line above:"
-        yield f"  # {kind}: {_write_group(keys)[:-1]}, cursor: {marked}}}"
 
 
 def quote(text: str) -> str:
@@ -312,9 +307,9 @@ def _write_fields(guesses: Sequence[GuessedField]) -> Iterator[str]:
 
 
 def _write_group(pairs: Sequence[tuple[str, str]]) -> str:
-    return "{" + ", ".join(f"{quote(key)}: {_write_value(value)}" for key, value in pairs) + "}"
-
-
-def _write_value(value: str) -> str:
-    """A reference to the environment stays one; a number stays one."""
-    return f'"{value}"' if re.fullmatch(r"\$\{\w+\}", value) else value if value.isdigit() else quote(value)
+    """Return keys and values in braces; a reference to the environment stays a reference, a number a number."""
+    written = []
+    for key, value in pairs:
+        shown = f'"{value}"' if re.fullmatch(r"\$\{\w+\}", value) else value if value.isdigit() else quote(value)
+        written.append(f"{quote(key)}: {shown}")
+    return "{" + ", ".join(written) + "}"
