@@ -161,11 +161,17 @@ def stop_on_signals() -> Iterator[Stop]:
 
     def receive(number: int, how_many: int) -> None:
         if how_many == 2:  # a third changes nothing
-            loop.call_later(_LAST_WAIT_S, _give_up, number)
+            loop.call_later(_LAST_WAIT_S, give_up, number)
             if task is not None and not stop.is_recording:
                 task.cancel()
         stop.signal = stop.signal or number
         stop.event.set()
+
+    def give_up(number: int) -> None:
+        """End the process as a kill does. That is safe: the next run settles what was under way."""
+        words = "ended without a report, since the ledger did not answer; what was under way is settled next time"
+        os.write(2, f"connector: {words}\n".encode())
+        os._exit(128 + number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -174,11 +180,7 @@ def stop_on_signals() -> Iterator[Stop]:
         for number, handler in before.items():
             # After a signal the report is still to be shown, and the exit code says it all. No SIG_IGN: Python prints
             # a traceback where a signal that has come is taken away its function before that was called.
-            signal.signal(number, _ignore if received else handler)
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Let a signal pass."""
+            signal.signal(number, (lambda *_: None) if received else handler)
 
 
 @asynccontextmanager
@@ -217,12 +219,3 @@ def stay_alive() -> None:
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
-
-
-def _give_up(number: int) -> None:
-    """End the process as a kill does. That is safe: what was under way is settled by the next run."""
-    words = (
-        "connector: ended without a report, since the ledger did not answer; what was under way is settled next time\n"
-    )
-    os.write(2, words.encode())
-    os._exit(128 + number)

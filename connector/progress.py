@@ -28,10 +28,11 @@ class Progression:
         """Return `25% of about 24,000, 830/s, 21 s left`, as much of it as is known."""
         rate, parts = self._measure(done), list[str]()
         if total:
-            share = min(done / total, 1.0)
-            parts.append(
-                f"{share:.0%} of {'about ' if is_estimate else ''}{_round(total) if is_estimate else total:,.0f}"
-            )
+            shown = f"{total:,.0f}"
+            if is_estimate:  # to two digits: more would flicker
+                digits: float = 10 ** max(0, len(f"{total:.0f}") - 2)
+                shown = f"about {round(total / digits) * digits:,.0f}"
+            parts.append(f"{min(done / total, 1.0):.0%} of {shown}")
         if rate >= 1:
             parts.append(f"{rate:,.0f}/s")
         if total and rate > 0 and done < total:
@@ -48,12 +49,6 @@ class Progression:
             marks.popleft()
         since, before = marks[0]
         return (done - before) / (now - since) if now > since else 0.0
-
-
-def _round(total: float) -> float:
-    """An estimate to two digits: more would flicker."""
-    digits: float = 10 ** max(0, len(f"{total:.0f}") - 2)
-    return round(total / digits) * digits
 
 
 def _show_seconds(seconds: float) -> str:

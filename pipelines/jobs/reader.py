@@ -5,7 +5,7 @@ are shown only as the file wrote them, short, and never where a password or a to
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -68,14 +68,16 @@ def find_line(lines: Mapping[Keys, int], keys: Keys) -> int | None:
 def parse_document(text: str) -> Document:
     """Read one YAML document whose top is a group of keys; never raises, its faults are in the answer."""
     try:
-        alias = _find_alias(text)
+        # An alias could stand for itself or multiply without end, and no job of forty lines needs one.
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent) and event.start_mark is not None:
+                line = event.start_mark.line + 1
+                return Document(faults=(JobFault((), line, "aliases (*name) are not read: write it out"),))
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         return Document(faults=(_translate_error(error, text),))
     except RecursionError:
         return Document(faults=(JobFault((), None, "keys are nested too deeply"),))
-    if alias is not None:
-        return Document(faults=(alias,))
     if root is None:
         return Document(faults=(JobFault((), None, "the file is empty"),))
     if not isinstance(root, yaml.MappingNode):
@@ -84,14 +86,6 @@ def parse_document(text: str) -> Document:
     faults: list[JobFault] = []
     values = _read_mapping(root, (), lines, faults)
     return Document(values, lines, tuple(faults))
-
-
-def _find_alias(text: str) -> JobFault | None:
-    """An alias could stand for itself or multiply without end, and no job of forty lines needs one."""
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent) and event.start_mark is not None:
-            return JobFault((), event.start_mark.line + 1, "aliases (*name) are not read: write it out")
-    return None
 
 
 def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
@@ -122,7 +116,8 @@ def _read_node(node: yaml.Node, keys: Keys, lines: dict[Keys, int], faults: list
 
 def _read_mapping(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int], faults: list[JobFault]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for line, name, value in _read_pairs(node):
+    for key, value in node.value:
+        line, name = key.start_mark.line + 1, key.value if isinstance(key, yaml.ScalarNode) else None
         if name is None:
             faults.append(JobFault(keys, line, "a key must be one word or text"))
         elif name in values:
@@ -131,11 +126,6 @@ def _read_mapping(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int], fa
             lines[*keys, name] = line
             values[name] = _read_node(value, (*keys, name), lines, faults)
     return values
-
-
-def _read_pairs(node: yaml.MappingNode) -> Iterator[tuple[int, str | None, yaml.Node]]:
-    for key, value in node.value:
-        yield key.start_mark.line + 1, key.value if isinstance(key, yaml.ScalarNode) else None, value
 
 
 def fill_in(document: Document, environ: Mapping[str, str]) -> Document:
@@ -180,45 +170,22 @@ def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
     return _REFERENCE.sub(replace, text), problems
 
 
-def describe_faults(path: Path, faults: Sequence[JobFault]) -> str:
-    """Return one message with all faults, each with line and dotted key, in the order of the file."""
-    ordered = sorted(faults, key=lambda fault: fault.line or 0)
-    lines = [_describe(fault) for fault in ordered]
-    if len(lines) == 1:
-        return f"{path}: {lines[0]}"
-    return f"{path}: {len(lines)} faults\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def _describe(fault: JobFault) -> str:
-    where = f"line {fault.line}: " if fault.line else ""
-    key = show_keys(fault.keys)
-    return f"{where}{key}: {fault.message}" if key else f"{where}{fault.message}"
-
-
-def show_keys(keys: Keys) -> str:
-    """Return the keys as text: `subscriber.fields.email`, `subscriber.required[0]`."""
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
-    return text.removeprefix(".")
-
-
-def explain_error(
-    error: ErrorDetails, model: type[BaseModel], written: Mapping[str, Any], lines: Mapping[Keys, int]
-) -> JobFault:
-    """Return a fault from one of pydantic's errors: `model` is what was validated, `written` the values before
-    `${NAME}`."""
-    keys: Keys = tuple(key for key in error["loc"] if key != "[key]")
-    return JobFault(keys, find_line(lines, keys), _explain(error, keys, model, written))
-
-
 def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: Mapping[str, Any]) -> str:
-    """Our words for the errors that a job can bring about; any other keeps pydantic's."""
+    """Return the words for one of pydantic's errors: `model` is what was validated, `written` the values before
+    `${NAME}`. Rare errors keep pydantic's own words."""
     context = error.get("ctx", {})
     shown = _show_value(keys, written)
     match error["type"]:
         case "value_error":
             return str(context["error"])
         case "extra_forbidden":
-            return _explain_unknown(keys, model)
+            if (replacement := explain_removed_key(keys)) is not None:
+                return f"this key was removed. {replacement}"
+            allowed = find_allowed(model, keys[:-1])
+            meant = get_close_matches(str(keys[-1]), allowed, n=1)
+            hint = f"; did you mean {meant[0]}?" if meant else "."
+            token = _KEPT_OUT if "token" in str(keys[-1]).casefold() else ""
+            return f"there is no such key{token}{hint} Allowed here: {', '.join(allowed)}"
         case "missing":
             return "is missing"
         case "literal_error":
@@ -232,26 +199,12 @@ def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: M
         case "tuple_type" | "list_type":
             return f"must be a list, such as [email]{shown}"
         case "model_type" | "dict_type" | "model_attributes_type":
-            return f"must hold keys{_list_keys(keys, model)}{shown}"
+            listed = f" ({', '.join(allowed)})" if (allowed := find_allowed(model, keys)) else ""
+            return f"must hold keys{listed}{shown}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"{error['msg'].replace('Input should', 'must')}{shown}"
         case _:
             return error["msg"]
-
-
-def _explain_unknown(keys: Keys, model: type[BaseModel]) -> str:
-    if (replacement := explain_removed_key(keys)) is not None:
-        return f"this key was removed. {replacement}"
-    allowed = find_allowed(model, keys[:-1])
-    meant = get_close_matches(str(keys[-1]), allowed, n=1)
-    hint = f"; did you mean {meant[0]}?" if meant else "."
-    token = _KEPT_OUT if "token" in str(keys[-1]).casefold() else ""
-    return f"there is no such key{token}{hint} Allowed here: {', '.join(allowed)}"
-
-
-def _list_keys(keys: Keys, model: type[BaseModel]) -> str:
-    allowed = find_allowed(model, keys)
-    return f" ({', '.join(allowed)})" if allowed else ""
 
 
 def find_allowed(model: type[BaseModel], keys: Keys) -> list[str]:
@@ -307,20 +260,22 @@ def load_model(path: Path, model: type[Model], environ: Mapping[str, str], what:
     if written.values:  # else there is nothing to be wrong about but what has been said
         faults += [fault for fault in invalid if fault.keys not in spoilt]
     if faults or value is None:
-        raise ConfigurationError(describe_faults(path, faults))
+        shown = []
+        for fault in sorted(faults, key=lambda fault: fault.line or 0):
+            where = f"line {fault.line}: " if fault.line else ""
+            key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.keys).removeprefix(".")
+            shown.append(f"{where}{key}: {fault.message}" if key else f"{where}{fault.message}")
+        if len(shown) > 1:
+            raise ConfigurationError("\n  ".join([f"{path}: {len(shown)} faults", *shown]))
+        raise ConfigurationError(f"{path}: {shown[0]}")
     return value
 
 
 def read_text(path: Path, what: str, most: int = _LARGEST) -> str:
-    """Return a file of UTF-8 text; `what` it is called in errors. Raises ConfigurationError, as `read_bytes` does."""
-    try:
-        return read_bytes(path, what, most).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: a {what} is UTF-8 text; byte {error.start + 1} is not") from None
+    """Return a file of UTF-8 text; `what` names the kind of file in errors.
 
-
-def read_bytes(path: Path, what: str, most: int) -> bytes:
-    """Return a whole file. Raises ConfigurationError: it cannot be read, or has more than so many bytes."""
+    Raises ConfigurationError if the file cannot be read, or has more than `most` bytes.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)
@@ -332,7 +287,10 @@ def read_bytes(path: Path, what: str, most: int) -> bytes:
         raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from None
     if len(content) > most:
         raise ConfigurationError(f"{path}: the file is too large for a {what}; is it the right file?")
-    return content
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: a {what} is UTF-8 text; byte {error.start + 1} is not") from None
 
 
 def _validate(
@@ -347,7 +305,11 @@ def _validate(
     except ValidationError as error:
         # Inputs, which may be secrets, stay out; `written` shows a ${NAME} by its name.
         details = error.errors(include_url=False, include_input=False)
-        return None, [explain_error(detail, model, written, lines) for detail in details]
+        faults = []
+        for detail in details:
+            keys: Keys = tuple(key for key in detail["loc"] if key != "[key]")
+            faults.append(JobFault(keys, find_line(lines, keys), _explain(detail, keys, model, written)))
+        return None, faults
 
 
 def override_load(load: Load, options: Mapping[str, Any]) -> Load:

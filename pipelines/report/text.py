@@ -36,8 +36,17 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
     of the log every 30 s, so that an unattended run says what it is doing."""
     progress = Progress()
     if not is_on_terminal:
-        with _log_progress(progress):
+        ended = Event()
+
+        def log() -> None:
+            while not ended.wait(_LOGGED_EVERY_S):
+                logger.info("progress: %(text)s", {"text": progress.describe()})
+
+        Thread(target=log, daemon=True).start()
+        try:
             yield progress
+        finally:
+            ended.set()
         return
     from rich.console import Console  # a run without a terminal does not pay for it
     from rich.live import Live
@@ -52,22 +61,6 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
 
     with Live(get_renderable=render, console=Console(stderr=True), refresh_per_second=8, transient=True):
         yield progress
-
-
-@contextmanager
-def _log_progress(progress: Progress) -> Iterator[None]:
-    ended = Event()
-
-    def log() -> None:
-        while not ended.wait(_LOGGED_EVERY_S):
-            logger.info("progress: %(text)s", {"text": progress.describe()})
-
-    thread = Thread(target=log, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
 
 
 def show_report(report: Mapping[str, Any], console: Console, *, title: str | None = None) -> None:
@@ -146,15 +139,13 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Took", _show_length(report)
     if report.get("run_id"):
         yield "Run", report["run_id"]
-    sent = [_describe_requests(name, each) for name, each in (report.get("requests") or {}).items() if each["sent"]]
-    if sent:
-        yield "Requests", "; ".join(sent)
-
-
-def _describe_requests(name: str, counts: Mapping[str, int]) -> str:
-    """`6,000 create (12 limited, 3 failed)`."""
-    besides = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number and what != "sent")
-    return f"{counts['sent']:,} {name}{f' ({besides})' if besides else ''}"
+    requests = []  # such as `6,000 create (12 limited, 3 failed)`
+    for name, counts in (report.get("requests") or {}).items():
+        besides = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number and what != "sent")
+        if counts["sent"]:
+            requests.append(f"{counts['sent']:,} {name}{f' ({besides})' if besides else ''}")
+    if requests:
+        yield "Requests", "; ".join(requests)
 
 
 def _show_length(report: Mapping[str, Any]) -> str:
