@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 
-class Parsed(click.ParamType[Any]):
+class ParsedOption(click.ParamType[Any]):
     """A value that `parse` reads from a text. A ValueError of `parse` is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -41,9 +41,9 @@ class Parsed(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-DURATION = Parsed("duration", parse_duration)  # seconds as a float
-SHARE = Parsed("share", parse_share)  # `5%` as a share of one
-SHARD = Parsed("shard", Shard.parse)
+DURATION = ParsedOption("duration", parse_duration)  # seconds as a float
+SHARE = ParsedOption("share", parse_share)  # `5%` as a share of one
+SHARD = ParsedOption("shard", Shard.parse)
 
 wait_option = click.option(
     "--wait",
