@@ -51,7 +51,7 @@ _Failures = dict[int, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedBlock:
     """A block's rows as large_string columns; `indices` says which record each row is, `failed` which are none and why,
     `is_record` which of the block's records count: a blank line, or one of just the header's delimiters, does not."""
 
@@ -198,7 +198,9 @@ class CsvSource(Closing):
             else:
                 wanted = min(2 * len(block), _MOST_HELD)
 
-    def _build_chunks(self, block: bytes, records: Records, parsed: Parsed, line: int, number: int) -> Iterator[Chunk]:
+    def _build_chunks(
+        self, block: bytes, records: Records, parsed: ParsedBlock, line: int, number: int
+    ) -> Iterator[Chunk]:
         """Yield the records of a block, numbered on from `number`, about _MOST_ROWS at a time."""
         numbers_of_records = number + np.cumsum(parsed.is_record)
         numbers = numbers_of_records[parsed.indices]
@@ -297,7 +299,7 @@ def _takes_in_rows(record: bytes, form: CsvDialect) -> bool:
     return record.count(sign) > expected and any(line.count(sign) >= expected for line in lines)
 
 
-def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
+def parse_block(block: bytes, records: Records, form: CsvDialect) -> ParsedBlock:
     """Parse the records of a block (positions in bytes). Raises SourceError if pyarrow finds others than we did."""
     lengths = records.stops - records.starts
     is_blank = find_blank(block, records, form.delimiter)
@@ -333,7 +335,7 @@ def parse_block(block: bytes, records: Records, form: CsvDialect) -> Parsed:
         failed[int(parsed_indices[row])] = ("ragged", message)
     if table.num_rows + len(ragged) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
-    return Parsed(table, np.delete(parsed_indices, list(ragged)), failed, ~is_blank)
+    return ParsedBlock(table, np.delete(parsed_indices, list(ragged)), failed, ~is_blank)
 
 
 def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:

@@ -64,21 +64,13 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
 
 def read_countries(cells: pa.Array) -> pa.Array:
     """Return the two-letter code (ISO 3166-1, upper case) of each code or name, null for any other text."""
+    names = _list_names()
     coded = cells.dictionary_encode()  # a column holds a few countries, however many rows
-    codes = [None if text is None else _read_country(text) for text in coded.dictionary.to_pylist()]
+    codes = []
+    for text in coded.dictionary.to_pylist():
+        country = pycountry.countries.get(alpha_2=text.upper()) or pycountry.countries.get(alpha_3=text.upper())
+        codes.append(country.alpha_2 if country is not None else names.get(simplify(text)))
     return pa.array(codes, pa.large_string()).take(coded.indices)
-
-
-def _read_country(text: str) -> str | None:
-    """A code must be just that; a name may differ in case, accents, dots and `&`, and lack its `the`."""
-    return _list_codes().get(text.upper()) or _list_names().get(simplify(text))
-
-
-@cache
-def _list_codes() -> dict[str, str]:
-    """Two and three letters to two; built at the first country."""
-    countries = list(pycountry.countries)
-    return {code: each.alpha_2 for each in countries for code in (each.alpha_2, each.alpha_3)}
 
 
 @cache

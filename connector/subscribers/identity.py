@@ -34,16 +34,20 @@ Digests = npt.NDArray[np.bytes_]
 
 def digest_identity(field: str, value: str) -> bytes:
     """Return the digest of one identity, under the normal form of its `field` (email or client_user_id)."""
-    return _digest(normalise_identity(field, value), field)
+    normal = normalise_identity(field, value).encode(errors="surrogatepass")
+    return blake2b(normal, digest_size=IDENTITY_BYTES, person=field.encode()).digest()
 
 
 def compute_identities(values: "pd.Series", field: str) -> Digests:
     """Return the digests of a column of identities: text in, S16 out; no value may be missing."""
+    texts = pa.chunked_array(pa.array(values, from_pandas=True))
+    trimmed = pc.ascii_trim(texts, characters=_SPACE)  # nearly all identities are ASCII: those are normalised at once
+    normal = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
+    for index in np.flatnonzero(~pc.string_is_ascii(texts).to_numpy()).tolist():
+        normal[index] = normalise_identity(field, texts[index].as_py()).encode()
     person = field.encode()
-    normal = _normalise_column(pa.chunked_array(pa.array(values, from_pandas=True)), field)
-    return join_digests(
-        [blake2b(each, digest_size=IDENTITY_BYTES, person=person).digest() for each in normal], IDENTITY_BYTES
-    )
+    digests = [blake2b(text, digest_size=IDENTITY_BYTES, person=person).digest() for text in normal]
+    return join_digests(digests, IDENTITY_BYTES)
 
 
 def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
@@ -80,15 +84,6 @@ def join_digests(digests: Iterable[bytes], size: int) -> Digests:
     return np.frombuffer(b"".join(digests), dtype=f"S{size}")
 
 
-def find_among(known: Digests, digests: Digests) -> npt.NDArray[np.bool_]:
-    """Return which of `digests` are among the `known` ones, which are sorted."""
-    index = np.searchsorted(known, digests)
-    is_inside = index < len(known)
-    found = np.zeros(len(digests), dtype=bool)
-    found[is_inside] = known[index[is_inside]] == digests[is_inside]
-    return found
-
-
 def split_digests(digests: Digests) -> list[bytes]:
     """Return the array's digests one by one, each at its full length."""
     size = digests.dtype.itemsize
@@ -96,33 +91,15 @@ def split_digests(digests: Digests) -> list[bytes]:
     return [whole[start : start + size] for start in range(0, len(whole), size)]
 
 
-def _normalise_column(values: pa.ChunkedArray, field: str) -> list[bytes]:
-    """The identities of a column in normal form; what is ASCII, which nearly all are, all at once."""
-    trimmed = pc.ascii_trim(values, characters=_SPACE)
-    normal = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
-    for index in np.flatnonzero(~pc.string_is_ascii(values).to_numpy()).tolist():
-        normal[index] = normalise_identity(field, values[index].as_py()).encode()
-    return normal  # type: ignore[no-any-return] # of an untyped library
-
-
-def _digest(normal: str, field: str) -> bytes:
-    return blake2b(normal.encode(errors="surrogatepass"), digest_size=IDENTITY_BYTES, person=field.encode()).digest()
-
-
 def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray:
     """The column as bytes: `name:length:value`, or nothing where the value is missing and would not be sent."""
     values = pa.chunked_array(pa.array(column, from_pandas=True))
-    if kind is Kind.TAGS:
-        values = _write_tags(values)
+    if kind is Kind.TAGS:  # each tag by its length, so that no tag can hold a separator
+        rows = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in values.to_pylist()]
+        values = pa.chunked_array([pa.array(rows, pa.string())])
     text = values.cast(pa.string()).cast(pa.binary())
     length = pc.binary_length(text).cast(pa.string()).cast(pa.binary())
     return pc.fill_null(pc.binary_join_element_wise(name.encode(), length, text, b":"), b"")
-
-
-def _write_tags(tags: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Lists of text as one text each; every tag by its length, so that no tag can hold a separator."""
-    written = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in tags.to_pylist()]
-    return pa.chunked_array([pa.array(written, pa.string())])
 
 
 # Which identities a run has met already, in 16 bytes each: a set of Python objects would take ten times that. Of the
@@ -136,22 +113,17 @@ _MOST_MERGED = 1 << 19  # a longer array stays as it is, so that no copy takes m
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """Two masks over a chunk's rows: the row's identity was met before; it was, and the row says something else."""
-
-    is_duplicate: Mask
-    is_different: Mask
-
-
 class SeenIdentities:
     """The identities met so far, with the fingerprint each was first met with, as a few sorted arrays."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[Digests, Digests]] = []
 
-    def add(self, identities: Digests, fingerprints: Digests) -> Repeats:
-        """Add one chunk, in its order (S16 and S8, of one length), and return its repeats."""
+    def add(self, identities: Digests, fingerprints: Digests) -> tuple[Mask, Mask]:
+        """Add one chunk, in its order (S16 and S8, of one length).
+
+        Return which rows have an identity that was met before, and which of these rows say something else.
+        """
         identities, fingerprints = identities.astype(_IDENTITY), fingerprints.astype(_FINGERPRINT)
         order = np.argsort(identities, kind="stable")
         ordered = identities[order]
@@ -169,7 +141,7 @@ class SeenIdentities:
         is_duplicate, is_different = np.empty(len(order), dtype=bool), np.empty(len(order), dtype=bool)
         is_duplicate[order] = ~is_first | is_known[group]
         is_different[order] = fingerprints[order] != known_as[group]
-        return Repeats(is_duplicate, is_duplicate & is_different)
+        return is_duplicate, is_duplicate & is_different
 
     def _keep(self, identities: Digests, fingerprints: Digests) -> None:
         while self._kept and len(self._kept[-1][0]) < min(_GROWTH * len(identities), _MOST_MERGED):

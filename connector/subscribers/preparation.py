@@ -147,14 +147,14 @@ def prepare_chunks(
         if bases is not None and bases.asked:
             base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.asked]
             persons = separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.places])
-        repeats = seen.add(persons, fingerprints)
-        is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~repeats.is_duplicate
-        left = ~repeats.is_duplicate & ~is_suppressed
+        is_duplicate, is_different = seen.add(persons, fingerprints)
+        is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~is_duplicate
+        left = ~is_duplicate & ~is_suppressed
         omitted = mapped.frame["address_zip"].iloc[validated.omitted_zips] if len(validated.omitted_zips) else None
         planned = Planned(chunk, valid[left], identities[left], fingerprints[left], omitted)
         bases = None if bases is None else bases.select(left)
-        different = tuple(int(each) for each in valid.index[repeats.is_different])
-        repeated, suppressed = (valid.index[mask].to_numpy() for mask in (repeats.is_duplicate, is_suppressed))
+        different = tuple(int(each) for each in valid.index[is_different])
+        repeated, suppressed = (valid.index[mask].to_numpy() for mask in (is_duplicate, is_suppressed))
         lost, names = (len(validated.omitted_zips), len(validated.yearless)), valid[rules.identity]
         source_rows = len(read.numbers) + len(read.malformed)
         yield PreparedChunk(

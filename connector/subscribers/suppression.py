@@ -15,7 +15,6 @@ from connector.subscribers.identity import (
     Mask,
     compute_identities,
     digest_identity,
-    find_among,
     join_digests,
 )
 
@@ -55,7 +54,7 @@ class Suppression:
 
     def find(self, digests: Digests) -> Mask:
         """Return which of these digests (S16, of the list's own field) are on the list."""
-        return find_among(self._digests, digests)
+        return _find_among(self._digests, digests)
 
 
 class InactiveIdentities:
@@ -81,4 +80,13 @@ class InactiveIdentities:
             noted = np.frombuffer(bytes(self._noted), dtype=self._known.dtype)
             self._known = np.unique(np.concatenate([self._known, noted]))
             self._noted.clear()
-        return find_among(self._known, digests)
+        return _find_among(self._known, digests)
+
+
+def _find_among(known: Digests, digests: Digests) -> Mask:
+    """Return which of `digests` are among the `known` ones, which are sorted."""
+    index = np.searchsorted(known, digests)
+    is_inside = index < len(known)
+    found = np.zeros(len(digests), dtype=bool)
+    found[is_inside] = known[index[is_inside]] == digests[is_inside]
+    return found

@@ -86,7 +86,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
         for chunk in source.chunks:
             rows = slice(start, start + len(chunk))
             inside = slice(*np.searchsorted(places, (rows.start, rows.stop)))
-            repeats = seen.add(identities[inside], fingerprints[inside]).is_duplicate
+            repeats, _ = seen.add(identities[inside], fingerprints[inside])
             suppressed = _find_suppressed(source.suppression, identities[inside]) & ~repeats
             left = ~repeats & ~suppressed
             subscribers = valid.iloc[inside]

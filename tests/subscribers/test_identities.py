@@ -289,6 +289,6 @@ def test_repeats_are_those_that_a_dictionary_would_find(chunks: list[list[Row]])
     for chunk in chunks:
         identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
         fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
-        repeats = seen.add(identities, fingerprints)
-        told.append(list(zip(repeats.is_duplicate.tolist(), repeats.is_different.tolist(), strict=True)))
+        is_duplicate, is_different = seen.add(identities, fingerprints)
+        told.append(list(zip(is_duplicate.tolist(), is_different.tolist(), strict=True)))
     assert told == expect(chunks)
