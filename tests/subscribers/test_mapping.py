@@ -1,8 +1,5 @@
 """Which column becomes which field: guesses on the headers that programs really export, and `--map` above them."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from connector.errors import ConfigurationError
@@ -22,77 +19,9 @@ from connector.subscribers.headers import (
 )
 from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, require_columns
 
-SAMPLES = Path(__file__).parent / "samples"
-
 
 def show(mapping: FieldMapping) -> dict[str, str | None]:
     return {name: rule.column for name, rule in mapping.rules.items()}
-
-
-def read_header(program: str) -> list[str]:
-    return (SAMPLES / f"{program}.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
-
-
-HEADERS_OF = {  # of each program: field, colon, header
-    "mailchimp": """
-        email: Email Address | first_name: First Name | last_name: Last Name | phone: Phone Number | tags: TAGS
-        address_line1: Address""",
-    "hubspot": """
-        email: Email | first_name: First Name | last_name: Last Name | phone: Phone Number
-        client_user_id: Record ID | address_country: Country/Region | address_city: City
-        address_state: State/Region | address_zip: Postal Code | address_line1: Street Address
-        birthday: Date of birth""",
-    "klaviyo": """
-        email: Email | first_name: First Name | last_name: Last Name | phone: Phone Number
-        client_user_id: External ID | address_country: Country | address_city: City
-        address_state: State / Region | address_zip: Zip Code | address_line1: Address
-        address_line2: Address 2""",
-    "brevo": """
-        email: EMAIL | first_name: FIRSTNAME | last_name: LASTNAME | phone: SMS | client_user_id: EXT_ID
-        birthday: DATE_OF_BIRTH""",
-    "shopify": """
-        is_active: Accepts Email Marketing | email: Email | first_name: First Name | last_name: Last Name
-        phone: Phone | tags: Tags | client_user_id: Customer ID | address_country: Default Address Country Code
-        address_city: Default Address City | address_state: Default Address Province Code
-        address_zip: Default Address Zip | address_line1: Default Address Address1
-        address_line2: Default Address Address2""",
-    "shopify_old": """
-        is_active: Accepts Marketing | email: Email | first_name: First Name | last_name: Last Name
-        phone: Phone | tags: Tags | address_country: Country Code | address_city: City | address_state: Province
-        address_zip: Zip | address_line1: Address1 | address_line2: Address2""",
-    "google_contacts": """
-        email: E-mail 1 - Value | first_name: First Name | last_name: Last Name | phone: Phone 1 - Value
-        tags: Labels | address_country: Address 1 - Country | address_city: Address 1 - City
-        address_state: Address 1 - Region | address_zip: Address 1 - Postal Code
-        address_line1: Address 1 - Street | address_line2: Address 1 - Extended Address | birthday: Birthday""",
-    "google_contacts_old": """
-        email: E-mail 1 - Value | first_name: Given Name | last_name: Family Name | gender: Gender
-        phone: Phone 1 - Value | tags: Group Membership | address_country: Address 1 - Country
-        address_city: Address 1 - City | address_state: Address 1 - Region
-        address_zip: Address 1 - Postal Code | address_line1: Address 1 - Street | birthday: Birthday""",
-    "woocommerce_analytics": """
-        email: Email | address_country: Country / Region | address_city: City | address_state: Region
-        address_zip: Postal Code""",
-    "woocommerce_export": """
-        email: email | first_name: first_name | last_name: last_name | phone: billing_phone
-        client_user_id: customer_id | address_country: billing_country | address_city: billing_city
-        address_state: billing_state | address_zip: billing_postcode | address_line1: billing_address_1
-        address_line2: billing_address_2""",
-    "salesforce_report": """
-        email: Email | first_name: First Name | last_name: Last Name | phone: Phone | client_user_id: Contact ID
-        address_country: Mailing Country | address_city: Mailing City | address_state: Mailing State/Province
-        address_zip: Mailing Zip/Postal Code | address_line1: Mailing Street | birthday: Birthdate""",
-    "salesforce_data_loader": """
-        email: Email | first_name: FirstName | last_name: LastName | phone: Phone
-        address_country: MailingCountry | address_city: MailingCity | address_state: MailingState
-        address_zip: MailingPostalCode | address_line1: MailingStreet | birthday: Birthdate""",
-}
-
-
-@pytest.mark.parametrize("program", HEADERS_OF)
-def test_the_exports_of_other_programs_are_recognised(program: str) -> None:
-    pairs = re.split(r"\s*[|\n]\s*", HEADERS_OF[program].strip())
-    assert show(guess_mapping(read_header(program))) == dict(pair.split(": ", 1) for pair in pairs)
 
 
 def test_our_own_names_are_recognised_and_the_base_is_not_taken_from_a_file() -> None:
@@ -106,30 +35,6 @@ def test_the_names_of_the_api_are_recognised() -> None:
 
 def test_the_best_header_wins_wherever_it_stands_and_the_rest_is_unmapped() -> None:
     assert show(guess_mapping(["billing_email", "Email Address", "E-Mail", "Email (2)"])) == {"email": "E-Mail"}
-
-
-def test_a_mailchimp_birthday_has_no_year_and_its_region_is_that_of_an_ip_address() -> None:
-    assert not {"Birthday", "REGION"} & set(guess_mapping(read_header("mailchimp")).columns)
-    assert {"birthday", "address_state"} <= set(guess_mapping(["Email Address", "Birthday", "Region"]).rules)
-
-
-def test_googles_labels_are_separated_by_colons() -> None:
-    assert guess_mapping(["Labels"]).rules["tags"].split == ":::"
-    assert guess_mapping(["Tags"]).rules["tags"].split is None
-
-
-@pytest.mark.parametrize(
-    ("program", "fields"),
-    [
-        ("shopify", {"client_user_id", "phone", "address_zip"}),
-        ("shopify_old", {"phone", "address_zip"}),
-        ("klaviyo", set()),
-        ("woocommerce_export", set()),
-    ],
-)
-def test_only_shopifys_numbers_lose_the_apostrophe_before_them(program: str, fields: set[str]) -> None:
-    rules = guess_mapping(read_header(program)).rules
-    assert {name for name, rule in rules.items() if rule.is_apostrophe_dropped} == fields
 
 
 def test_no_header_and_foreign_headers_map_to_nothing() -> None:

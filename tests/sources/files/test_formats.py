@@ -1,7 +1,5 @@
 """One opener for every format: what a file holds decides, then its name, and what is said is held to."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +32,6 @@ def test_the_same_people_come_out_of_every_format(tmp_path: Path, name: str) -> 
     assert [str(dtype) for dtype in frame.dtypes] == ["str"] * len(frame.columns)
     tags = apply_mapping(frame, TAGS).frame["tags"].tolist()
     assert [list(each) if each is not None else [] for each in tags] == [person["tags"] for person in PEOPLE]
-
-
-_FROM_A_PIPE = """
-import sys
-from connector.sources.files import open_file
-with open_file("-") as source:
-    print(source.name, sum(len(chunk.frame) for chunk in source.chunks()), *source.columns)
-"""
-
-
-@pytest.mark.parametrize("name", ["people.csv", "people.zip", "people.xlsx", "people.parquet", "people.ndjson.gz"])
-def test_what_comes_through_a_pipe_is_read_like_a_file(name: str) -> None:
-    ran = subprocess.run([sys.executable, "-W", "error", "-c", _FROM_A_PIPE], input=FILES[name](), capture_output=True)
-    assert ran.returncode == 0, ran.stderr.decode()
-    assert ran.stdout.decode().split() == [
-        "standard",
-        "input",
-        "3",
-        *EXPECTED.columns[:3],
-        "tags",
-        *EXPECTED.columns[3:],
-    ]
 
 
 LOOKS: list[tuple[str, bytes | str, tuple[str, ...]]] = [

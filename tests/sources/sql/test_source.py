@@ -53,12 +53,6 @@ def test_an_empty_result_gives_no_chunk(crm: str) -> None:
         assert list(source.chunks()) == []
 
 
-def test_columns_of_one_name_are_told_apart(crm: str) -> None:
-    with open_sql(crm, query="select id, id, email as id from people limit 1") as source:
-        (chunk,) = source.chunks()
-    assert chunk.frame.to_dict("list") == {"id": ["1"], "id (2)": ["1"], "id (3)": ["a@x.com"]}
-
-
 def test_a_missing_database_is_refused_and_not_created(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no such SQLite database"):
         open_sql(f"sqlite:///{tmp_path}/none.db", table="people")
