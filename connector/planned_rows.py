@@ -1,21 +1,21 @@
 """The rows of a plan as a CSV, one line each: what would become of it, and why.
 
-Lines are gathered in a temporary file that has no name, and become the file that was asked for once the plan has ended.
+Lines wait in a temporary file, and become the file that was asked for once the plan has ended.
 """
 
 import csv
 import io
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from connector.atomic_file import create_private, guard_formula
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, RunAborted
 from connector.fields import normalise_identity
-from connector.kept_values import describe_no_room
+from connector.kept_values import KeptValues
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
 from connector.row_files import RowFindings
@@ -27,9 +27,6 @@ COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity
 says: both JSON objects, by field."""
 
 MOST_REPORTED = 100_000  # lines that a report may hold; more are for a file
-_LONGEST_CELL = 2**31 - 1  # characters of our own lines; Python's csv module reads 131,072 by default
-
-_NAME, _FIELDS, _SERVICE, _SOURCE = (COLUMNS.index(name) for name in ("identity", "fields", "service", "source"))
 
 _RowKey = tuple[str, int]  # a row's file and number
 
@@ -47,25 +44,24 @@ class PlannedRows(Closing):
         self, path: Path | None, identity: str, findings: RowFindings | None = None, *, is_reported: bool = False
     ) -> None:
         self._path, self._identity, self._is_reported = path, identity, is_reported
+        self._is_wanted = path is not None or is_reported
         self.findings = findings or RowFindings()
         self._names: dict[_RowKey, str] = {}  # of valid rows that have no outcome yet
         self._lines: dict[_RowKey, list[object]] = {}
+        self._values = KeptValues()
         self._written = 0
         self.lines: list[dict[str, object]] | None = None  # for the report, once the plan has ended
-        is_asked_for = path is not None or is_reported
-        file = tempfile.TemporaryFile() if is_asked_for else None  # noqa: SIM115 - closed by `close`
-        self._text = io.TextIOWrapper(file, "utf-8", "backslashreplace", newline="") if file else None
         self.failure: str | None = None
 
     def build_tally(self) -> Tally:
         """Return the sums of the plan; the rows, too, if they are to be reported."""
-        if self._text is None:
+        if not self._is_wanted:
             return Tally(self.write, self.findings.note_change)
         return Tally(self.write, self.write_change, on_rows=self.write_numbers)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Begin with the rows of this chunk; those of the one before are written, in their order."""
-        if self._text is None:
+        if not self._is_wanted:
             return
         self._write_lines()
         chunk = prepared.chunk
@@ -91,7 +87,7 @@ class PlannedRows(Closing):
     def write(self, problem: Problem) -> None:
         """A row that a person must see."""
         self.findings.note_problem(problem)
-        if self._text is not None:
+        if self._is_wanted:
             cells: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
             self._add((problem.row.file, problem.row.number), cells)
 
@@ -106,7 +102,7 @@ class PlannedRows(Closing):
     def _add(self, key: _RowKey, cells: list[object], fields: str = "", service: str = "", source: str = "") -> None:
         file, number = key
         if key in self._lines:  # a duplicate that differs is reported twice
-            name = str(self._lines[key][_NAME])
+            name = str(self._lines[key][COLUMNS.index("identity")])
         else:
             name = self._names.pop(key, "")
             name = normalise_identity(self._identity, name) if name else ""
@@ -114,55 +110,47 @@ class PlannedRows(Closing):
 
     def _write_lines(self) -> None:
         lines, self._lines = self._lines, {}
-        self._written += len(lines)
-        if self._text is None:
-            return
         try:
-            csv.writer(self._text).writerows(lines[key] for key in sorted(lines))
-        except OSError as error:
-            self.failure = self.failure or describe_no_room("the rows of the plan", error)
+            self._values.add(lines[key] for key in sorted(lines))
+            self._written += len(lines)
+        except RunAborted as error:
+            self.failure = self.failure or str(error)
 
     def close(self) -> None:
-        """Write the file, and keep the lines for the report: the plan has ended."""
-        if self._text is None or self._text.closed:
+        """Write the file, and keep the lines for the report: the plan has ended. May be called more than once."""
+        if not self._is_wanted:
             return
+        self._is_wanted = False
         for file, number in list(self._names):
             self.write_numbers(Outcome.UNSENT, file, [number])
         self._write_lines()
         try:
             if self._path is not None:
-                with io.TextIOWrapper(create_private(self._path), "utf-8", newline="") as target:
+                with io.TextIOWrapper(create_private(self._path), "utf-8", "backslashreplace", newline="") as target:
                     writer = csv.writer(target)
                     writer.writerow(COLUMNS)
-                    writer.writerows(map(guard_formula, line) for line in self._read_lines())
+                    for index in range(self._written):
+                        writer.writerow([guard_formula(str(cell)) for cell in self._values.read(index)])
             if self._is_reported and self._written <= MOST_REPORTED:
-                self.lines = [_build_object(line) for line in self._read_lines()]
-        except OSError as failure:
-            self.failure = self.failure or (
-                f"{'the rows of the plan' if self._path is None else f'--rows {self._path}'} cannot be written: "
-                f"{failure.strerror}"
-            )
+                self.lines = [_build_object(self._values.read(index)) for index in range(self._written)]
+        except (OSError, RunAborted) as failure:
+            target_name = "the rows of the plan" if self._path is None else f"--rows {self._path}"
+            reason = failure.strerror if isinstance(failure, OSError) else failure
+            self.failure = self.failure or f"{target_name} cannot be written: {reason}"
         finally:
-            self._text.close()
-
-    def _read_lines(self) -> Iterator[list[str]]:
-        """The lines in their order."""
-        if self._text is None:
-            return
-        self._text.seek(0)  # writes what it holds
-        csv.field_size_limit(_LONGEST_CELL)
-        yield from csv.reader(self._text)
+            self._values.close()
 
 
 def _write_values(values: Mapping[str, object]) -> str:
     return orjson.dumps(values, default=str).decode() if values else ""
 
 
-def _build_object(line: Sequence[str]) -> dict[str, object]:
-    """A line as the report has it: what is a number, a list or an object, as that."""
-    cells: dict[str, object] = dict(zip(COLUMNS, line, strict=True))
-    values = {name: orjson.loads(line[at] or b"{}") for name, at in (("service", _SERVICE), ("source", _SOURCE))}
-    return {**cells, "_row": int(line[0]), "fields": line[_FIELDS].split("; ") if line[_FIELDS] else [], **values}
+def _build_object(line: Sequence[Any]) -> dict[str, object]:
+    """Return a line as the report has it: `fields` as a list, `service` and `source` as objects."""
+    cells = dict(zip(COLUMNS, line, strict=True))
+    fields = cells["fields"].split("; ") if cells["fields"] else []
+    values = {name: orjson.loads(cells[name] or b"{}") for name in ("service", "source")}
+    return {**cells, "fields": fields, **values}
 
 
 def check_rows_path(path: Path | None, report: Path | None) -> None:
