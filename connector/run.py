@@ -1,8 +1,8 @@
 """A run: what its parts share, and its frame: the ledger is opened, the run recorded, carried out, ended, reported."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -265,7 +265,14 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin) -> 
 async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin) -> None:
     clock = stop.clock
     try:
-        async with _open_ledger(frame, stop) as ledger:
+        url, is_stopped = frame.ledger_url, stop.event.is_set
+        opened: AbstractContextManager[Ledger]
+        if frame.is_planned:
+            opened = open_planned_ledger(url, frame.account)
+        else:
+            wait_s, may_make = frame.wait_s, frame.may_make_ledger
+            opened = open_ledger(url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make)
+        async with enter_in_thread(opened, stop) as ledger:
             await _work_in(ledger, frame, work, report, stop, on_begin)
     except LockedError as error:
         report.signal = stop.signal
@@ -277,30 +284,22 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
             end_report(report, "aborted", clock.now(), str(error))
 
 
-@asynccontextmanager
-async def _open_ledger(frame: Frame, stop: Stop) -> AsyncIterator[Ledger]:
-    """The ledger, waited for in a thread, so that a signal is heard meanwhile."""
-    url, is_stopped = frame.ledger_url, stop.event.is_set
-    opened: AbstractContextManager[Ledger]
-    if frame.is_planned:
-        opened = open_planned_ledger(url, frame.account)
-    else:
-        wait_s, may_make = frame.wait_s, frame.may_make_ledger
-        opened = open_ledger(url, shard=frame.shard, wait_s=wait_s, is_stopped=is_stopped, may_make=may_make)
-    async with enter_in_thread(opened, stop) as ledger:
-        yield ledger
-
-
 async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin) -> None:
     clock = stop.clock
-    rows = _build_listener(frame, report, clock)
+    findings = RowFindings(frame.columns_by_field)
+    rows: RowListener
+    if not frame.is_planned:
+        rows = LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, findings)
+    else:
+        rows = PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
     with rows, open_commits(ledger) as commits:
         key, bases = _begin(ledger, frame, report, clock)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
             run = Run(frame, report, stop, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
             on_begin(run.describe)
-            async with work_beside(keep_lease(ledger.store, partial(commits.ask, _make_no_change), stop)):
+            renew = partial(commits.ask, lambda _: None)  # each transaction renews the lease
+            async with work_beside(keep_lease(ledger.store, renew, stop)):
                 await work(run)
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
@@ -315,13 +314,6 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
     report.messages += messages
     if run.refusal is not None and not client.counts["create"].sent:
         raise run.refusal  # settings are at fault, and nothing was sent: as if it had been found before the run began
-
-
-def _build_listener(frame: Frame, report: Report, clock: Clock) -> RowListener:
-    findings = RowFindings(frame.columns_by_field)
-    if frame.is_planned:
-        return PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
-    return LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, findings)
 
 
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
@@ -352,10 +344,6 @@ def _begin(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[
         key = start_run(connection, *names, at, suppressed_by, is_holding=is_holding, account=account)
         name_run(ledger.store, key)
     return key, bases
-
-
-def _make_no_change(_: Ledger) -> None:
-    """Do nothing in a transaction, which renews the lease."""
 
 
 async def keep_lease(store: Store, renew: Callable[[], Awaitable[object]], stop: Stop) -> None:

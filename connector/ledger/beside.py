@@ -185,7 +185,15 @@ def read_ledger(url: str, read: Callable[[Ledger], T]) -> T | None:
             return None
         before = _describe_file(place)
         try:
-            result = _read_file(place, read, is_changing=before is None)
+            how = "mode=ro" if before is None else "mode=ro&immutable=1"
+            with (
+                translated(str(place)),
+                closing(sqlite3.connect(f"{place.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)) as opened,
+                closing(connect_file(opened)) as connection,
+            ):
+                result = _read_whole(connection, str(place), read)
+        except sqlite3.Error as error:
+            raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
         except LedgerError:
             if before == _describe_file(place):
                 raise
@@ -203,17 +211,6 @@ def _describe_file(path: Path) -> tuple[int, int, int] | None:
         return None
     found = resolved.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _read_file(path: Path, read: Callable[[Ledger], T], *, is_changing: bool) -> T | None:
-    how = "mode=ro" if is_changing else "mode=ro&immutable=1"
-    with translated(str(path)):
-        try:
-            opened = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)
-        except sqlite3.Error as error:
-            raise LedgerError(f"the ledger {path} cannot be read: {error}") from None
-        with closing(opened), closing(connect_file(opened)) as connection:
-            return _read_whole(connection, str(path), read)
 
 
 def _read_whole(connection: Connection, name: str, read: Callable[[Ledger], T]) -> T | None:

@@ -90,7 +90,8 @@ class Commits:
         while self._begun is not None or self._waiting:
             if self._begun is not None:
                 self._begun.result.exception()  # wait here, where an interruption answers no caller
-                self._answer_begun(self._begun)
+                begun, self._begun = self._begun, None
+                _answer(begun.asked, begun.result.result)
             else:
                 asked = self._waiting.popleft()
                 _answer(asked, partial(self._carry_out, asked.step))
@@ -130,18 +131,14 @@ class Commits:
 
         def go_on(result: "Future[Any]") -> None:
             if self._begun is not None and self._begun.result is result:  # otherwise `drain` has answered it
-                self._answer_begun(self._begun)
+                self._begun = None
+                _answer(asked, result.result)
                 self._begin_next()
 
         # What is handed over must not refer to itself: a step holds a chunk's digests, and the garbage collector comes
         # so seldom that 200 MB of them would wait for it.
         self._begun = _Begun(asked, self._thread.submit(work))
         self._begun.result.add_done_callback(lambda result: loop.call_soon_threadsafe(go_on, result))
-
-    def _answer_begun(self, begun: _Begun) -> None:
-        """Let its asker have what has come of it."""
-        self._begun = None
-        _answer(begun.asked, begun.result.result)
 
 
 class LedgerWriter:
@@ -160,7 +157,13 @@ class LedgerWriter:
 
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""
-        return await self._commits.ask(self._after_moves(step), then)
+        moves, self._moves = self._moves, defaultdict(list)  # at once, so that no note falls between two steps
+
+        def write(ledger: Ledger) -> T:
+            self._write(ledger, moves)
+            return step(ledger)
+
+        return await self._commits.ask(write, then)
 
     async def intend(self, intents: Sequence[tuple[State, Intent]]) -> None:
         """Return when these intents are durable, each with the state that its entry leaves: then they may be sent."""
@@ -192,16 +195,6 @@ class LedgerWriter:
     def _move(self, base: Base) -> None:
         self.base = base
 
-    def _after_moves(self, step: Step[T]) -> Step[T]:
-        """The step, after all that was noted by now is written: taken at once, so that no note falls between two."""
-        moves, self._moves = self._moves, defaultdict(list)
-
-        def write(ledger: Ledger) -> T:
-            self._write(ledger, moves)
-            return step(ledger)
-
-        return write
-
     def _write(self, ledger: Ledger, moves: dict[Event, list[tuple[bytes, Move]]]) -> None:
         answered = [(identity, move.subscriber_id or 0) for identity, move in moves[Event.ANSWERED]]
         refused = [(identity, move.status or 0, move.message) for identity, move in moves[Event.REFUSED]]
@@ -209,17 +202,13 @@ class LedgerWriter:
         altered = [(identity, move.altered) for identity, move in moves[Event.ANSWERED] if move.altered]
         ledger.record_altered(self.base, altered)
         ledger.mark_refused(self.base, State.SENDING, refused)
-        self._write_misanswered(ledger, moves[Event.MISANSWERED])
-        ledger.mark_not_sent(self.base, [identity for identity, _ in moves[Event.NOT_SENT]])
-        ledger.mark_lost(self.base, [identity for identity, _ in moves[Event.LOST]])
-
-    def _write_misanswered(self, ledger: Ledger, noted: list[tuple[bytes, Move]]) -> None:
-        """What was answered is kept in the commit that records the answer (architecture 4.9)."""
-        rows = [(identity, move.subscriber_id or 0, move.message) for identity, move in noted]
-        ledger.mark_misanswered(self.base, rows)
-        for _, move in noted:
+        held = [(identity, move.subscriber_id or 0, move.message) for identity, move in moves[Event.MISANSWERED]]
+        ledger.mark_misanswered(self.base, held)
+        for _, move in moves[Event.MISANSWERED]:  # architecture 4.9
             if move.answered_base is not None:
                 mark_misanswered_base(ledger.connection, self.base, *move.answered_base)
+        ledger.mark_not_sent(self.base, [identity for identity, _ in moves[Event.NOT_SENT]])
+        ledger.mark_lost(self.base, [identity for identity, _ in moves[Event.LOST]])
 
 
 @contextmanager

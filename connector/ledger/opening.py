@@ -1,7 +1,7 @@
 """Opens a ledger, wherever it is kept: nothing is sent before lock, database and schema have gone well."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -41,8 +41,15 @@ def open_ledger(
     place = parse_place(url)
     name = show_place(place)
     if isinstance(place, URL):
-        with _open_on_server(place, shard, wait_s, is_stopped, may_make=may_make) as ledger:
-            yield ledger
+        with open_session(place) as (connection, schema):
+            store, key = Store(connection, name), compute_key(schema)
+            with store.transaction():  # one process makes the tables
+                connection.execute(_ALONE, {"key": key})
+                if not create_or_check(connection, name, may_make=may_make):
+                    raise build_missing(name)
+                lease_metadata.create_all(connection)
+            with hold_lease(store, f"the ledger {name} (schema {schema})", key, shard, wait_s, is_stopped):
+                yield Ledger(store, shard)
         return
     if not shard.is_whole:
         raise ConfigurationError(
@@ -53,22 +60,6 @@ def open_ledger(
         raise build_missing(name)
     with open_file(place, wait_s, is_stopped) as connection:
         yield wrap_connection(connection, name, may_make=may_make)
-
-
-@contextmanager
-def _open_on_server(
-    url: URL, shard: Shard, wait_s: float, is_stopped: Callable[[], bool], *, may_make: bool
-) -> Iterator[Ledger]:
-    name = show_place(url)
-    with open_session(url) as (connection, schema):
-        store, key = Store(connection, name), compute_key(schema)
-        with store.transaction():  # one process makes the tables
-            connection.execute(_ALONE, {"key": key})
-            if not create_or_check(connection, name, may_make=may_make):
-                raise build_missing(name)
-            lease_metadata.create_all(connection)
-        with hold_lease(store, f"the ledger {name} (schema {schema})", key, shard, wait_s, is_stopped):
-            yield Ledger(store, shard)
 
 
 def wrap_connection(connection: Connection, name: str, *, may_make: bool = True) -> Ledger:
@@ -98,47 +89,38 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
     Its connection may be used from one thread at a time. Raises LedgerError when it cannot be used, or is not there and
     may not be made, ConfigurationError when the URL is invalid or its driver is missing.
     """
-    place = _find_emails_place(url, may_make=may_make)
-    if not may_make and isinstance(place, Path) and not place.exists():
-        raise build_missing(str(place))
-    with _open_emails_place(place) as log:
-        with log.transaction() as connection:  # a second process finds what the first has made
-            if not log.store.is_file:
-                connection.execute(_ALONE, {"key": _MAKING})  # in SQLite the transaction itself keeps others out
-            if not has_emails(connection, log.name):
-                if not may_make:
-                    raise build_missing(log.name)
-                create_tables(connection, log.name, emails_metadata, email_meta)
+    with _open_emails(url, may_make=may_make) as log:
+        if log is None:
+            raise build_missing(show_place(parse_place(url)))
         yield log
 
 
 @contextmanager
 def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
     """Yield the emails' ledger for reading only; None if it does not exist, and none is made."""
-    place = _find_emails_place(url, may_make=False)
-    if isinstance(place, Path) and not place.exists():
-        yield None
-        return
-    with _open_emails_place(place) as log:
-        with log.transaction() as connection:
-            is_there = has_emails(connection, log.name)
-        yield log if is_there else None
-
-
-def _find_emails_place(url: str, *, may_make: bool) -> Path | URL:
-    """The emails' own file, without symbolic links, or the ledger's database."""
-    place = parse_place(url)
-    if isinstance(place, URL):
-        return place
-    return resolve_file(find_emails(resolve_file(place, may_make=may_make)), may_make=may_make)
+    with _open_emails(url, may_make=False) as log:
+        yield log
 
 
 @contextmanager
-def _open_emails_place(place: Path | URL) -> Iterator[EmailLog]:
-    if isinstance(place, Path):
-        with open_emails_file(place) as connection:
-            yield EmailLog(Store(connection, str(place)), partial(hold_campaign_file, connection, place))
-    else:
-        name = show_place(place)
-        with open_session(place, _EMAIL_TABLES) as (connection, schema):
-            yield EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
+def _open_emails(url: str, *, may_make: bool) -> Iterator[EmailLog | None]:
+    place = parse_place(url)
+    with ExitStack() as stack:
+        if isinstance(place, Path):
+            file = resolve_file(find_emails(resolve_file(place, may_make=may_make)), may_make=may_make)
+            if not may_make and not file.exists():
+                yield None
+                return
+            connection = stack.enter_context(open_emails_file(file))
+            log = EmailLog(Store(connection, str(file)), partial(hold_campaign_file, connection, file))
+        else:
+            name = show_place(place)
+            connection, schema = stack.enter_context(open_session(place, _EMAIL_TABLES))
+            log = EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
+        with log.transaction():  # a second process finds what the first has made
+            if may_make and not log.store.is_file:
+                connection.execute(_ALONE, {"key": _MAKING})  # in SQLite the transaction itself keeps others out
+            is_there = has_emails(connection, log.name)
+            if may_make and not is_there:
+                create_tables(connection, log.name, emails_metadata, email_meta)
+        yield log if is_there or may_make else None

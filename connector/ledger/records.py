@@ -61,7 +61,8 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
     connection.execute(_RENAME, {"key": whole.key, "name": kept, "folded": _fold(kept)})
     values = {"account": whole.account, "folded": _fold(kept)}
     for (key,) in connection.execute(_NAME_ONLY, values).all():
-        _merge(connection, key, whole.key)
+        for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_LINE):  # of two entries, the one stays that says more
+            connection.execute(statement, {"old": key, "new": whole.key})
     return Base(whole.key, whole.account, service_id, kept)
 
 
@@ -100,12 +101,6 @@ def record_found_limit(connection: Connection, account: str, found: Found, at: f
 
 def _fold(name: str | None) -> str | None:
     return None if name is None else fold_base_name(name)
-
-
-def _merge(connection: Connection, old: int, new: int) -> None:
-    """Move the entries of line `old` to `new`; where both have one, the one stays that says more."""
-    for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_LINE):
-        connection.execute(statement, {"old": old, "new": new})
 
 
 # Runs: which of them sent what, and how it ended

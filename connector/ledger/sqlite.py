@@ -56,7 +56,8 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     """
     path = resolve_file(path)
     with hold_lock(find_lock(path), wait_s, is_stopped=is_stopped):
-        was_killed = _has_wal(path)
+        wal = path.with_name(path.name + "-wal")  # the last connection to close removes the WAL; a kill leaves it
+        was_killed = wal.exists() and wal.stat().st_size > 0
         make_file(path)
         with _connected(path, _PRAGMAS, _BUSY_S) as connection:
             _refuse_damage(connection, path, was_killed)
@@ -104,27 +105,16 @@ def resolve_file(path: Path, *, may_make: bool = True) -> Path:
     return resolved
 
 
-def _has_wal(path: Path) -> bool:
-    """Return whether a process left its journal: it was killed, since the last connection to close takes it away."""
-    wal = path.with_name(path.name + "-wal")
-    return wal.exists() and wal.stat().st_size > 0
-
-
 def make_file(path: Path) -> None:
     """A file of its owner alone. One that is there is not opened: to close it again would drop SQLite's own locks."""
     try:
         create_private(path).close()
     except FileExistsError:
-        _close_to_others(path)
+        found = path.stat()
+        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:  # copied here by hand, say
+            path.chmod(0o600)
     except OSError as error:
         raise build_error(str(path), error.strerror or "it cannot be made") from None
-
-
-def _close_to_others(path: Path) -> None:
-    """A file that others may read, copied here by hand say, is its owner's alone from now on."""
-    found = path.stat()
-    if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
-        path.chmod(0o600)
 
 
 def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
@@ -157,6 +147,9 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
     return engine
 
 
+_LAST_END = "SELECT finished_at FROM run ORDER BY run_key DESC LIMIT 1"
+
+
 def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None:
     """Have every page checked if the last run did not end well. Raises LedgerError if one is damaged.
 
@@ -164,7 +157,8 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
     where it is read, and ends the run there.
     """
     with translated(str(path)), connection.begin():
-        if not was_killed and not _has_open_run(connection):
+        is_open = inspect(connection).has_table("run") and connection.exec_driver_sql(_LAST_END).all() == [(None,)]
+        if not was_killed and not is_open:
             return
         found = check_pages(connection)
     if found != "ok":
@@ -181,13 +175,6 @@ def check_pages(connection: Connection) -> str:
         return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1])
     except DBAPIError as error:  # some damage it cannot even walk over
         return say_safely(error)
-
-
-def _has_open_run(connection: Connection) -> bool:
-    if not inspect(connection).has_table("run"):
-        return False
-    last = "SELECT finished_at FROM run ORDER BY run_key DESC LIMIT 1"
-    return connection.exec_driver_sql(last).all() == [(None,)]
 
 
 # The lock on a file beside the ledger, which also names its holder; the kernel drops it with the process that holds it
@@ -276,7 +263,7 @@ def hold_campaign_file(
     Among damaged pages an email that was sent would not be found, and be sent again. It takes a second for a million
     emails, which no run sends in less than minutes.
     """
-    lock = find_campaign_lock(path, name)
+    lock = path.with_name(f"{path.name}.{digest_campaign(name).hex()}.lock")
     with hold_lock(lock, wait_s, name=f"the campaign {name}", is_stopped=is_stopped):
         with translated(str(path)), connection.begin():
             found = check_pages(connection)
@@ -292,8 +279,3 @@ def find_emails(ledger: Path) -> Path:
     """Return the file of a ledger's emails: `ledger-emails.db` for `ledger.db`, whose symbolic links are resolved. A
     load does not lock it."""
     return ledger.with_name(f"{ledger.stem}-emails{ledger.suffix}")
-
-
-def find_campaign_lock(emails: Path, name: str) -> Path:
-    """Return the file whose lock a campaign's run holds; `emails` is the emails' own, symbolic links resolved."""
-    return emails.with_name(f"{emails.name}.{digest_campaign(name).hex()}.lock")
