@@ -99,15 +99,10 @@ def _normalise_domain(domain: str) -> str:
 
 
 def normalise_email(email: str) -> str:
-    """Trimmed, NFC, lower case, the domain as an A-label; text without an @ is normalised all the same."""
+    """Return an address trimmed, in NFC and lower case, its domain as an A-label; a text without an @ likewise."""
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).lower())
     local, at, domain = text.rpartition("@")
     return f"{local}@{_normalise_domain(domain)}" if at else text
-
-
-def normalise_client_user_id(client_user_id: str) -> str:
-    """Trimmed, case kept."""
-    return client_user_id.strip()
 
 
 def fold_base_name(name: str) -> str:
@@ -117,7 +112,7 @@ def fold_base_name(name: str) -> str:
 
 def normalise_identity(field: str, value: str) -> str:
     """Return the normal form of `value` under the rule of the identity's `field` (email or client_user_id)."""
-    return normalise_email(value) if field == "email" else normalise_client_user_id(value)
+    return normalise_email(value) if field == "email" else value.strip()
 
 
 @dataclass(frozen=True, slots=True)

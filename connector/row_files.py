@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from connector.atomic_file import GUARDED, create_private, guard_formula
 from connector.load.candidates import take_row
@@ -279,42 +279,6 @@ def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
     ]
 
 
-class RowListener(Closing, Protocol):
-    """Receives the rows of a run until it is closed.
-
-    `findings` sums them up. `failure` says why they could not be kept, which ends the run. `rejects_path` and
-    `drift_path` are those of the files that were written, if any. `lines` are the rows one by one for the report, if it
-    is to have them, once the listener is closed.
-    """
-
-    findings: RowFindings
-    lines: list[dict[str, object]] | None
-
-    @property
-    def failure(self) -> str | None: ...
-
-    @property
-    def rejects_path(self) -> str | None: ...
-
-    @property
-    def drift_path(self) -> str | None: ...
-
-    def build_tally(self) -> Tally:
-        """Return the sums of the run, which report rows to this listener."""
-
-    def begin_chunk(self, prepared: PreparedChunk) -> None:
-        """Begin with these rows: their outcomes are reported next."""
-
-    def write(self, problem: Problem) -> None:
-        """A row that a person must see."""
-
-    def remark(self) -> Iterator[str]:
-        """Yield messages on the rows that were reported."""
-
-    def restart(self) -> None:
-        """All rows were surveyed, and are read again: what was reported of them is forgotten."""
-
-
 class LoadFiles(Closing):
     """The files of one load in the state folder, each there once it has a line.
 
@@ -364,11 +328,11 @@ class LoadFiles(Closing):
         """Nothing: rows are written as they come."""
 
     def write(self, problem: Problem) -> None:
-        """A row for the rejects file."""
+        """Add a row to the rejects file."""
         self._rejects.write(problem)
 
     def write_change(self, change: Change) -> None:
-        """A row that has changed, for the drift file."""
+        """Add a row that has changed to the drift file."""
         self._known += change.is_known
         self.findings.note_change(change)
         for name, was, now in change.fields:

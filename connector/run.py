@@ -44,7 +44,7 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.row_files import LoadFiles, RowFindings, RowListener
+from connector.row_files import LoadFiles, RowFindings
 from connector.run_log import RETENTION_S
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
@@ -111,7 +111,7 @@ class Run:
     frame: Frame
     report: Report
     stop: Stop
-    rows: RowListener
+    rows: LoadFiles | PlannedRows
     tally: Tally
     ledger: Ledger
     client: Client
@@ -287,7 +287,7 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
 async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin) -> None:
     clock = stop.clock
     findings = RowFindings(frame.columns_by_field)
-    rows: RowListener
+    rows: LoadFiles | PlannedRows
     if not frame.is_planned:
         rows = LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, findings)
     else:

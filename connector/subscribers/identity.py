@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import SENT, Kind, normalise_client_user_id, normalise_email, normalise_identity
+from connector.fields import SENT, Kind, normalise_email, normalise_identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +183,7 @@ def build_spellings(field: str, value: str) -> tuple[str, ...]:
     `field` is email or client_user_id, `value` the identity as it was sent.
     """
     if field != "email":
-        return tuple(dict.fromkeys((value, normalise_client_user_id(value))))
+        return tuple(dict.fromkeys((value, normalise_identity(field, value))))
     normal = normalise_email(value)
     local, at, _ = value.rpartition("@")
     half = f"{local}@{normal.rpartition('@')[2]}" if at else normal
@@ -195,7 +195,7 @@ def classify(field: str, text: str) -> SpellingClass:
     if is_plain(field, text):
         return SpellingClass(field, frozenset())
     if field != "email":
-        return SpellingClass(field, frozenset(_find_key_traits(text)))
+        return SpellingClass(field, describe_spelling(text))
     local, at, domain = text.rpartition("@")
     if not at:
         return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
@@ -204,11 +204,6 @@ def classify(field: str, text: str) -> SpellingClass:
     if any(label.startswith("xn--") for label in domain.lower().split(".")):
         found.add("domain: A-label")
     return SpellingClass(field, frozenset(found))
-
-
-def describe_spelling(text: str) -> frozenset[str]:
-    """Return the traits of a text of any field; none for a plain one."""
-    return frozenset(_find_key_traits(text))
 
 
 def is_plain(field: str, text: str) -> bool:
@@ -227,12 +222,14 @@ def has_spellings_by_case_alone(field: str, value: str) -> bool:
     return normal.isascii() and "domain: A-label" not in classify("email", normal).traits
 
 
-def _find_key_traits(text: str) -> Iterator[str]:
-    yield from _find_traits(text)
+def describe_spelling(text: str) -> frozenset[str]:
+    """Return the traits of a text of any field but email; none for a plain one."""
+    traits = set(_find_traits(text))
     if text.isascii() and text.isdigit():
-        yield "digits only"
+        traits.add("digits only")
     if text.startswith("0"):
-        yield "leading zero"
+        traits.add("leading zero")
+    return frozenset(traits)
 
 
 def _find_traits(text: str) -> Iterator[str]:
