@@ -2,8 +2,8 @@
 
 import sqlite3
 from contextlib import closing
-from itertools import count
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -13,17 +13,10 @@ from tests.pipelines.planned import write_job
 EXISTING = 1040
 
 
-class Newcomer:
-    """Imports with a ledger of its own each time, as somebody does who begins with the connector."""
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
-        self._ledgers = count(1)
-
-    def import_file(self, path: Path, *options: str) -> Ended:
-        state = {"CONNECTOR_STATE_DIR": str(self._connector.folder / f"state {next(self._ledgers)}")}
-        given = "--base-name", "News", "--active", "--quiet-period", "200ms"
-        return self._connector.run_json("import", path, *given, *options, environ=state)
+def import_anew(connector: Connector, path: Path, *options: str) -> Ended:
+    """Import with a new ledger, as somebody does who begins with the connector."""
+    state = {"CONNECTOR_STATE_DIR": mkdtemp(dir=connector.folder)}
+    return connector.import_file(path, *options, environ=state)
 
 
 @pytest.fixture
@@ -36,22 +29,22 @@ def people(connector: Connector, tmp_path: Path) -> Path:
 
 
 def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: Connector, people: Path) -> None:
-    newcomer, sandbox = Newcomer(connector), connector.sandbox
+    sandbox = connector.sandbox
     all_there = {"read": EXISTING, "exists": EXISTING}
 
     sandbox.switch(result_window=1000)  # ids beyond the last exist: each row is looked up by its filter
-    ended = newcomer.import_file(people)
+    ended = import_anew(connector, people)
     assert (ended.code, ended.rows) == (0, all_there), ended.stderr
 
     sandbox.switch(result_window=1013, order="email")  # ids between the first and the last exist
-    ended = newcomer.import_file(people)
+    ended = import_anew(connector, people)
     assert (ended.code, ended.rows) == (0, all_there), ended.stderr
 
     ended = connector.run_json("reconcile", people.parent / "job.yaml", "--forget-missing")
     assert (ended.report["forgotten"], ended.report["certificate"]["reason"]) == (0, "cut_off")
 
     sandbox.switch(result_window=1000, filters="ignored")  # nothing tells
-    ended = newcomer.import_file(people)
+    ended = import_anew(connector, people)
     assert (ended.code, ended.rows) == (3, {"read": EXISTING, "unsent": EXISTING})
     assert "--accept-cut-off-possible" in ended.stderr
     assert set(count_stored(sandbox).values()) == {1}
@@ -62,7 +55,7 @@ def test_rows_beyond_a_window_are_created_once_each_is_looked_up(connector: Conn
     connector.sandbox.switch(result_window=1013, order="email")
     write_csv(path, "email,name", *(f"new{each}@x.org,Ann" for each in range(1100)))
 
-    ended = Newcomer(connector).import_file(path)
+    ended = import_anew(connector, path)
     assert (ended.code, ended.rows) == (0, {"read": 1100, "created": 1100}), ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
@@ -72,7 +65,7 @@ def test_a_size_that_a_person_knows_to_be_right_is_taken(connector: Connector, t
     connector.sandbox.switch(filters="ignored")
     write_csv(tmp_path / "new.csv", "email,name", "new@x.org,Ann", "newer@x.org,Bea")
 
-    ended = Newcomer(connector).import_file(tmp_path / "new.csv", "--accept-cut-off-possible")
+    ended = import_anew(connector, tmp_path / "new.csv", "--accept-cut-off-possible")
 
     assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
 

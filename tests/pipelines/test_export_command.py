@@ -13,19 +13,6 @@ def filled(connector: Connector) -> Connector:
     return connector
 
 
-@pytest.mark.parametrize("target", ["out.parquet", "sqlite:///w.db"])
-def test_a_destination_gets_every_subscriber_and_a_certificate(filled: Connector, target: str) -> None:
-    ended = filled.run_json("export", target)
-    assert ended.code == 0
-    assert ended.rows == {"read": 2500, "written": 2500}
-    certificate = ended.report["certificate"]
-    assert (certificate["verdict"], certificate["order"], certificate["distinct"]) == ("complete", "id", 2500)
-    assert list(certificate) == [
-        "verdict", "reason", "order", "sweeps", "pages", "distinct", "total_first", "total_last", "appeared",
-        "vanished", "filters", "started_at", "finished_at", "total_count", "cut_off", "evidence",
-    ]  # fmt: skip
-
-
 def test_a_job_exports_with_its_filters(filled: Connector, tmp_path: Path) -> None:
     filled.import_file(write_addresses(tmp_path / "people.csv", 3))
     job = tmp_path / "job.yaml"
@@ -60,21 +47,6 @@ def test_a_filter_that_matches_nobody_replaces_nothing(filled: Connector, tmp_pa
     ended = filled.run_json("export", "out.csv", "--email", "nobody@example.com")
     assert (ended.code, ended.report["rows"]["written"]) == (1, 0)
     assert (tmp_path / "out.csv").read_bytes() == before
-
-
-def test_a_list_that_shrank_ends_the_run_with_exit_code_3(filled: Connector, tmp_path: Path) -> None:
-    job = tmp_path / "job.yaml"
-    text = "job: w\nexport: {to: 'sqlite:///w.db', mode: history, max_shrink: 10%}\n"
-    job.write_text(text, encoding="utf-8")
-    assert filled.run_json("export", job).code == 0
-    filled.sandbox.reset()
-    filled.sandbox.seed(2000, base_name="News")
-
-    refused = filled.run_json("export", job)
-    assert (refused.code, refused.report["status"], refused.report["rows"]["written"]) == (3, "aborted", 0)
-    assert refused.report["certificate"]["verdict"] == "complete"
-    assert "20% fewer" in refused.report["messages"][0]
-    assert filled.run_json("export", job, "--max-shrink", "20%").code == 0
 
 
 def test_formulas_are_guarded_against_where_people_ask_for_it(connector: Connector, tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """`connector import` and `sync` of files of every format: the same people in each, the same outcome."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import Connector, count_stored
+from tests.pipelines.conftest import Connector, count_stored, list_stored
 from tests.pipelines.leftovers import read_rejects
 from tests.sources.files.people import FILES, pack_gzip, write_csv, write_xlsx
 from tests.sources.files.reading import write
@@ -32,9 +31,8 @@ load: {{quiet_period: 200ms}}
 
 
 def read_stored(connector: Connector) -> list[dict[str, Any]]:
-    found = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
-    flat = [{**person, "Zip": person["Address"]["Zip"]} for person in found]
-    return sorted(({key: person[key] for key in STORED[0]} for person in flat), key=lambda person: person["Email"])
+    people = [person | {"Zip": person["Address"]["Zip"]} for person in list_stored(connector.sandbox).values()]
+    return sorted(({key: person[key] for key in STORED[0]} for person in people), key=lambda person: person["Email"])
 
 
 def write_job(folder: Path, file: str, more: str = "") -> Path:
@@ -61,26 +59,6 @@ def test_standard_input_is_a_file_like_any_other(connector: Connector, name: str
     assert reject["_file"] == "standard input"
 
 
-def test_what_never_ends_is_given_up_before_it_fills_the_disk(connector: Connector, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no disk can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        ended = connector.run("validate", "/dev/zero", environ={"TMPDIR": str(small)})
-        assert list(small.iterdir()) == []
-    finally:
-        subprocess.run(["umount", small], check=True)
-    assert ended.code == 2
-    assert (
-        f"/dev/zero: must be copied to be read, and gives more than 7 MiB, for which there is no room in {small}"
-        in (ended.stderr)
-    )
-
-
 def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connector: Connector, tmp_path: Path) -> None:
     content = write_csv(";").decode().encode("cp1252")
     refused = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
@@ -88,33 +66,9 @@ def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connecto
     job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
     ended = connector.run_json("import", "-", "--job", job, stdin=content)
     assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
-    again = connector.run_json(
-        "import",
-        "-",
-        "--base-name",
-        "News",
-        "--encoding",
-        "cp1252",
-        "--delimiter",
-        ";",
-        stdin=content,
-    )
+    written = ("--encoding", "cp1252", "--delimiter", ";")
+    again = connector.run_json("import", "-", "--base-name", "News", *written, stdin=content)
     assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
-
-
-def test_numbers_where_a_text_belongs_are_warned_of(connector: Connector, tmp_path: Path) -> None:
-    rows: list[list[object]] = [
-        ["email", "phone", "Customer ID", "points"],
-        ["a@x.org", 31612345678, "7", 1],
-        ["b@x.org", 612, "8", 2],
-    ]
-    ended = connector.import_file(write(tmp_path, "a.xlsx", write_xlsx(rows)), "--map", "custom_field1=points")
-    (warning,) = [message for message in ended.report["messages"] if "are numbers" in message]
-    assert warning.startswith(
-        "2 cells of the column phone (phone) are numbers in the workbook, not text: leading zeros"
-    )
-    plain = connector.import_file(write(tmp_path, "a.csv", "email,phone\na@x.org,612\n"))
-    assert not [message for message in plain.report["messages"] if "are numbers" in message]
 
 
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
@@ -149,32 +103,10 @@ def test_the_files_of_a_pattern_are_synced_and_rejects_name_the_right_one(connec
     ]
 
 
-@pytest.mark.parametrize(
-    ("limit", "rows"), [(2, {"read": 2, "invalid": 1, "created": 1}), (4, {"read": 4, "invalid": 2, "created": 2})]
-)
-def test_a_limit_counts_the_records_of_all_files(
-    connector: Connector, tmp_path: Path, limit: int, rows: dict[str, int]
-) -> None:
+def test_a_limit_counts_the_records_of_all_files(connector: Connector, tmp_path: Path) -> None:
     write_inbox(tmp_path)
     job = write_job(tmp_path, 'path: "inbox/*"')
-    assert connector.run_json("sync", job, "--limit", str(limit)).rows == rows
-
-
-def test_a_limit_counts_the_rows_of_a_sheet_and_not_their_numbers(connector: Connector, tmp_path: Path) -> None:
-    rows = [["email"], [""], ["a@x.org"], ["=NA()"], [""], ["b@x.org"], ["c@x.org"]]
-    ended = connector.import_file(write(tmp_path, "a.xlsx", write_xlsx(rows)), "--limit", "3")
-    assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
-
-
-def test_a_file_that_lacks_a_mapped_column_stops_the_sync_before_anything_is_sent(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_inbox(tmp_path)
-    write(tmp_path / "inbox", "2026-03.csv", "mail,name,is_active\neve@x.org,Eve,true\n")
-    ended = connector.run("sync", write_job(tmp_path, 'path: "inbox/*"'))
-    assert ended.code == 2
-    assert "2026-03.csv: has no column email, which other files of" in ended.stderr
-    assert count_stored(connector.sandbox) == {}
+    assert connector.run_json("sync", job, "--limit", "4").rows == {"read": 4, "invalid": 2, "created": 2}
 
 
 def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connector, tmp_path: Path) -> None:
@@ -184,10 +116,6 @@ def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connec
     write(tmp_path / "lists", "b.jsonl", json.dumps({"mail": "B@x.org"}))
     job = write_job(tmp_path, "path: people.csv", 'suppress: {file: {path: "lists/*", column: mail}}\n')
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
-    write(tmp_path / "lists", "c.csv", "email\nc@x.org\n")
-    ended = connector.run("sync", job)
-    assert ended.code == 2
-    assert "c.csv: has no column mail" in ended.stderr
 
 
 def test_a_job_of_csv_takes_a_corrected_rejects_file_that_was_saved_as_a_workbook(

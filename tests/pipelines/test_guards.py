@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
+from tests.pipelines.conftest import Connector, Ended, count_stored, end, wait_for, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import JOB, count_creates, count_requests, plan, write_job
 
@@ -184,9 +184,8 @@ def test_a_source_that_grows_after_its_survey_is_not_loaded_beyond_the_guard(
         wait_for(lambda: count_requests(sandbox, "list") > 0)
         write_people(tmp_path, 50)
         sandbox.switch(latency_ms=0)
-        stdout, stderr = process.communicate()
-    ended = Ended(process.returncode, stdout, stderr)
-    assert (ended.code, ended.rows) == (3, {"read": 50, "created": 5, "unsent": 45}), stderr
+        ended = end(process)
+    assert (ended.code, ended.rows) == (3, {"read": 50, "created": 5, "unsent": 45}), ended.stderr
     assert "guard.max_creates: 5 were sent, as many as it allows" in ended.report["messages"][0]
     assert sandbox.truth()["subscribers"] == 5
 

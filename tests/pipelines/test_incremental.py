@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_csv
+from tests.pipelines.conftest import Connector, Ended, count_stored, end, wait_for, write_csv
 
 JOB = """
 job: {job}
@@ -162,8 +162,7 @@ def test_a_run_that_was_stopped_leaves_the_cursor(connector: Connector, tmp_path
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 20)
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=30)
-    stopped = Ended(process.returncode, stdout, stderr)
+        stopped = end(process)
     assert (stopped.code, stopped.report["status"]) == (130, "stopped")
     assert messages(stopped)[-1].startswith("no cursor is kept: the run did not come to its end")
     connector.sandbox.switch(latency_ms=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, has_stored, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, count_stored, end, has_stored, wait_for, write_addresses
 
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
@@ -28,7 +28,6 @@ def test_killed_at_random_moments_nobody_is_lost_or_there_twice(connector: Conne
             target = sandbox.stats()["subscribers"] + chance.randrange(1, 100)
             wait_for(partial(has_stored, sandbox, target))
             process.kill()
-            process.communicate()
         assert max(count_stored(sandbox).values(), default=0) <= 1, f"after kill {kill}"
     ended = connector.run_json(*arguments)
     assert ended.code == 0, ended.stdout
@@ -50,13 +49,9 @@ def test_a_signal_ends_the_run_in_order_and_the_next_one_finishes(
     with connector.start(*arguments) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 20)
         process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert "Traceback" not in stderr
-
-    stopped = Ended(process.returncode, stdout, stderr)
+        stopped = end(process)
     stored = count_stored(sandbox)
-    assert stopped.report["status"] == "stopped"
+    assert (stopped.code, stopped.report["status"]) == (code, "stopped")
     assert stopped.rows == {"read": 300, "created": len(stored), "unsent": 300 - len(stored)}
     sandbox.switch(latency_ms=0)
     finished = connector.run_json(*arguments)
@@ -96,10 +91,9 @@ def test_what_hangs_when_a_run_is_stopped_is_unknown_once_the_grace_period_is_ov
         wait_for(lambda: sandbox.stats()["faults"].get("hang_after", 0) >= 4)
         began_at = time.monotonic()  # before: the grace period may have begun once the signal is sent
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130, stderr
+        stopped = end(process)
+    assert stopped.code == 130, stopped.stderr
     assert 5 < time.monotonic() - began_at < 20
-    stopped = Ended(130, stdout, stderr)
     stored = len(count_stored(sandbox))
     assert stopped.rows == {"read": 50, "exists": 1, "created": stored - 5, "unknown": 4, "unsent": 50 - stored}
     sandbox.switch(hang_after=0, latency_ms=0)
@@ -125,10 +119,9 @@ def test_a_ledger_that_somebody_else_locks_ends_the_run_though_requests_time_out
         other = sqlite3.connect(tmp_path / "state" / "ledger.db", timeout=30, isolation_level=None)
         with closing(other):
             other.execute("BEGIN IMMEDIATE")
-            stdout, stderr = process.communicate(timeout=30)
-    ended = Ended(process.returncode, stdout, stderr)
+            ended = end(process)
     assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "database is locked" in stderr
+    assert "database is locked" in ended.stderr
     assert len(ended.report["messages"]) == len(set(ended.report["messages"]))
     sandbox.switch(latency_ms=0)
     again = connector.run_json("sync", job)
@@ -153,7 +146,6 @@ def test_a_run_whose_source_thinks_for_ever_ends_when_it_is_told_to(connector: C
         time.sleep(2)  # whatever it does by then, it reads, and nothing else
         process.send_signal(signal.SIGINT)
         began_at = time.monotonic()
-        stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130, stderr
+        stopped = end(process)
+    assert (stopped.code, stopped.report["status"]) == (130, "stopped"), stopped.stderr
     assert time.monotonic() - began_at < 10
-    assert Ended(130, stdout, stderr).report["status"] == "stopped"

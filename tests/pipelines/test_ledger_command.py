@@ -63,18 +63,6 @@ def test_a_ledger_that_another_version_wrote_is_refused_by_every_command(connect
         assert "name a new ledger (CONNECTOR_LEDGER)" in ended.stderr
 
 
-def test_a_file_that_is_there_is_replaced_only_by_force(connector: Connector, tmp_path: Path) -> None:
-    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
-    copy = tmp_path / "copy.db"
-    copy.write_text("an older copy", encoding="utf-8")
-    refused = connector.run_json("ledger", "backup", copy)
-    assert refused.is_refused
-    assert "--force" in refused.stderr
-    assert copy.read_text(encoding="utf-8") == "an older copy"
-    assert connector.run_json("ledger", "backup", copy, "--force").report["entries"] == 3
-    assert copy.read_bytes().startswith(b"SQLite format 3")
-
-
 def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     with open_emails(f"sqlite:///{tmp_path}/state/ledger.db") as log, log.transaction():

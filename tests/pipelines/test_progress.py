@@ -51,10 +51,6 @@ def test_a_wait_counts_down_and_says_why() -> None:
     assert asyncio.run(wait()) == ("waiting 12 s: the service has asked for a pause", "reading")
 
 
-MAIL = (
-    "job: m\nsource: {file: {path: people.csv}}\nload: {max_rate: 100}\n"
-    "mail: {campaign: w, to: email, from: {email: a@example.com}, subject: Hi, text: {content: Hello}}\n"
-)
 SQL = (
     "job: s\nsource: {sql: {url: 'sqlite:///crm.db', table: people}}\nload: {max_rate: 100}\n"
     "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
@@ -69,16 +65,14 @@ SQL = (
             rb"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s",
         ),
         ("sync sql.yaml", rb"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s left \(creating\)"),
-        pytest.param("mail mail.yaml", rb"[1-9]\d* sent; \d+% of 200, \d+/s, \d+ s left", marks=pytest.mark.campaign),
     ],
-    ids=["import", "sync of a database", "mail"],
+    ids=["import", "sync of a database"],
 )
 def test_a_terminal_shows_how_far_a_run_is(connector: Connector, tmp_path: Path, command: str, shows: bytes) -> None:
     write_addresses(tmp_path / "people.csv", 200)
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("CREATE TABLE people (email TEXT)")
         database.executemany("INSERT INTO people VALUES (?)", [(f"p{each}@example.com",) for each in range(200)])
-    (tmp_path / "mail.yaml").write_text(MAIL)
     (tmp_path / "sql.yaml").write_text(SQL)
     connector.sandbox.switch(latency_ms=100)
     ours, theirs = pty.openpty()

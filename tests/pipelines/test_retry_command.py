@@ -1,14 +1,37 @@
-"""`connector retry`: what earlier runs left is settled and finished, from the bodies that the ledger kept."""
+"""`connector retry`: entries of earlier runs are finished from their bodies in the ledger, and a person decides on the
+held, the rejected and the suppressed."""
 
+import csv
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connector.sandbox import SandboxProcess
 from connector.states import State
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses, write_csv
-from tests.pipelines.leftovers import LISTED_JOB, hold_three, lose_three, read_states, retry
+from tests.pipelines.conftest import (
+    Connector,
+    Ended,
+    count_stored,
+    end,
+    has_stored,
+    list_stored,
+    wait_for,
+    write_addresses,
+    write_csv,
+)
+from tests.pipelines.leftovers import (
+    LISTED_JOB,
+    create_elsewhere,
+    hold_three,
+    lose_three,
+    read_rejects,
+    read_states,
+    retry,
+)
+from tests.pipelines.planned import count_requests
 
 # A run that was lost or killed, finished without its source
 
@@ -54,16 +77,7 @@ def test_one_base_can_be_asked_for(connector: Connector, tmp_path: Path, option:
     assert read_states(connector) == [State.UNKNOWN] * 3
 
 
-def test_a_run_can_be_asked_for_by_its_id(connector: Connector, tmp_path: Path) -> None:
-    first = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
-    lose_three(connector, write_addresses(tmp_path / "two.csv", 3, first=10), base="Shop", drop_before=1)
-    ended = retry(connector, first.report["run_id"])
-    assert ended.rows == {"read": 3, "created": 3}
-    assert set(count_stored(connector.sandbox)) == {f"person{each}@example.com" for each in range(3)}
-    assert read_states(connector) == [State.UNKNOWN] * 3
-
-
-def test_of_one_base_only_what_the_run_left_is_taken_up(connector: Connector, tmp_path: Path) -> None:
+def test_a_run_can_be_named_by_its_id(connector: Connector, tmp_path: Path) -> None:
     first = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
     connector.sandbox.switch(drop_before=1)
     lost = connector.import_file(write_addresses(tmp_path / "two.csv", 3, first=10), "--look", "none")
@@ -121,25 +135,215 @@ def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connect
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-def test_a_wrong_token_burns_nothing(connector: Connector, tmp_path: Path) -> None:
-    lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    wrong = connector.run_json("retry", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
-    assert wrong.is_refused
-    assert read_states(connector) == [State.UNKNOWN] * 3
-    assert retry(connector).rows == {"read": 3, "created": 3}
-
-
 def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first=10), base="Shop", drop_before=1)
-    asked = connector.sandbox.stats()["requests"]["list"]["received"]
+    asked = count_requests(connector.sandbox, "list")
     with connector.start("retry", "--quiet-period", "60s", "--output", "json") as process:
-        while connector.sandbox.stats()["requests"]["list"]["received"] == asked:
-            assert process.poll() is None
+        wait_for(lambda: count_requests(connector.sandbox, "list") > asked)
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=20)
-    ended = Ended(process.returncode, stdout, stderr)
+        ended = end(process)
     assert (ended.code, ended.report["status"]) == (130, "stopped")
     assert ended.rows == {"read": 3, "unknown": 3}
-    assert "not taken up, since the run ended before: Shop" in stderr
+    assert "not taken up, since the run ended before: Shop" in ended.stderr
     assert read_states(connector) == [State.UNKNOWN] * 6
+
+
+# What a person decides of the held
+
+
+def test_hold_never_sends_again_and_retry_confirms_what_can_be_found(connector: Connector, tmp_path: Path) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
+    held = hold_three(connector, path)
+    assert {(row["_outcome"], row["_code"], row["email"]) for row in read_rejects(held)} == {
+        ("unknown", "held", f"person{each}@example.com") for each in range(3)
+    }
+    assert sandbox.stats()["subscribers"] == 0
+    again = connector.import_file(path, "--on-unknown", "hold")
+    assert again.rows == {"read": 3, "unknown": 3}
+    create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
+    ended = retry(connector)
+    assert (ended.code, ended.rows) == (1, {"read": 3, "exists": 1, "unknown": 2})
+    assert ended.report["settled"]["found"] == 1
+    assert {(row["_code"], row["email"]) for row in read_rejects(ended)} == {
+        ("held", f"person{each}@example.com") for each in (1, 2)
+    }
+    assert any("wait for your decision" in message for message in ended.report["messages"])
+    assert count_stored(sandbox) == {"person0@example.com": 1}
+    assert read_states(connector) == [State.HELD] * 2
+
+
+def test_what_is_held_is_sent_again_when_a_person_says_so(connector: Connector, tmp_path: Path) -> None:
+    sandbox = connector.sandbox
+    hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
+    create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
+    ended = retry(connector, "--resend-held")
+    assert (ended.code, ended.rows) == (0, {"read": 3, "exists": 1, "created": 2})
+    assert set(count_stored(sandbox).values()) == {1}
+    assert read_states(connector) == []
+
+
+def test_a_job_that_holds_is_overruled_by_resend_held(connector: Connector, tmp_path: Path) -> None:
+    hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
+    job = tmp_path / "job.yaml"
+    job.write_text(LISTED_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8")
+    assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}
+    assert connector.run_json("retry", "--job", job, "--resend-held").rows == {"read": 3, "created": 3}
+
+
+def test_what_is_held_is_dropped_when_a_person_says_so(connector: Connector, tmp_path: Path) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
+    hold_three(connector, path)
+    ended = retry(connector, "--drop-held")
+    assert (ended.code, ended.rows) == (1, {"read": 3, "rejected": 3})
+    assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
+    assert connector.import_file(path).rows == {"read": 3, "rejected": 3}
+    path.write_text(path.read_text(encoding="utf-8").replace("Ann 1,", "Ann B,"), encoding="utf-8")
+    assert connector.import_file(path).rows == {"read": 3, "created": 1, "rejected": 2}
+
+
+# Rejected
+
+
+def reject_one(connector: Connector, path: Path) -> Ended:
+    connector.sandbox.switch(required=["Phone"])
+    ended = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
+    assert ended.rows == {"read": 2, "created": 1, "rejected": 1}
+    return ended
+
+
+def test_what_was_rejected_is_left_alone_unless_asked_for(connector: Connector, tmp_path: Path) -> None:
+    reject_one(connector, tmp_path / "people.csv")
+    connector.sandbox.switch(required=[])
+    ended = retry(connector)
+    assert (ended.code, ended.rows) == (0, {"read": 0} if "read" in ended.rows else {})
+    assert read_states(connector) == [State.REJECTED]
+    again = retry(connector, "--rejected")
+    assert (again.code, again.rows) == (0, {"read": 1, "created": 1})
+    assert count_stored(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
+    assert read_states(connector) == []
+
+
+def test_somebody_rejected_who_is_there_by_now_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:
+    reject_one(connector, tmp_path / "people.csv")
+    connector.sandbox.switch(required=[])
+    create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", "b@x.org"))
+    ended = retry(connector, "--rejected")
+    assert (ended.code, ended.rows) == (0, {"read": 1, "exists": 1})
+    assert count_stored(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
+
+
+def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector, tmp_path: Path) -> None:
+    reject_one(connector, tmp_path / "people.csv")
+    ended = retry(connector, "--rejected")
+    assert (ended.code, ended.rows) == (1, {"read": 1, "rejected": 1})
+    rejects = Path(ended.report["rejects_file"])
+    (row,) = read_rejects(ended)
+    assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
+    header, values = csv.reader(rejects.read_text(encoding="utf-8").splitlines())
+    with rejects.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(
+            [header, ["2" if name == "phone" else value for name, value in zip(header, values, strict=True)]]
+        )
+    again = connector.import_file(rejects)
+    assert (again.code, again.rows) == (0, {"read": 1, "created": 1})
+    stored = list_stored(connector.sandbox)
+    assert (stored["b@x.org"]["Phone"], stored["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
+
+
+def test_the_rejected_whom_a_stopped_retry_did_not_reach_are_not_lost(connector: Connector, tmp_path: Path) -> None:
+    """Their bodies are all that is known of them."""
+    sandbox = connector.sandbox
+    sandbox.switch(required=["Phone"])
+    people = (f"person{each}@example.com,{'' if each else 1}" for each in range(31))
+    first = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone", *people))
+    assert first.rows == {"read": 31, "created": 1, "rejected": 30}
+    time.sleep(0.5)  # two quiet periods: nobody who was refused may be there, and not show yet
+    sandbox.switch(required=[], latency_ms=100)
+    options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
+    with connector.start("retry", "--rejected", *options) as process:
+        wait_for(lambda: has_stored(sandbox, 5))
+        process.send_signal(signal.SIGINT)
+        stopped = end(process)
+    assert (stopped.code, stopped.rows["read"]) == (130, 30)
+    assert stopped.rows["created"] + stopped.rows["unsent"] == 30
+    sandbox.switch(latency_ms=0)
+    assert retry(connector, "--rejected").rows == {"read": stopped.rows["unsent"], "created": stopped.rows["unsent"]}
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+# Suppression
+
+
+def write_listed_job(folder: Path) -> Path:
+    write_addresses(folder / "people.csv", 3)
+    write_csv(folder / "gone.csv", "address", "somebody@example.com")
+    job = folder / "job.yaml"
+    job.write_text(LISTED_JOB, encoding="utf-8")
+    return job
+
+
+def leave_by_a_listed_job(connector: Connector, sandbox: SandboxProcess, folder: Path) -> Path:
+    """Three unknown that a job with a suppression list has left."""
+    job = write_listed_job(folder)
+    sandbox.switch(drop_before=1)
+    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
+    sandbox.switch(drop_before=0)
+    return job
+
+
+def test_what_a_job_with_a_list_left_is_not_sent_again_without_it(connector: Connector, tmp_path: Path) -> None:
+    sandbox = connector.sandbox
+    job = leave_by_a_listed_job(connector, sandbox, tmp_path)
+    ended = retry(connector)
+    assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
+    assert any("the job news, which has a suppression list" in message for message in ended.report["messages"])
+    assert not any("wait for your decision" in message for message in ended.report["messages"])
+    assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
+    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
+    by_job = connector.run_json("retry", "--job", job)
+    assert (by_job.code, by_job.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
+    assert read_states(connector) == []
+
+
+def test_the_rejected_who_are_on_the_list_by_now_are_not_sent_again(connector: Connector, tmp_path: Path) -> None:
+    sandbox, job = connector.sandbox, write_listed_job(tmp_path)
+    sandbox.switch(required="Phone")
+    assert connector.run_json("sync", job).rows == {"read": 3, "rejected": 3}
+    sandbox.switch(required="")
+    time.sleep(0.5)  # two quiet periods: from then on, who does not show was not created
+    without = retry(connector, "--rejected")
+    assert (without.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
+    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
+    ended = connector.run_json("retry", "--rejected", "--job", job)
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
+
+
+def test_what_a_job_with_a_list_holds_is_not_reopened_without_it(connector: Connector, tmp_path: Path) -> None:
+    job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
+    held = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
+    assert held.rows == {"read": 3, "unknown": 3}
+    ended = retry(connector, "--resend-held")
+    assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
+    assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
+    assert connector.run_json("retry", "--job", job, "--resend-held").rows == {"read": 3, "created": 3}
+
+
+def test_a_file_that_is_called_like_the_job_is_not_the_job(connector: Connector, tmp_path: Path) -> None:
+    leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
+    ended = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
+    assert ended.report["job"] == "news"
+    assert count_stored(connector.sandbox) == {"z@x.org": 1}
+
+
+def test_a_retry_without_its_list_sends_nothing(connector: Connector, tmp_path: Path) -> None:
+    job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
+    requests = connector.sandbox.stats()["requests"]
+    write_csv(tmp_path / "gone.csv", "address,since", "person1@example.com,2020,x")
+    ended = connector.run_json("retry", "--job", job)
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "the suppression list cannot be read" in ended.stderr
+    assert connector.sandbox.stats()["requests"] == requests
+    assert read_states(connector) == [State.UNKNOWN] * 3

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.databases import open_postgres
-from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, Ended, wait_for, write_csv
+from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, Ended, end, wait_for, write_csv
 from tests.pipelines.forked import Forked
 from tests.pipelines.planned import count_requests, write_job
 
@@ -52,9 +52,7 @@ def send_two(process: Forked) -> None:
 
 def await_stopped(process: Forked) -> Ended:
     """It has ended by a signal and told so."""
-    stdout, stderr = process.communicate(timeout=30)
-    ended = Ended(process.returncode, stdout, stderr)
-    assert "Traceback" not in stderr, stderr
+    ended = end(process)
     assert ended.code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
     assert ended.report["status"] == "stopped"
     return ended
@@ -92,7 +90,6 @@ def test_two_signals_while_waiting_for_the_ledger_end_in_a_report(
             send_two(waiting)
             await_stopped(waiting)
         holder.kill()
-        holder.communicate()
 
 
 def test_two_signals_while_postgresql_waits_for_a_lock_end_the_run_and_leave_the_table(connector: Connector) -> None:

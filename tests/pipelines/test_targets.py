@@ -109,15 +109,6 @@ def test_a_link_is_followed_and_a_pipe_or_a_device_is_no_target(filled: Connecto
         assert (ended.code, "is no file" in ended.report["message"]) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["loop.csv", f"{300 * 'n'}.csv"])
-def test_a_path_that_cannot_be_followed_is_a_wrong_path_and_no_fault_of_the_program(
-    connector: Connector, tmp_path: Path, name: str
-) -> None:
-    (tmp_path / "loop.csv").symlink_to("loop.csv")
-    ended = connector.run_json("export", name)
-    assert (ended.code, "cannot be written" in ended.report["message"]) == (2, True)
-
-
 def test_parquet_carries_the_run_and_the_certificate(filled: Connector, tmp_path: Path) -> None:
     ended = filled.run_json("export", "out.parquet", "--columns", "email, tags")
     metadata = pq.read_metadata(tmp_path / "out.parquet").metadata
@@ -125,20 +116,6 @@ def test_parquet_carries_the_run_and_the_certificate(filled: Connector, tmp_path
     assert json.loads(metadata[b"connector_run"])["run_id"] == ended.report["run_id"]
     named = ["id", "email", "tags", "_run_id", "_exported_at", "_invalid"]
     assert pq.read_schema(tmp_path / "out.parquet").names == named
-
-
-def test_columns_that_no_subscriber_has_are_refused(connector: Connector) -> None:
-    ended = connector.run_json("export", "out.csv", "--columns", "email,surname")
-    assert (ended.code, "'surname'" in ended.report["message"]) == (2, True)
-
-
-@pytest.mark.parametrize("name", ["out.csv.gz", "out.jsonl.gz"])
-def test_gzip_is_told_by_the_suffix(filled: Connector, tmp_path: Path, name: str) -> None:
-    assert filled.run_json("export", name).code == 0
-    assert filled.run_json("export", "plain" + Path(Path(name).stem).suffix).code == 0
-    unpacked = gzip.decompress((tmp_path / name).read_bytes())
-    plain = (tmp_path / ("plain" + Path(Path(name).stem).suffix)).read_bytes()
-    assert len(unpacked.splitlines()) == len(plain.splitlines()) >= 20
 
 
 def test_standard_output_gets_the_rows_and_stderr_the_report(filled: Connector, tmp_path: Path) -> None:
@@ -225,8 +202,3 @@ def test_a_report_goes_through_links_and_to_devices_and_never_to_a_pipe(filled: 
     refused = filled.run_json("export", "out.parquet", "--report", "pipe.json")
     assert (refused.code, "a pipe" in refused.report["message"]) == (2, True)
     assert filled.sandbox.stats()["requests"] == before
-
-
-def test_one_file_is_not_both_export_and_report(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.run_json("export", "out.csv", "--report", tmp_path / "." / "out.csv")
-    assert (ended.code, (tmp_path / "out.csv").exists()) == (2, False)

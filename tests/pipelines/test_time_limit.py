@@ -39,24 +39,16 @@ def test_a_load_ends_in_order_and_the_next_one_goes_on(
     assert len(count_stored(connector.sandbox)) == PEOPLE
 
 
-def test_an_export_past_its_time_leaves_its_target_as_it_was(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.seed(1500, base_name="News")
-    connector.sandbox.switch(latency_ms=60_000)
-    ended = connector.run_json("export", "out.csv", *LIMITED)
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "time limit" in ended.report["messages"][0]
-    assert not (tmp_path / "out.csv").exists()
-
-
-def test_a_reconciliation_past_its_time_is_aborted_and_no_time_at_all_is_refused(
-    connector: Connector, tmp_path: Path
+@pytest.mark.parametrize("command", ["export out.csv", "reconcile job.yaml --to out.csv"])
+def test_a_listing_past_its_time_is_aborted_and_writes_nothing(
+    connector: Connector, tmp_path: Path, command: str
 ) -> None:
     connector.sandbox.switch(latency_ms=60_000)
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
-    job = write_job(tmp_path)
-    ended = connector.run_json("reconcile", job, *LIMITED)
+    write_job(tmp_path)
+    ended = connector.run_json(*command.split(), *LIMITED)
     assert (ended.code, ended.report["status"], "time limit" in ended.report["messages"][0]) == (3, "aborted", True)
-    assert connector.run_json("reconcile", job, "--time-limit", "0s").is_refused
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_a_mail_run_past_its_time_sends_the_rest_the_next_time(connector: Connector, tmp_path: Path) -> None:

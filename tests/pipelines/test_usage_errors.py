@@ -85,6 +85,7 @@ FILES: dict[str, str | bytes] = {
     "mail-inline.yaml": mailing(inline=["people.csv"]),
     "mail-at.yaml": mailing(at="2099-01-01T00:00"),
     "mail-from.yaml": mailing(**{"from": "nobody"}),
+    "mail-guard.yaml": mailing()[:-1] + ', "guard": {"max_rejected": "1%"}}',
     "unmapped.yaml": f"job: x\n{SOURCE}subscriber: {{base: {{id: 7}}, fields: {{email: mail}}}}\n",
 }
 NEWS_7, IN_NEWS = "--base-id 7", "--base-name News"
@@ -98,6 +99,8 @@ CASES: list[tuple[str, str]] = [
     ("export out.csv --max-shrink 0.5", "share"),
     ("export out.csv --gender other", "gender"),
     ("export nowhere.yaml", "nowhere.yaml"),
+    ("export out.csv --columns email,surname", "'surname'"),
+    ("export out.csv --report ./out.csv", "out.csv"),
     ("export sqlite:///left.db", "left.db-journal"),
     ("export duckdb:///gone.db", "gone.db.wal"),
     (f"send {FROM} {SUBJECT} {TEXT}", "Email.To"),
@@ -123,6 +126,7 @@ CASES: list[tuple[str, str]] = [
     ("mail mail-inline.yaml", "ContentId"),
     ("mail mail-at.yaml", "mail.at"),
     ("mail mail-from.yaml", "mail.from"),
+    ("mail mail-guard.yaml", "guard.max_rejected"),
     ("improt people.csv", "Did you mean: import?"),
     ("ledger bakup", "Did you mean"),
     ("import people.csv --bse-id 3", "--base-id"),
@@ -184,6 +188,7 @@ CASES: list[tuple[str, str]] = [
     ("validate no-list.yaml", "nowhere.csv: there is no such file"),
     ("reconcile export.yaml", "export"),
     ("reconcile job.yaml --to people.csv", "that file is something else"),
+    ("reconcile job.yaml --time-limit 0s", "time-limit"),
     ("reconcile job.yaml --yes", "--yes is about --forget-missing"),
     ("retry --base-name Nowhere", "knows no such base"),
     ("retry --base-id 99", "News"),

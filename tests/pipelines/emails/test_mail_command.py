@@ -168,20 +168,6 @@ def test_no_email_is_said_to_be_sent_again_that_the_run_ended_before(mailer: Con
     assert "sent again" not in ended.stderr
 
 
-@pytest.mark.campaign
-def test_a_limit_that_is_said_by_503_slows_the_run_down_and_does_not_end_it(mailer: Connector, tmp_path: Path) -> None:
-    people = [f"person{each}@example.net,P,1" for each in range(80)]
-    write_csv(tmp_path / "people.csv", "email,first,order", *people)
-    mailer.sandbox.switch(rate=10, burst=3, limit_status=503, retry_after="seconds")
-
-    ended = mailer.run_json("mail", "mail.yaml")
-
-    assert ended.code in (0, 1), ended.stderr
-    unknown = ended.rows.get("unknown", 0)
-    assert ended.rows["sent"] + unknown == 80
-    assert unknown == ended.report["requests"]["send"]["limited"] <= 20, "a run that keeps its pace loses a third"
-
-
 def test_a_service_that_does_not_answer_costs_few_their_email(mailer: Connector, tmp_path: Path) -> None:
     people = [f"person{each}@example.net,P,1" for each in range(60)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)

@@ -1,18 +1,15 @@
 """`connector mail` that is broken off, or meets what was not foreseen: every row has its one outcome all the same."""
 
 import json
-import os
 import resource
-import signal
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.pipelines.conftest import Connector, wait_for, write_csv
-from tests.pipelines.emails.outbox import interrupt_twice, list_recipients
-from tests.pipelines.emails.test_mail_command import read_rejects, write_job
+from tests.pipelines.emails.outbox import interrupt_twice
+from tests.pipelines.emails.test_mail_command import write_job
 
 
 @pytest.fixture
@@ -55,48 +52,6 @@ def test_a_second_signal_while_the_last_answers_are_awaited_leaves_none_unsent_t
     assert process.returncode == 130
     assert (rows["unsent"], rows["sent"] + rows["unknown"]) == (0, 20)
     assert rows["unknown"] > 5
-
-
-def test_a_stopped_run_does_not_make_the_emails_that_it_will_not_send(mailer: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 20_000)
-    with mailer.start("mail", "mail.yaml", "--output", "json") as process:
-        wait_for(lambda: mailer.sandbox.stats()["emails"] >= 20)
-        os.kill(process.pid, signal.SIGINT)
-        before = time.monotonic()
-        stdout, _ = process.communicate()
-    assert time.monotonic() - before < 2.5
-    rows = json.loads(stdout)["rows"]
-    assert rows["sent"] + rows["unsent"] == rows["read"] == 20_000
-
-
-def test_whom_the_service_refused_is_sent_theirs_only_by_a_run_that_says_so(mailer: Connector, tmp_path: Path) -> None:
-    mailer.sandbox.switch(verified_domains="other.org")
-    assert mailer.run_json("mail", "mail.yaml", "--limit", "1").code == 3
-    mailer.sandbox.switch(verified_domains="*")
-    write_csv(tmp_path / "people.csv", "email,first", "zoe@example.net,Zoe")
-    assert mailer.run_json("mail", "mail.yaml", "--rejected").rows == {"read": 1, "sent": 1}
-
-    write_people(tmp_path, 1)
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (1, {"read": 1, "rejected": 1})
-    assert "not registered and verified" in read_rejects(ended)[0]["_message"]
-    assert mailer.run_json("mail", "mail.yaml", "--rejected").rows == {"read": 1, "sent": 1}
-    assert Counter(list_recipients(mailer.sandbox)) == {"zoe@example.net": 1, "person0@example.net": 1}
-
-
-def test_a_redirect_ends_the_run_at_the_first(mailer: Connector) -> None:
-    mailer.sandbox.switch(redirect_to="http://127.0.0.1:9")
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert (ended.code, ended.rows) == (3, {"read": 600, "unknown": 1, "unsent": 599})
-    assert "redirects (307)" in ended.stderr
-
-
-def test_a_guard_that_a_mail_run_does_not_have_is_refused(mailer: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, guard={"max_rejected": "1%"})
-    (tmp_path / "welcome.html").write_text("<p>Hello</p>", encoding="utf-8")
-    ended = mailer.run_json("mail", "mail.yaml")
-    assert ended.is_refused
-    assert "guard.max_rejected" in ended.stderr
 
 
 def test_no_room_for_the_rows_is_told(mailer: Connector, tmp_path: Path) -> None:

@@ -96,15 +96,6 @@ def test_every_field_of_the_interface_arrives_as_meant(mailer: Connector, tmp_pa
     assert "dan@example.net" in json.dumps(taken.entry), "Bcc"
 
 
-def test_plain_text_is_made_from_the_html_where_there_is_none(mailer: Connector, tmp_path: Path) -> None:
-    (tmp_path / "hi.html").write_text('<h1>Hi</h1><p>See <a href="https://x.org/a">this</a>.</p>', encoding="utf-8")
-    mailer.run_json("send", *PLAIN[:6], "--html", "hi.html")
-
-    (taken,) = read_outbox(mailer.sandbox)
-    assert "https://x.org/a" in taken.text
-    assert "<" not in taken.text
-
-
 def test_a_dry_run_sends_nothing_and_writes_what_would_go(mailer: Connector, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(PNG)
     ended = mailer.run_json("send", *PLAIN, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
