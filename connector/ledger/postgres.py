@@ -7,10 +7,9 @@ next vacuum.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import datetime
 from hashlib import blake2b
 
-from sqlalchemy import URL, Connection, Engine, create_engine, text
+from sqlalchemy import URL, Connection, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -67,7 +66,7 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
     where they will be made. Raises LedgerError when the server cannot be used, and ConfigurationError when there is
     no driver."""
     name = show_place(url)
-    with closing(_connect(_build_engine(url), url, name)) as connection:
+    with closing(_connect(url, name)) as connection:
         with translated(name):
             with connection.begin():
                 schema, encoding = connection.execute(_ABOUT, {"tables": list(tables)}).one()
@@ -84,7 +83,7 @@ def read_server(url: URL) -> Iterator[Connection]:
     """Yield a connection to the ledger at `url` that only reads, in one transaction and as it is at one moment; it
     takes no lock. Raises as `open_session` does."""
     name = show_place(url)
-    with closing(_connect(_build_engine(url), url, name)) as connection:
+    with closing(_connect(url, name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with translated(name), connection.begin():
             schema, encoding = connection.execute(_ABOUT, {"tables": list(_LEDGER)}).one()
@@ -93,7 +92,7 @@ def read_server(url: URL) -> Iterator[Connection]:
             yield connection
 
 
-def _build_engine(url: URL) -> Engine:
+def _connect(url: URL, name: str) -> Connection:
     given = {"connect_timeout": _CONNECT_TIMEOUT_S} | _ALIVE
     given = {name: value for name, value in given.items() if name not in url.query}
     options = {
@@ -102,44 +101,14 @@ def _build_engine(url: URL) -> Engine:
         "prepare_threshold": _PREPARE_THRESHOLD,
     }
     try:
-        return create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options | given)
+        engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options | given)
+        return engine.connect()
     except ImportError:
         raise ConfigurationError(
             "a ledger in PostgreSQL needs a driver that is not installed: pip install 'subscriber-connector[postgres]'"
         ) from None
-
-
-def _connect(engine: Engine, url: URL, name: str) -> Connection:
-    try:
-        return engine.connect()
     except SQLAlchemyError as error:
         raise build_error(name, mask_secrets(say_safely(error), url)) from None
-
-
-def take_lock(
-    connection: Connection,
-    key: int,
-    name: str,
-    wait_s: float,
-    is_stopped: Callable[[], bool] = lambda: False,
-) -> None:
-    """Take the advisory lock `key` for as long as the session lasts; call it in no transaction.
-
-    Raises LockedError, which says `name` and its holder, when another session has it for longer than `wait_s` seconds,
-    a second at the least (or until `is_stopped`). A session that has the lock gets it once more: a caller that may ask
-    twice checks that.
-    """
-
-    def try_lock() -> bool:
-        with connection.begin():
-            return bool(connection.execute(_TRY_LOCK, {"key": key}).scalar_one())
-
-    def read_holder() -> str:
-        with connection.begin():
-            high, low = divmod(key % 2**64, 2**32)
-            return _describe(connection.execute(_HOLDER, {"high": high, "low": low}).first())
-
-    wait_for_lock(name, try_lock, read_holder, max(wait_s, _ENDING_S), is_stopped)
 
 
 def _check_place(name: str, schema: str | None, encoding: str) -> None:
@@ -158,14 +127,6 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", what: bytes =
     return int.from_bytes(digest, "big", signed=True)
 
 
-def _describe(holder: tuple[str, int, datetime] | None) -> str:
-    if holder is None:  # it has ended in this very moment
-        return "another run"
-    application, pid, begun = holder
-    name = application.removeprefix(_APPLICATION) or "another session"
-    return f"{name}, {describe_since(begun)} (PostgreSQL's process {pid})"
-
-
 # The emails
 
 
@@ -179,8 +140,22 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> Hold:
         key = compute_key(schema, b"connector mail", digest_campaign(name))
         if key in held:  # PostgreSQL would give it to the same session once more
             raise LockedError(f"the campaign {name} is held by this very run")
+
+        def try_lock() -> bool:
+            with connection.begin():
+                return bool(connection.execute(_TRY_LOCK, {"key": key}).scalar_one())
+
+        def read_holder() -> str:
+            high, low = divmod(key % 2**64, 2**32)
+            with connection.begin():
+                holder = connection.execute(_HOLDER, {"high": high, "low": low}).first()
+            if holder is None:  # it has ended in this very moment
+                return "another run"
+            process = holder.application_name.removeprefix(_APPLICATION) or "another session"
+            return f"{process}, {describe_since(holder.backend_start)} (PostgreSQL's process {holder.pid})"
+
         with translated(ledger):
-            take_lock(connection, key, f"the campaign {name}", wait_s, is_stopped)
+            wait_for_lock(f"the campaign {name}", try_lock, read_holder, max(wait_s, _ENDING_S), is_stopped)
         held.add(key)
         try:
             yield

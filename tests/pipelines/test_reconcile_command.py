@@ -367,18 +367,6 @@ def test_whoever_is_listed_without_the_identity_is_extra(connector: Connector, t
     ]
 
 
-def test_of_a_list_that_is_not_complete_nobody_without_the_identity_is_extra(
-    connector: Connector, tmp_path: Path
-) -> None:
-    plant(connector.sandbox, "ann@x.org", FirstName="Ann", IsActive=True)
-    plant(connector.sandbox, None, ClientUserId="ghost")
-    connector.sandbox.switch(max_total=1)
-    write_people(tmp_path, {"ann@x.org": "Ann"})
-    ended = reconcile(connector, write_job(tmp_path))
-    assert (ended.code, ended.report["differences"]) == (1, NOTHING | UNKNOWN)
-    assert "1 listed subscriber has no email and is not compared" in ended.report["messages"]
-
-
 def test_a_source_that_was_not_read_to_its_end_makes_nobody_extra(connector: Connector, tmp_path: Path) -> None:
     """Stopped between two chunks: those of the second are in the source, and were not met."""
     for number in range(2):

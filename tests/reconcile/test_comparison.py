@@ -130,12 +130,6 @@ def test_subscribers_are_kept_as_the_list_shows_them() -> None:
     ]  # fmt: skip
 
 
-def test_an_empty_list_has_nobody() -> None:
-    with Comparison("email", []) as comparison:
-        comparison.start_sweep(1)
-        assert report(comparison) == []
-
-
 def test_the_folder_is_its_owners_alone_and_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with Comparison("email", []):
