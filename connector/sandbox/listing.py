@@ -84,7 +84,7 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
     if settings.combine == "last":
         filters = filters[-1:]
     return Query(
-        min(offset, settings.max_offset) if settings.max_offset else offset,
+        offset,
         min(max(parameters.limit, settings.min_limit), settings.max_limit),
         filters,
     )
@@ -176,8 +176,6 @@ class SubscriberList:
             keys = keys.leave_out(left_out)
         total = min(len(keys), settings.result_window) if settings.result_window else len(keys)
         start = query.offset
-        if settings.align_offset and query.limit:
-            start -= start % query.limit
         if settings.past_end == "repeat" and start >= total > 0 and query.limit:
             start = (total - 1) // query.limit * query.limit
         if settings.past_end in ("400", "404") and start >= total and start:

@@ -107,7 +107,7 @@ def _build_acceptor(sandbox: Sandbox, service: Service) -> Callable[[], asyncio.
         server = web.Server(
             Connection(receive).answer,
             handler_cancellation=True,  # a request without an answer ends with its client
-            keepalive_timeout=sandbox.settings.keep_alive_ms / 1000 or _NEVER_S,
+            keepalive_timeout=_NEVER_S,
             access_log=None,
         )
         return server()

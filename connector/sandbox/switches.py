@@ -107,8 +107,6 @@ class SandboxSettings(BaseModel):
     """Answer every API request 307 with a Location that begins with this address."""
     max_body_bytes: Annotated[int, Field(ge=1, le=2**31)] = 33_554_432
     """A larger request body is answered 413."""
-    keep_alive_ms: _Amount = 0.0
-    """Close a new connection once it was idle for so long; 0: never."""
     # the list
     filters: Literal["exact", "partial", "icase", "ignored"] = "exact"
     """How the text filters match; `ignored` ignores every filter."""
@@ -123,13 +121,9 @@ class SandboxSettings(BaseModel):
     replica_lags_ms: _Words[_Amount] = ()
     """Each list request is read from one of so many replicas, which shows a create so much later."""
     min_limit: Annotated[int, Field(ge=0, le=1000)] = 1
-    """A smaller limit is raised to this."""
+    """A smaller limit is raised to this, but never above max_limit."""
     max_limit: Annotated[int, Field(ge=1, le=1000)] = 1000
     """A larger limit is reduced to this."""
-    max_offset: _Count = 0
-    """A larger offset is reduced to this; 0: no bound."""
-    align_offset: bool = False
-    """Reduce the offset to a multiple of the limit, without echoing it."""
     past_end: Literal["empty", "repeat", "null", "400", "404"] = "empty"
     """A page past the end: empty, the last page once more, or an error with this status (never at offset 0); `null` has
     `Subscribers: null` in every page without rows."""
@@ -309,6 +303,4 @@ def change_settings(settings: SandboxSettings, given: Mapping[str, object]) -> S
         raise ValueError(f"switch {wrong!r} cannot be {given[wrong]!r}: it takes {values}") from None
     if made.executed_status and not made.executed_statuses:
         raise ValueError("switch 'executed_statuses' cannot be empty while executed_status is above 0")
-    if made.min_limit > made.max_limit:
-        raise ValueError(f"switch 'min_limit' cannot be {made.min_limit}: it takes at most max_limit, {made.max_limit}")
     return made

@@ -39,7 +39,6 @@ def test_every_switch_explains_itself_in_a_sentence() -> None:
         (" rate = 2.5 ", "rate", 2.5),
         ("capacity=8", "capacity", 8),
         ("total_off=-3", "total_off", -3),
-        ("align_offset=true", "align_offset", True),
         ("verified_domains=a.org, b.org", "verified_domains", ("a.org", "b.org")),
         ("required=", "required", ()),
         ("authorization=Bearer {token}", "authorization", "Bearer {token}"),
@@ -61,7 +60,7 @@ def test_a_setting_is_read(setting: str, name: str, value: object) -> None:
         ("drop_after=often", ["'drop_after'"]),
         ("capacity=1.5", ["'capacity'", "whole"]),
         ("latency_ms=-1", ["'latency_ms'"]),
-        ("align_offset=maybe", ["'align_offset'", "true | false"]),
+        ("alter_identity=maybe", ["'alter_identity'", "true | false"]),
         ("required=Shoe", ["'required'", "Email"]),
         ("authorization=Bearer", ["'authorization'", "{token}"]),
         ("redirect_to=a\nb", ["'redirect_to'"]),
@@ -71,20 +70,19 @@ def test_a_setting_is_read(setting: str, name: str, value: object) -> None:
         ("drop_afterr=1", ["'drop_afterr'", "did you mean 'drop_after'"]),
         ("xyzzy=1", ["'xyzzy'", "there are: "]),
         ("duplicates", ["name=value"]),
-        ("min_limit=60", []),
     ],
 )
 def test_a_setting_that_cannot_be_is_named_with_what_it_takes(setting: str, words: list[str]) -> None:
-    settings = ["max_limit=50", setting] if setting.startswith("min_limit") else [setting]
+    settings = [setting]
     with pytest.raises(ValueError, match=r"switch|setting") as caught:
         parse_settings(settings)
     assert all(word in str(caught.value) for word in words)
 
 
 def test_json_values_are_taken_as_texts_are() -> None:
-    given = {"rate": 5, "fault_operations": ["list"], "align_offset": True, "drop_after": "0.5"}
+    given = {"rate": 5, "fault_operations": ["list"], "alter_identity": True, "drop_after": "0.5"}
     changed = change_settings(SandboxSettings(), given)
-    assert (changed.rate, changed.fault_operations, changed.align_offset, changed.drop_after) == (
+    assert (changed.rate, changed.fault_operations, changed.alter_identity, changed.drop_after) == (
         5.0,
         ("list",),
         True,
@@ -98,7 +96,7 @@ def test_json_values_are_taken_as_texts_are() -> None:
         {"rate": [1]},
         {"duplicates": 1},
         {"required": [1]},
-        {"align_offset": 2},
+        {"alter_identity": 2},
         {"replica_lags_ms": 1},
         {"base_alias": 1},
     ],

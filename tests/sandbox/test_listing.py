@@ -192,12 +192,7 @@ def test_offset_and_limit_have_switches_of_their_own(calls: Calls) -> None:
     ids = calls.ids()
     calls.sandbox.switch(min_limit=5, max_limit=8)
     assert (calls.page(limit=1)["Limit"], calls.page(limit=100)["Limit"]) == (5, 8)
-    calls.sandbox.switch(align_offset=True)
-    page = calls.page(offset=13, limit=8)
-    assert (page["Offset"], [each["Id"] for each in page["Subscribers"]]) == (13, ids[8:16])
-    calls.sandbox.switch(align_offset=False, max_offset=10)
-    assert calls.page(offset=20)["Offset"] == 10
-    calls.sandbox.switch(max_offset=0, past_end="repeat")
+    calls.sandbox.switch(past_end="repeat")
     assert calls.ids(offset=64, limit=8) == ids[24:]
 
 
