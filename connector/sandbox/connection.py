@@ -4,7 +4,6 @@ The faults cut, halve or withhold an answer. `connector.sandbox.service` decides
 """
 
 import asyncio
-import html
 import socket
 import struct
 from collections.abc import Callable, Mapping
@@ -12,22 +11,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-import orjson
 from aiohttp import web
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, for 0 s: closing sends a reset
 
 
 class Ending(StrEnum):
-    """How a response leaves the connection."""
+    """How a response leaves the connection; the value is the name in the stats."""
 
     WHOLE = "whole"  # the response is sent
     CUT = "cut"  # nothing is sent, the connection ends
-    PART = "part"  # half of the response is sent, then the connection ends
-    SILENT = "silent"  # nothing is sent, the connection stays
+    PART = "cut_in_answer"  # half of the response is sent, then the connection ends
+    SILENT = "hung"  # nothing is sent, the connection stays
 
 
-@dataclass(slots=True)  # neither is frozen: each request makes one, and freezing doubles the cost of making it
+@dataclass(slots=True)  # neither class is frozen: each request makes one, and freezing doubles the cost
 class Request:
     """A complete request. `path` and `query` are not decoded."""
 
@@ -42,7 +40,8 @@ class Request:
 class Response:
     """A status, a body, and headers beyond Content-Type and Content-Length.
 
-    `wait_s` is what a Retry-After asks for, from the response on; `wait_until` (wall clock) where it names a date.
+    `wait_s` is the wait that a Retry-After asks for, from the response on; `wait_until` (Unix seconds) if the
+    Retry-After is a date.
     """
 
     status: int
@@ -55,19 +54,6 @@ class Response:
 
 NO_RESPONSE = Response(0, b"")
 """For the endings that send nothing."""
-
-
-def build_error(shape: str, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:
-    """Return an error; its shape is `not shown` in service-api.md, so it is a switch (`error_shape`)."""
-    if shape == "empty":
-        return Response(status, b"", headers=headers)
-    if shape == "html":
-        page = f"<!doctype html><html><head><title>{status}</title></head><body><h1>{html.escape(message)}</h1></body>"
-        return Response(status, page.encode() + b"</html>", "text/html; charset=utf-8", headers)
-    if shape == "nested":
-        error = {"code": status, "details": [{"message": message}]}
-        return Response(status, orjson.dumps({"success": False, "error": error}), headers=headers)
-    return Response(status, orjson.dumps({"success": False, "message": message}), headers=headers)
 
 
 class Connection:
@@ -86,7 +72,7 @@ class Connection:
         return self._transport is None or self._transport.is_closing()
 
     def finish(self, response: Response, ending: Ending = Ending.WHOLE, cut_by: str = "close") -> None:
-        """End the request being served; a client that is gone is no error."""
+        """End the request; a client that is gone is not an error."""
         if ending is not Ending.SILENT and self._finished is not None and not self._finished.done():
             self._finished.set_result((response, ending, cut_by))
 
@@ -108,15 +94,10 @@ class Connection:
             answer.content_length = len(response.body)
             await answer.prepare(request)
             await answer.write(response.body[: len(response.body) // 2])
-        if transport is not None:
-            _cut(transport, cut_by if ending is Ending.CUT else "close")  # a reset could overtake what was written
+        if transport is not None and ending is Ending.CUT and cut_by == "reset":
+            sock = transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            transport.abort()
+        elif transport is not None:
+            transport.close()  # not a reset after half an answer: a reset could overtake the half
         return answer
-
-
-def _cut(transport: asyncio.Transport, cut_by: str) -> None:
-    if cut_by == "reset":
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        transport.abort()
-    else:
-        transport.close()

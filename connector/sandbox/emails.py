@@ -1,5 +1,4 @@
-"""Emails (service-api.md 2.2, 4.1 and 7): the rules of a SendEmail request, the .eml file, and the outbox that keeps
-it.
+"""Emails (service-api.md 2.2, 4.1 and 7): the rules of a SendEmail request, the .eml file, and the outbox.
 
 Nothing leaves the machine.
 """
@@ -156,64 +155,56 @@ def parse_email(body: bytes, settings: SandboxSettings) -> SendEmail:
 
 # the .eml file
 
-_SINGLE = frozenset({"subject", "from", "sender", "to", "cc", "bcc", "reply-to", "date", "message-id"})
-
 
 def compose_eml(sending: SendEmail, message_id: str, at: float) -> bytes:
     """Return the bytes of an .eml file (RFC 5322, MIME); `at` is the moment of acceptance in Unix seconds."""
     email = sending.email
     mailboxes = (*email.to, *email.cc, *email.bcc, *email.reply_to, email.sender)
-    is_ascii = all(each.email.isascii() for each in mailboxes)
+    is_ascii = all(mailbox.email.isascii() for mailbox in mailboxes)
     message = EmailMessage(policy=SMTP if is_ascii else SMTPUTF8)
     message["Message-ID"] = message_id
     message["Date"] = datetime.fromtimestamp(at, UTC)
-    message["From"] = _address(email.sender)
+    message["From"] = _build_address(email.sender)
     for name, group in (("To", email.to), ("Cc", email.cc), ("Bcc", email.bcc), ("Reply-To", email.reply_to)):
         if group:
-            message[name] = tuple(_address(each) for each in group)
+            message[name] = tuple(_build_address(mailbox) for mailbox in group)
     message["Subject"] = email.subject
     for header in email.headers:
         if header.name.lower().startswith(("content-", "mime-")):
-            continue  # even unprotected: they say what the parts below are
-        if header.name.lower() in _SINGLE:  # only when the switches do not protect it: then it overrides
+            continue  # the parts below set these headers, even if the switches do not protect them
+        if message.policy.header_max_count(header.name) == 1:  # an unprotected header overrides
             del message[header.name]
         message[header.name] = header.value
-    settings = sending.email_settings
-    if settings is not None and settings.send_at is not None:
-        message["X-Sandbox-Send-At"] = datetime.fromtimestamp(settings.send_at, UTC).isoformat()
-    _add_bodies(message, email)
-    return message.as_bytes()
-
-
-def _address(mailbox: Mailbox) -> Address:
-    local, _, domain = mailbox.email.rpartition("@")
-    return Address(mailbox.name, username=local.strip('"'), domain=domain)
-
-
-def _add_bodies(message: EmailMessage, email: Email) -> None:
-    """Add alternatives of text and page, inline files related to the page, and the other files around them."""
+    if sending.email_settings is not None and sending.email_settings.send_at is not None:
+        message["X-Sandbox-Send-At"] = datetime.fromtimestamp(sending.email_settings.send_at, UTC).isoformat()
+    # alternatives of text and page, inline files related to the page, and the other files around them
+    page = message
     if email.plain_text:
         message.set_content(email.plain_text)
     if email.html and email.plain_text:
         message.add_alternative(email.html, subtype="html")
-    elif email.html:
-        message.set_content(email.html, subtype="html")
-    page = message
-    if email.html and email.plain_text:
         parts = message.get_payload()
         page = parts[-1]  # type: ignore[index,assignment]  # an alternative's payload is a list of its parts
-    for each in sorted(email.attachments, key=lambda each: each.disposition == "attachment"):  # inline files first
-        main, _, sub = each.type.partition("/")
-        add = page.add_related if each.disposition == "inline" else message.add_attachment
-        cid = f"<{each.content_id}>" if each.content_id else None
-        add(each.content, main, sub, cid=cid, filename=each.filename, disposition=each.disposition)
+    elif email.html:
+        message.set_content(email.html, subtype="html")
+    for file in sorted(email.attachments, key=lambda file: file.disposition == "attachment"):  # inline files first
+        main, _, sub = file.type.partition("/")
+        add = page.add_related if file.disposition == "inline" else message.add_attachment
+        cid = f"<{file.content_id}>" if file.content_id else None
+        add(file.content, main, sub, cid=cid, filename=file.filename, disposition=file.disposition)
+    return message.as_bytes()
+
+
+def _build_address(mailbox: Mailbox) -> Address:
+    local, _, domain = mailbox.email.rpartition("@")
+    return Address(mailbox.name, username=local.strip('"'), domain=domain)
 
 
 # the outbox
 
 
 class Outbox:
-    """Keeps emails under their SendMessageRequestId; `directory` None keeps them in memory."""
+    """Holds emails under their SendMessageRequestId; `directory` None holds them in memory."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -226,84 +217,74 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def take_ids(self) -> tuple[int, str]:
-        """Return a new SendMessageRequestId and a Message-ID that nothing else in the world has."""
-        self.last_id += 1
-        return self.last_id, f"<{uuid.uuid4().hex}@sandbox.invalid>"
-
-    def keep(self, request_id: int, message_id: str, entry: dict[str, Any], eml: bytes) -> None:
-        """Write the .eml file whole, then add its entry."""
+    def add(self, sending: SendEmail, now: float) -> dict[str, Any]:
+        """Write the .eml file, then add its entry; return the entry: a new SendMessageRequestId, a Message-ID, and what
+        the truth log contains about the email. `now` is in Unix seconds."""
+        email, request_id = sending.email, self.last_id + 1
+        settings = (sending.email_settings or EmailSettings()).model_dump(by_alias=True)
+        if settings["UseDkimSelector"]:
+            settings["UseDkim"] = True  # a selector makes UseDkim count as enabled, even when it is false
+        entry = {
+            "request_id": request_id,
+            "message_id": f"<{uuid.uuid4().hex}@sandbox.invalid>",
+            "from": email.sender.email,
+            "to": [mailbox.email for mailbox in email.to],
+            "cc": [mailbox.email for mailbox in email.cc],
+            "bcc": [mailbox.email for mailbox in email.bcc],
+            "reply_to": [mailbox.email for mailbox in email.reply_to],
+            "subject": email.subject,
+            "attachments": [file.filename for file in email.attachments],
+            "tracking": (sending.tracking_settings or TrackingSettings()).model_dump(by_alias=True),
+            "settings": settings,
+        }
+        eml = compose_eml(sending, str(entry["message_id"]), now)
         if self._directory is None:
             self._in_memory[request_id] = eml
         else:
-            path = self._path(self._directory, request_id)
+            path = self._directory / f"{request_id:08d}.eml"
             staged = path.with_suffix(".part")
             handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(eml)
             staged.replace(path)
-        self.restore(request_id, message_id, entry)
+        self.restore(entry)
+        return entry
 
-    def restore(self, request_id: int, message_id: str, entry: dict[str, Any]) -> None:
-        """Add the entry of an email whose file is there already, or was never kept on disk."""
-        self._entries[request_id] = {"request_id": request_id, "message_id": message_id} | entry
-        self.last_id = max(self.last_id, request_id)
+    def restore(self, entry: dict[str, Any]) -> None:
+        """Add the entry of an email whose file exists already, or was never on disk."""
+        self._entries[entry["request_id"]] = entry
+        self.last_id = max(self.last_id, entry["request_id"])
 
     def read_entries(self, now: float) -> list[dict[str, Any]]:
-        """Return each email, oldest first: what the truth log says of it, its `state` at Unix second `now` (scheduled
-        until SendAt, then sent), its `file` (None in memory) and the text of the .eml."""
+        """Return each email, oldest first: its entry, its `state` at Unix second `now` (scheduled until SendAt, then
+        sent), its `file` (None in memory) and the text of the .eml."""
         return [
-            entry
+            self._describe(entry, now)
             | {
-                "state": _describe_state(entry, now),
-                "file": str(self._path(self._directory, each)) if self._directory is not None else None,
-                "eml": self.read_eml(each).decode("utf-8", "replace"),
+                "file": str(self._directory / f"{request_id:08d}.eml") if self._directory is not None else None,
+                "eml": self.read_eml(request_id).decode("utf-8", "replace"),
             }
-            for each, entry in self._entries.items()
+            for request_id, entry in self._entries.items()
         ]
 
-    def read_last(self, most: int, now: float) -> list[dict[str, Any]]:
-        """Return the last so many emails, the latest first, without file and text."""
-        last = islice(reversed(self._entries.values()), most)
-        return [entry | {"state": _describe_state(entry, now)} for entry in last]
+    def read_last(self, count: int, now: float) -> list[dict[str, Any]]:
+        """Return the last `count` emails, the latest first, without file and text."""
+        return [self._describe(entry, now) for entry in islice(reversed(self._entries.values()), count)]
+
+    @staticmethod
+    def _describe(entry: dict[str, Any], now: float) -> dict[str, Any]:
+        return entry | {"state": "scheduled" if (entry["settings"]["SendAt"] or 0) > now else "sent"}
 
     def read_eml(self, request_id: int) -> bytes:
-        """Return the .eml of an email; nothing if there is no such email, or its file was taken away."""
+        """Return the .eml of an email, or no bytes if the email or its file does not exist."""
         if self._directory is None:
             return self._in_memory.get(request_id, b"")
-        path = self._path(self._directory, request_id)
+        path = self._directory / f"{request_id:08d}.eml"
         return path.read_bytes() if path.exists() else b""
 
     def clear(self) -> None:
-        """Delete all of them."""
+        """Delete all emails."""
         if self._directory is not None:
             for path in self._directory.glob("*.eml"):
                 path.unlink()
         self._entries, self._in_memory, self.last_id = {}, {}, 0
-
-    @staticmethod
-    def _path(directory: Path, request_id: int) -> Path:
-        return directory / f"{request_id:08d}.eml"
-
-
-def _describe_state(entry: dict[str, Any], now: float) -> str:
-    return "scheduled" if (entry["settings"]["SendAt"] or 0) > now else "sent"
-
-
-def describe_email(sending: SendEmail) -> dict[str, object]:
-    """Return what the truth log and the outbox say of an email besides its file."""
-    email = sending.email
-    settings = (sending.email_settings or EmailSettings()).model_dump(by_alias=True)
-    if settings["UseDkimSelector"]:
-        settings["UseDkim"] = True  # a selector makes UseDkim count as enabled, even when it is false
-    return {
-        "from": email.sender.email,
-        "to": [each.email for each in email.to],
-        "cc": [each.email for each in email.cc],
-        "bcc": [each.email for each in email.bcc],
-        "reply_to": [each.email for each in email.reply_to],
-        "subject": email.subject,
-        "attachments": [each.filename for each in email.attachments],
-        "tracking": (sending.tracking_settings or TrackingSettings()).model_dump(by_alias=True),
-        "settings": settings,
-    }

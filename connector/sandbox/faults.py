@@ -1,20 +1,21 @@
-"""What goes wrong: the faults (architecture 9), drawn once for a request in the order in which they strike, and the
-rate limits, three ways to count.
+"""What goes wrong: the faults, drawn once for a request in the order in which they strike, and three rate limits.
 
-Pure: chance and time come in, time in seconds of any clock that does not go back. The service acts on it.
+Pure: chance and time come in as arguments, time in seconds of any clock that does not go back.
 """
 
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Mapping
 from enum import StrEnum
 from random import Random
 from typing import Protocol
 
+from connector.sandbox.switches import SandboxSettings
+from connector.sandbox.truth import Fate
+
 
 class Fault(StrEnum):
-    """Each is named after its switch; one that stands earlier is drawn earlier."""
+    """Each fault has the name of its switch. A fault that stands earlier is drawn earlier."""
 
     REFUSE = "refuse"
     DROP_BEFORE = "drop_before"
@@ -30,24 +31,6 @@ class Fault(StrEnum):
     WRONG_ANSWER = "wrong_answer"
 
 
-class Fate(StrEnum):
-    """What became of the answer to a request that was executed, as the truth log has it."""
-
-    ANSWERED = "answered"
-    CUT = "cut"  # stored, no byte of the answer sent
-    CUT_IN_ANSWER = "cut_in_answer"
-    HUNG = "hung"
-    GARBAGE = "garbage"
-    SERVER_ERROR = "server_error"
-    AS_422 = "answered_422"
-    AS_429 = "answered_429"
-    AS_REFUSED = "answered_as_refused"  # with one of executed_statuses
-    WRONG = "wrong_answer"
-    LATE = "late"  # executed after the connection had been cut
-    GONE = "gone"  # the client had closed before it was executed
-    UNASKED = "nobody"  # churn: no request asked for it
-
-
 FATES: dict[Fault | None, Fate] = {
     None: Fate.ANSWERED,
     Fault.DROP_AFTER: Fate.CUT,
@@ -61,30 +44,31 @@ FATES: dict[Fault | None, Fate] = {
     Fault.WRONG_ANSWER: Fate.WRONG,
 }
 
-_IN_ORDER = tuple(Fault)
-
 
 class FaultDraw:
-    """Draws a request's fault with one random number; a probability is of the requests that no earlier fault took."""
+    """Draws the fault of a request with one random number.
 
-    def __init__(self, operations: Collection[str], shares: Mapping[Fault, float]) -> None:
-        self._operations = frozenset(operations)
+    The probability of a fault is a share of the requests that no earlier fault took.
+    """
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self._operations = frozenset(settings.fault_operations)
         self._bounds: list[float] = []
-        left = 1.0
-        for fault in _IN_ORDER:
-            left *= 1.0 - shares.get(fault, 0.0)
-            self._bounds.append(1.0 - left)
-        self._is_idle = left == 1.0
+        remaining = 1.0
+        for fault in Fault:
+            remaining *= 1.0 - getattr(settings, fault)
+            self._bounds.append(1.0 - remaining)
+        self._is_idle = remaining == 1.0
 
     def draw(self, operation: str, random: Random) -> Fault | None:
-        """Return the fault that befalls a request of this operation, mostly None."""
+        """Return the fault of a request of this operation, mostly None."""
         if self._is_idle or operation not in self._operations:
             return None
-        place = bisect_right(self._bounds, random.random())
-        return _IN_ORDER[place] if place < len(_IN_ORDER) else None
+        index = bisect_right(self._bounds, random.random())
+        return tuple(Fault)[index] if index < len(Fault) else None
 
 
-_GARBAGE = (
+GARBAGE = (
     b"\x00\xff\xfe upstream sent no body \x80",
     b"<html><body>It works!</body></html>",
     b"null",
@@ -94,12 +78,7 @@ _GARBAGE = (
     b'{"success":true,"Subscriber":{"Id":null}}',
     b'{"success":true,"Subscriber":',
 )
-
-
-def pick_garbage(random: Random) -> bytes:
-    """Return a body that is no success, each in a way of its own."""
-    return random.choice(_GARBAGE)
-
+"""Bodies that are not a success, each in another way."""
 
 # rate limits
 

@@ -1,6 +1,6 @@
-"""The list (service-api.md 4.3): the query and its bounds, the filters, the order, the page, and what churn does to it.
+"""The list (service-api.md 4.3): a query, `find_rows` from (store, query, switches) to rows, pages, and churn.
 
-Undocumented choices: an offset below 0 becomes 0, a limit below `min_limit` becomes that.
+Undocumented choices: an offset below 0 is raised to 0, a limit below `min_limit` to `min_limit`.
 """
 
 from dataclasses import dataclass
@@ -8,15 +8,17 @@ from random import Random
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
+import orjson
 from pydantic import BaseModel, ValidationError
 
-from connector.sandbox.store import SortedKeys, SubscriberStore
+from connector.sandbox.store import SubscriberStore, fold_key
 from connector.sandbox.subscriber import RejectedError, quote_ids, reject
 from connector.sandbox.switches import SandboxSettings
 
-_KEPT_RESULTS = 8  # filtered lists remembered while nothing changes: paging one costs one scan, not one a page
-_SEARCHED = 1000  # how many neighbours of the middle churn searches for a free id before the end has to do
+_REMEMBERED = 8  # queries whose rows are remembered while nothing changes
+_SEARCHED = 1000  # neighbours of the middle that churn searches for a free id before it takes an id at the end
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
+_BY_PERSON = ("BaseId", "IsActive", "FirstName", "LastName", "Gender")
 
 
 # queries
@@ -24,7 +26,7 @@ _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One filter: a parameter's name and the value to be matched (int for Id and BaseId, bool for IsActive)."""
+    """One filter: the name of a parameter and the wanted value (int for Id and BaseId, bool for IsActive)."""
 
     name: str
     value: int | bool | str
@@ -32,7 +34,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A list request after its bounds were applied; `filters` are those that count."""
+    """A list request after its bounds were applied; `filters` are those that the switches respect."""
 
     offset: int
     limit: int
@@ -40,14 +42,14 @@ class Query:
 
     @property
     def base_id(self) -> int | None:
-        """The base, when it is the only filter."""
+        """The base, if the base is the only filter."""
         if len(self.filters) == 1 and self.filters[0].name == "BaseId":
             return int(self.filters[0].value)
         return None
 
 
 class _Parameters(BaseModel):
-    """The query parameters, parsed from their texts."""
+    """The query parameters."""
 
     offset: int = 0
     limit: int = 50
@@ -62,7 +64,7 @@ class _Parameters(BaseModel):
 
 
 def parse_query(text: str, settings: SandboxSettings) -> Query:
-    """Return the query of a list request; raises RejectedError naming the parameter that breaks a rule."""
+    """Return the query of a list request; raise RejectedError with the parameter that breaks a rule."""
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=64)
     except ValueError:
@@ -74,7 +76,6 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
         parameters = _Parameters.model_validate(given, extra=settings.extra_fields)
     except ValidationError as error:
         raise reject(error) from None
-    offset = max(0, parameters.offset)
     values = parameters.model_dump(exclude={"offset", "limit"}, exclude_unset=True)
     if "IsActive" in values:
         values["IsActive"] = values["IsActive"] == "1"
@@ -83,233 +84,162 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
         filters = ()
     if settings.combine == "last":
         filters = filters[-1:]
-    return Query(
-        offset,
-        min(max(parameters.limit, settings.min_limit), settings.max_limit),
-        filters,
-    )
+    limit = min(max(parameters.limit, settings.min_limit), settings.max_limit)
+    return Query(max(0, parameters.offset), limit, filters)
 
 
-# filters
+# which subscribers a query finds
 
 
-def _matches_text(mode: str, held: str, wanted: str) -> bool:
-    if mode == "partial":
-        return wanted.lower() in held.lower()
-    return held.lower() == wanted.lower() if mode == "icase" else held == wanted
+def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int]:
+    """Return the ids of all subscribers that a query finds under these switches, in the order of the list.
+
+    The order is by email, or by id: a page of `id_desc` and `shuffled` is taken from the ids in their order. The caller
+    must not change the list.
+    """
+    if not query.filters or query.base_id is not None:
+        ids = store.list_visible(query.base_id)
+    elif any(_is_blind(filter_, settings) for filter_ in query.filters):
+        ids = []
+    else:
+        join = any if settings.combine == "any" else all
+
+        def matches(subscriber: dict[str, Any]) -> bool:
+            return join(_matches(filter_, settings, subscriber) for filter_ in query.filters)
+
+        candidates = _find_candidates(store, query, settings)
+        if candidates is None:
+            is_by_person = all(filter_.name in _BY_PERSON for filter_ in query.filters)
+            ids = store.scan(matches, is_by_person=is_by_person)
+        else:
+            ids = [each for each in candidates if store.is_visible(each) and matches(store.read(each))]
+    if settings.hidden_bases and all(filter_.name != "BaseId" for filter_ in query.filters):
+        hidden = {each for base_id in settings.hidden_bases for each in store.list_visible(int(base_id))}
+        ids = [each for each in ids if each not in hidden]
+    if settings.order == "email":
+        return sorted(ids, key=lambda each: (fold_key(store.read(each).get("Email") or ""), each))
+    return ids
 
 
-def _matches(each: Filter, mode: str, subscriber: dict[str, Any]) -> bool:
-    """Whether a subscriber passes a filter; `mode` (exact, partial, icase) concerns the texts alone."""
-    if each.name == "Id":
-        return bool(subscriber["Id"] == each.value)
-    if each.name == "BaseId":
-        return bool(subscriber["Base"]["Id"] == each.value)
-    if each.name in _TEXT_FILTERS:
-        return _matches_text(mode, subscriber.get(each.name) or "", str(each.value))
-    return bool(subscriber[each.name] == each.value)
+def _matches(filter_: Filter, settings: SandboxSettings, subscriber: dict[str, Any]) -> bool:
+    """Return whether a subscriber passes a filter; the switch `filters` concerns texts only."""
+    if filter_.name == "BaseId":
+        return bool(subscriber["Base"]["Id"] == filter_.value)
+    if filter_.name not in _TEXT_FILTERS:
+        return bool(subscriber[filter_.name] == filter_.value)
+    value, wanted = subscriber.get(filter_.name) or "", str(filter_.value)
+    if settings.filters == "partial":
+        return wanted.lower() in value.lower()
+    return value == wanted or (settings.filters == "icase" and value.lower() == wanted.lower())
 
 
-def _is_blind(each: Filter, classes: tuple[str, ...]) -> bool:
-    """Whether a text filter's value has characters of one of the classes, so that it finds nothing."""
-    if each.name not in _TEXT_FILTERS:
-        return False
-    text = str(each.value)
+def _is_blind(filter_: Filter, settings: SandboxSettings) -> bool:
+    """Return whether a text filter finds nothing because of its characters (switch `blind_filters`)."""
+    text = str(filter_.value) if filter_.name in _TEXT_FILTERS else ""
     found = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
-    return any(found[name] for name in classes)
+    return any(found[name] for name in settings.blind_filters)
 
 
-def _filter(store: SubscriberStore, settings: SandboxSettings, filters: tuple[Filter, ...]) -> list[int]:
-    """Return the ids of all visible subscribers that match."""
-    if any(_is_blind(each, settings.blind_filters) for each in filters):
-        return []
-    ids = _narrow(store, settings, filters)
-    join = any if settings.combine == "any" else all
-
-    def passes(subscriber: dict[str, Any]) -> bool:
-        return join(_matches(each, settings.filters, subscriber) for each in filters)
-
-    return [each for each in ids if passes(store.read_subscriber(each))]
-
-
-def _narrow(store: SubscriberStore, settings: SandboxSettings, filters: tuple[Filter, ...]) -> list[int]:
-    """Return the few that an index leaves as possible, or all; only visible ones."""
-    candidates: list[int] | None = None
-    if settings.combine != "any" or len(filters) == 1:
-        is_whole = settings.filters in ("exact", "icase")
-        for each in filters:
-            if each.name == "Id":
-                candidates = [int(each.value)]
-            elif each.name == "Email" and is_whole and str(each.value).strip():
-                candidates = store.find_email(str(each.value))
-            elif each.name == "Email" and settings.filters == "partial" and str(each.value).strip():
-                candidates = store.find_email_part(str(each.value))
-            elif each.name == "ClientUserId" and is_whole and str(each.value).strip():
-                candidates = store.find_client_user_id(str(each.value))
-    if candidates is not None:
-        return [each for each in candidates if store.is_visible(each)]
-    keys = store.sort(by_email=False, base_id=None)
-    return keys.read_ids(0, len(keys))
+def _find_candidates(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int] | None:
+    """Return the ids that an index finds for one of the filters, or None if the whole list must be read."""
+    if settings.combine == "any" and len(query.filters) > 1:
+        return None
+    for filter_ in query.filters:
+        if filter_.name == "Id":
+            return [int(filter_.value)]
+        text = str(filter_.value)
+        if filter_.name in ("Email", "ClientUserId") and text.strip():
+            if settings.filters != "partial":
+                return store.find(filter_.name, text)
+            if filter_.name == "Email":
+                return store.find_email_part(text)
+    return None
 
 
 # pages
 
 
 class SubscriberList:
-    """Answers list requests over one store; remembers the last filtered results until something changes."""
+    """The list of one store; remembers the rows of the last queries until the store or the switches change."""
 
     def __init__(self, store: SubscriberStore) -> None:
         self._store = store
-        self._results: dict[tuple[object, ...], SortedKeys] = {}
-        self._groups: dict[str, dict[object, list[int]]] = {}
-        self._grouped_at: int | None = None  # the store's version
+        self._rows: dict[tuple[Filter, ...], list[int]] = {}
+        self._version = -1  # the store's, at which the rows were found
+        self._settings: SandboxSettings | None = None
+
+    def find(self, query: Query, settings: SandboxSettings) -> list[int]:
+        """Return `find_rows` of the store. Paging a list costs one scan, not one a page."""
+        is_ready = query.base_id is not None or not (query.filters or settings.hidden_bases)
+        if is_ready and settings.order != "email":
+            return find_rows(self._store, query, settings)  # the store has this list ready
+        if self._version != self._store.version or self._settings is not settings:
+            self._rows, self._version, self._settings = {}, self._store.version, settings
+        if query.filters not in self._rows:
+            while len(self._rows) >= _REMEMBERED:
+                del self._rows[next(iter(self._rows))]
+            self._rows[query.filters] = find_rows(self._store, query, settings)
+        return self._rows[query.filters]
 
     def read_page(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> bytes:
-        """Return the body of the page that the query names, as the switches would have it at the moment `now`.
+        """Return the body of the page that the query names, as the switches have the page at the moment `now`.
 
-        Raises RejectedError past the end, if the switches say so.
+        Raise RejectedError past the end, if the switches demand an error.
         """
         self._store.show(now)
-        keys = self._select(query, settings)
-        left_out = self._draw_late(settings, now, random) | self._find_hidden(query, settings)
-        if left_out:
-            keys = keys.leave_out(left_out)
-        total = min(len(keys), settings.result_window) if settings.result_window else len(keys)
+        ids = self.find(query, settings)
+        if settings.replica_lags_ms:
+            lag_s = random.choice(settings.replica_lags_ms) / 1000
+            late = self._store.find_late(now, lag_s, max(settings.replica_lags_ms) / 1000)
+            ids = [each for each in ids if each not in late] if late else ids
+        total = min(len(ids), settings.result_window) if settings.result_window else len(ids)
         start = query.offset
         if settings.past_end == "repeat" and start >= total > 0 and query.limit:
             start = (total - 1) // query.limit * query.limit
         if settings.past_end in ("400", "404") and start >= total and start:
             raise RejectedError("There is no such page", int(settings.past_end))
-        wires = self._store.read_wires(_cut_page(keys, start, min(start + query.limit, total), settings.order, random))
+        stop = min(start + query.limit, total)
+        if settings.order == "shuffled":  # a page of a random order is a random sample
+            page = random.sample(ids, max(0, stop - start))
+        elif settings.order == "id_desc":
+            page = ids[max(0, len(ids) - stop) : max(0, len(ids) - start)][::-1]
+        else:
+            page = ids[start:stop]
+        wires = self._store.read_wires(page)
+        if "ids" in settings.numbers_as_text:
+            wires = [quote_ids(wire) for wire in wires]
         shown_total = max(0, total + settings.total_off)
         if settings.max_total:
             shown_total = min(shown_total, settings.max_total)
-        return _write_page(query, shown_total, wires, settings)
-
-    def _select(self, query: Query, settings: SandboxSettings) -> SortedKeys:
-        """Return all subscribers that match. The result of filters is cached until the store changes."""
-        store, by_email = self._store, settings.order == "email"
-        if not query.filters or query.base_id is not None:
-            return store.sort(by_email=by_email, base_id=query.base_id)
-        key = (query.filters, settings.filters, settings.blind_filters, settings.combine, by_email, store.version)
-        if key not in self._results:
-            if len(query.filters) == 1 and query.filters[0].name in ("IsActive", "Gender"):
-                found = self._group(query.filters[0].name).get(query.filters[0].value, [])
-            else:
-                found = _filter(store, settings, query.filters)
-            while len(self._results) >= _KEPT_RESULTS:
-                del self._results[next(iter(self._results))]
-            self._results[key] = SortedKeys([store.sort_key(each) for each in found] if by_email else list(found))
-        return self._results[key]
-
-    def _group(self, name: str) -> dict[object, list[int]]:
-        """Return the ids of all visible subscribers by IsActive or Gender. The result is cached until the store
-        changes."""
-        if self._grouped_at != self._store.version:
-            self._grouped_at, self._groups = self._store.version, {}
-        if name not in self._groups:
-            keys = self._store.sort(by_email=False, base_id=None)
-            read = self._store.is_active if name == "IsActive" else self._store.gender
-            groups: dict[object, list[int]] = {}
-            for each in keys.read_ids(0, len(keys)):
-                groups.setdefault(read(each), []).append(each)
-            self._groups[name] = groups
-        return self._groups[name]
-
-    def _find_hidden(self, query: Query, settings: SandboxSettings) -> set[int]:
-        """Return the subscribers of hidden bases, unless the query has a BaseId."""
-        if any(each.name == "BaseId" for each in query.filters):
-            return set()
-        bases = [self._store.sort(by_email=False, base_id=int(each)) for each in settings.hidden_bases]
-        return {subscriber_id for keys in bases for subscriber_id in keys.read_ids(0, len(keys))}
-
-    def _draw_late(self, settings: SandboxSettings, now: float, random: Random) -> set[int]:
-        """Return those that are on the list, but not yet on the replica that this request is read from."""
-        lags_ms = settings.replica_lags_ms
-        if not lags_ms:
-            return set()
-        return self._store.find_late(now, random.choice(lags_ms) / 1000, max(lags_ms) / 1000)
+        body: dict[str, object] = {"TotalCount": shown_total, "Offset": query.offset, "Limit": query.limit}
+        if "counts" in settings.numbers_as_text:
+            body = {name: str(number) for name, number in body.items()}
+        is_null = settings.past_end == "null" and not wires
+        body["Subscribers"] = None if is_null else [orjson.Fragment(wire) for wire in wires]
+        return orjson.dumps({"success": True, "SubscribersList": body})
 
 
-def _cut_page(keys: SortedKeys, start: int, stop: int, order: str, random: Random) -> list[int]:
-    """Return the ids from index `start` to before `stop` of the list in this order."""
-    total = len(keys)
-    if order == "shuffled":  # a page of a random order is a random sample
-        return [keys.read_id(index) for index in random.sample(range(total), max(0, stop - start))]
-    if order == "id_desc":
-        return keys.read_ids(max(0, total - stop), max(0, total - start))[::-1]
-    return keys.read_ids(start, stop)
+# churn: after a page is read, subscribers vanish from the list and appear in it, at its head, middle or end
 
 
-def _write_page(query: Query, total: int, wires: list[bytes], settings: SandboxSettings) -> bytes:
-    if "ids" in settings.numbers_as_text:
-        wires = [quote_ids(wire) for wire in wires]
-    shape = b'"%d"' if "counts" in settings.numbers_as_text else b"%d"
-    begin = b'{"success":true,"SubscribersList":{"TotalCount":%s,"Offset":%s,"Limit":%s,"Subscribers":'
-    begin %= tuple(shape % number for number in (total, query.offset, query.limit))
-    if settings.past_end == "null" and not wires:
-        return begin + b"null}}"
-    return b"".join((begin, b"[", b",".join(wires), b"]}}"))  # copied once: a page is half a megabyte
+def draw_row(ids: list[int], settings: SandboxSettings, random: Random) -> int:
+    """Return the id at the place of the switch `churn_where`; `ids` are the rows of the list and not empty."""
+    if settings.order == "shuffled":
+        return ids[random.randrange(len(ids))]
+    index = {"head": 0, "middle": len(ids) // 2, "end": len(ids) - 1}[settings.churn_where]
+    return ids[-1 - index if settings.order == "id_desc" else index]
 
 
-# churn: after a page is read, subscribers vanish from that list and appear in it, at its head, middle or end
-
-
-class Churn:
-    """Chooses who vanishes and who appears in the list of one base, or of all (`base_id` None)."""
-
-    def __init__(self, store: SubscriberStore, settings: SandboxSettings, random: Random, base_id: int | None) -> None:
-        self._store = store
-        self._settings = settings
-        self._random = random
-        self._base_id = base_id
-        self._keys = store.sort(by_email=settings.order == "email", base_id=base_id)
-
-    def choose_leaving(self) -> int | None:
-        """Return the id of a subscriber that vanishes, None from an empty list."""
-        return self._read_id(self._draw_index()) if len(self._keys) else None
-
-    def choose_arriving(self, sequence: int) -> tuple[int, int, str]:
-        """Return (id, base id, email) of a new subscriber: in id order its id, in email order its email puts it where
-        it belongs. `sequence` makes the email one of its own."""
-        base_id = self._base_id
-        if base_id is None:
-            base_id = self._store.base_of(self._read_id(self._draw_index())) if len(self._keys) else 1
-        subscriber_id = self._choose_id()
-        return subscriber_id, base_id, self._choose_email(subscriber_id, sequence)
-
-    def _read_id(self, index: int) -> int:
-        return self._keys.read_id(len(self._keys) - 1 - index if self._settings.order == "id_desc" else index)
-
-    def _draw_index(self) -> int:
-        count = len(self._keys)
-        if self._settings.order == "shuffled":
-            return self._random.randrange(count)
-        return {"head": 0, "middle": count // 2, "end": count - 1}[self._settings.churn_where]
-
-    def _choose_id(self) -> int:
-        """Return, in id order, an unused id at the wanted end or in the nearest gap above the middle; else the next."""
-        keys, store, settings = self._keys, self._store, self._settings
-        if not len(keys) or settings.order not in ("id", "id_desc"):
-            return store.take_id(settings.id_step)
-        free: int | None = None
+def choose_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings) -> int:
+    """Return the id of a new subscriber. In id order the id is an unused one at the place of the switch `churn_where`:
+    at one end of the list, or in the nearest gap above the middle. Else, and without a gap, the id is the next one."""
+    free: int | None = None
+    if ids and settings.order in ("id", "id_desc"):
         if settings.churn_where == "middle":
-            middle = keys.read_ids(len(keys) // 2, len(keys) // 2 + _SEARCHED)
+            middle = ids[len(ids) // 2 : len(ids) // 2 + _SEARCHED]
             free = next((each + 1 for each in middle[:-1] if each + 1 not in store), None)
         elif settings.churn_where == ("head" if settings.order == "id" else "end"):
-            free = keys.read_id(0) - 1
+            free = ids[0] - 1
             while free > 0 and free in store:  # a neighbour in another base
                 free -= 1
-        return free if free is not None and free > 0 else store.take_id(settings.id_step)
-
-    def _choose_email(self, subscriber_id: int, sequence: int) -> str:
-        """Return an unused email; in email order it sorts first, last, or just behind the one in the middle."""
-        tag = f"churn-{sequence}"
-        if self._settings.order != "email" or not len(self._keys):
-            return f"{tag}.{subscriber_id}@example.net"
-        if self._settings.churn_where == "head":
-            return f"!{10**12 - sequence + 1}.{tag}@example.net"
-        if self._settings.churn_where == "end":
-            return f"\U0010ffff{10**12 + sequence - 1}.{tag}@example.net"
-        neighbour = self._store.sort_key(self._read_id(len(self._keys) // 2))[0]
-        return f"{neighbour.partition('@')[0]}.{tag}@example.net"
+    return free if free is not None and free > 0 else store.take_id(settings.id_step)

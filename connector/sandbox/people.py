@@ -1,34 +1,35 @@
-"""Synthetic subscribers in many scripts, drawn by chance from the common names, towns and streets of people.csv.
+"""Synthetic subscribers in many scripts, drawn at random from the common names, towns and streets of people.csv.
 
-A row of that file is a part of the world, a cell a list with `; ` between. A name is written `native|latin`, a family
-name with two forms `his/hers|latin`, a town `city|state`; a # stands for a digit, in a street for a house number.
+A row of people.csv is a part of the world, and a cell is a list with `; ` between its entries. A name is written
+`native|latin`, a family name with two forms `his/hers|latin`, a town `city|state`. A # stands for a digit, in a street
+for a house number.
 """
 
 import csv
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
-from itertools import count
+from itertools import compress, count, cycle, islice
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import orjson
 
 _HOSTS = ("mail.example.com", "post.example.org", "inbox.example.net", "example.com", "example.org")
-"""Reserved by RFC 2606: no letter can reach a person."""
+"""Reserved by RFC 2606: no email can reach a person."""
 _WORDED_HOSTS = ("bücher.example.com", "почта.example.org", "例え.example.net")
 """Domains beyond ASCII, each also known by its A-label."""
 _TAGS = ("newsletter", "vip", "shop", "Frühbuchung", "loyalty 2026", "événements", "秋のセール", "🎂 birthday club")
 _FIRST_BIRTHDAY = date(1931, 1, 1)
-_BIRTHDAYS = 75 * 365  # days: the youngest is nearly a grown-up
-
-Region = dict[str, tuple[str, ...]]
-"""A row of people.csv: from the column to the entries of its cell."""
+_BIRTHDAYS = 75 * 365  # days: the youngest is nearly an adult
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One subscriber as an import understands it: every value clean, "" where nothing is known."""
+    """One subscriber as an import understands the row: every value is clean, and "" where nothing is known."""
 
     email: str
     first_name: str
@@ -40,26 +41,27 @@ class Person:
     country: str
     city: str
     state: str
-    zip: str  # as it is written: "02134", "SW1A 1AA"
+    zip: str  # as people write it: "02134", "SW1A 1AA"
     line1: str
     birthday: str  # YYYY-MM-DD or ""
     latin_name: str  # "given.family"
 
 
-@cache
-def _read_regions() -> tuple[Region, ...]:
-    lines = Path(__file__).with_name("people.csv").read_text(encoding="utf-8").splitlines()
-    return tuple({name: tuple(cell.split("; ")) for name, cell in row.items()} for row in csv.DictReader(lines))
-
-
 def draw_people(random: Random) -> Iterator[Person]:
-    """Yield persons without end, no two with the same email in any spelling; the same seed yields the same persons.
+    """Yield persons without end, no two with the same email in any spelling. The same seed yields the same persons.
 
-    Their own keys count from 1.
+    ClientUserIds count from 1.
     """
     taken: set[str] = set()
     for number in count(1):
         yield _draw_person(random, number, taken)
+
+
+@cache
+def _read_regions() -> tuple[dict[str, tuple[str, ...]], ...]:
+    """Return the rows of people.csv: from the column to the entries of its cell."""
+    lines = Path(__file__).with_name("people.csv").read_text(encoding="utf-8").splitlines()
+    return tuple({name: tuple(cell.split("; ")) for name, cell in row.items()} for row in csv.DictReader(lines))
 
 
 def _draw_person(random: Random, number: int, taken: set[str]) -> Person:
@@ -70,26 +72,36 @@ def _draw_person(random: Random, number: int, taken: set[str]) -> Person:
     name, _, family = random.choice(region["families"]).partition("|")
     his, _, hers = name.partition("/")
     city, _, state = random.choice(region["towns"]).partition("|")
+    email = _draw_email(random, first, given, family, number, taken)
+    phone = _fill_digits(random, region["phone"][0]) if random.random() < 0.7 else ""
+    tags = tuple(random.sample(_TAGS, random.choice((0, 0, 1, 1, 2, 3))))
+    zip_code = _fill_digits(random, random.choice(region["zips"]))
+    street = random.choice(region["streets"]).replace("#", str(random.randint(1, 180)))
+    if random.random() < 0.03:
+        street = f"c/o Example House\n{street}"  # two lines in one cell
+    birthday = ""
+    if random.random() < 0.6:
+        birthday = (_FIRST_BIRTHDAY + timedelta(days=random.randrange(_BIRTHDAYS))).isoformat()
     return Person(
-        email=_draw_email(random, first, given, family, number, taken),
+        email=email,
         first_name=first,
         last_name=(hers or his) if is_woman else his,
         gender=gender,
-        phone=_fill(random, region["phone"][0]) if random.random() < 0.7 else "",
-        tags=tuple(random.sample(_TAGS, random.choice((0, 0, 1, 1, 2, 3)))),
+        phone=phone,
+        tags=tags,
         client_user_id=f"{number:07d}",
         country=region["country"][0],
         city=city,
         state=state,
-        zip=_fill(random, random.choice(region["zips"])),
-        line1=_draw_street(random, region),
-        birthday=_draw_birthday(random) if random.random() < 0.6 else "",
+        zip=zip_code,
+        line1=street,
+        birthday=birthday,
         latin_name=f"{given}.{family}",
     )
 
 
 def _draw_email(random: Random, first: str, given: str, family: str, number: int, taken: set[str]) -> str:
-    """Return an address in one of the usual forms; a number makes it unique when it is taken."""
+    """Return an address in one of the usual forms. The number makes the address unique if `taken` has the address."""
     habit = random.random()
     host = random.choice(_HOSTS)
     if habit < 0.02 and all(character.isalpha() for character in first):
@@ -102,26 +114,113 @@ def _draw_email(random: Random, first: str, given: str, family: str, number: int
         local = f"{given.capitalize()}.{family.capitalize()}"  # sent as written, compared without case
     else:
         local = random.choice((f"{given}.{family}", f"{given[0]}{family}", f"{family}_{given}", f"{given}{family}"))
-    email = f"{local}@{host}"
-    if _fold(email) in taken:
+    if unicodedata.normalize("NFC", f"{local}@{host}").lower() in taken:
         name, plus, label = local.partition("+")
-        email = f"{name}{number}{plus}{label}@{host}"
-    taken.add(_fold(email))
+        local = f"{name}{number}{plus}{label}"
+    email = f"{local}@{host}"
+    taken.add(unicodedata.normalize("NFC", email).lower())
     return email
 
 
-def _fold(email: str) -> str:
-    return unicodedata.normalize("NFC", email).lower()
-
-
-def _draw_street(random: Random, region: Region) -> str:
-    street = random.choice(region["streets"]).replace("#", str(random.randint(1, 180)))
-    return f"c/o Example House\n{street}" if random.random() < 0.03 else street  # two lines in one cell
-
-
-def _draw_birthday(random: Random) -> str:
-    return (_FIRST_BIRTHDAY + timedelta(days=random.randrange(_BIRTHDAYS))).isoformat()
-
-
-def _fill(random: Random, pattern: str) -> str:
+def _fill_digits(random: Random, pattern: str) -> str:
     return "".join(str(random.randint(0, 9)) if character == "#" else character for character in pattern)
+
+
+# seeded subscribers
+
+_PEOPLE = 2_000  # seeded subscribers that differ in more than id and phone; a multiple of 10, by which IsActive recurs
+_MARK = "\ue000"  # of private use: no text of people.csv has this character
+
+
+@cache
+def _list_people() -> list[Person]:
+    return list(islice(draw_people(Random(1)), _PEOPLE))  # noqa: S311 - the same people each time
+
+
+@cache
+def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Return, for each person, the JSON between base, id, number of the phone, id again, and the end.
+
+    The templates exist because a list of a million subscribers is read page by page.
+    """
+    templates = []
+    for number, person in enumerate(_list_people()):
+        subscriber = {
+            "IsActive": number % 10 > 0,
+            "Email": f"{person.latin_name}.{_MARK}@example.net",
+            "FirstName": person.first_name,
+            "LastName": person.last_name,
+            "Gender": person.gender,
+            "Phone": f"+31{_MARK}",
+            "Tags": person.tags,
+            "ClientUserId": f"seed-{_MARK}",
+            "CustomField1": f"level {number % 9}",
+            "Address": {
+                "Country": person.country,
+                "City": person.city,
+                "State": person.state,
+                "Zip": str(10_000 + 20 * number),
+                "Line1": f"Main Street {number % 997}",
+                "Line3": "",
+            },
+            "Birthday": f"{1940 + number % 67}-{1 + number % 12:02}-{1 + number % 28:02}",
+        }
+        first, second, third, last = orjson.dumps(subscriber).split(_MARK.encode())
+        templates.append((b"," + first[1:], second, third, last))
+    return templates
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticSubscribers:
+    """`count` plausible subscribers of one base with the ids `first_id`, `first_id + step`, and so on.
+
+    They take no memory: each is written from its id when it is read. A list of a million is ready at once.
+    """
+
+    first_id: int
+    count: int
+    step: int
+    base_id: int
+    base_name: str
+
+    @property
+    def ids(self) -> range:
+        """The ids of all of them; some may have been removed since."""
+        return range(self.first_id, self.first_id + self.count * self.step, self.step)
+
+    def email(self, subscriber_id: int) -> str:
+        """Return the email of one of them, in lower case, different for each id."""
+        person = _list_people()[(subscriber_id - self.first_id) // self.step % _PEOPLE]
+        return f"{person.latin_name}.{subscriber_id}@example.net"
+
+    def find_email(self, email: str) -> int | None:
+        """Return the id of the subscriber with this email (trimmed, lower case), or None."""
+        found = self._find_digits(email.partition("@")[0].rpartition(".")[2])
+        return found if found is not None and self.email(found) == email else None
+
+    def find_client_user_id(self, key: str) -> int | None:
+        """Return the id of the subscriber whose ClientUserId is `key` in lower case, or None."""
+        found = self._find_digits(key.removeprefix("seed-"))
+        return found if f"seed-{found}" == key else None
+
+    def _find_digits(self, digits: str) -> int | None:
+        is_number = digits.isascii() and digits.isdigit() and len(digits) < 19
+        return int(digits) if is_number and int(digits) in self.ids else None
+
+    def select(self, matches: Callable[[dict[str, Any]], bool]) -> Iterator[int]:
+        """Yield the ids of all that match. `matches` must not read Id, Email, ClientUserId or Phone: the other fields
+        recur."""
+        mask = [matches(orjson.loads(wire)) for wire in self.write(self.ids[:_PEOPLE])]
+        return compress(self.ids, cycle(mask))
+
+    def write(self, subscriber_ids: Iterable[int]) -> list[bytes]:
+        """Return the JSON of these subscribers, as the service writes it."""
+        base = b',"Base":' + orjson.dumps({"Id": self.base_id, "Name": self.base_name})
+        templates = _list_templates()
+        wires = []
+        for each in subscriber_ids:
+            index = (each - self.first_id) // self.step
+            active, names, tags, end = templates[index % _PEOPLE]
+            digits, phone = b"%d" % each, b"%d" % (200_000_000 + index % 99_999_989)
+            wires.append(b"".join((b'{"Id":', digits, base, active, digits, names, phone, tags, digits, end)))
+        return wires

@@ -13,7 +13,6 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 _READY_WITHIN_S = 60.0  # replaying a journal of a million events takes about ten seconds
-_READY = "sandbox listening on "
 _CONTROL_TIMEOUT_S = 120.0
 
 
@@ -53,7 +52,7 @@ class SandboxProcess:
     def start(self) -> None:
         """Start the child and wait until it serves; also after `kill` or `terminate`, on the same port and data.
 
-        Raises RuntimeError when it ends, or is not ready in a minute; what it says is on stderr.
+        Raise RuntimeError if the child ends, or is not ready in a minute; its stderr has the reason.
         """
         if self._child is not None:
             raise RuntimeError("the sandbox runs already")
@@ -62,23 +61,41 @@ class SandboxProcess:
             command += ["--data", str(self._data)]
         for setting in self._settings:
             command += ["--set", setting]
-        environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": self.token, "PYTHONPATH": _import_path()}
-        self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
+        root = str(Path(__file__).resolve().parents[2])  # this package first, wherever the parent was started from
+        paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": self.token, "PYTHONPATH": paths}
+        child = self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        try:
-            self._port = urlsplit(self._read_ready_line()).port or 0
-        except BaseException:
+        assert child.stdout is not None  # noqa: S101 - a pipe
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.stdout, selectors.EVENT_READ)
+            line = child.stdout.readline().decode() if selector.select(_READY_WITHIN_S) else ""
+        if not line.startswith("sandbox listening on "):
             self.kill()
-            raise
+            raise RuntimeError(f"the sandbox ended before it was ready, or took {_READY_WITHIN_S:g} s; see its stderr")
+        self._port = urlsplit(line.split()[-1]).port or 0
 
     def kill(self) -> None:
-        """Send SIGKILL, as a crash would; a child that has ended already is no error."""
-        self._end(is_kill=True)
+        """Send SIGKILL, as a crash would; a child that has ended already is not an error."""
+        if self._child is not None:
+            self._child.kill()
+        self.terminate()
 
     def terminate(self) -> None:
         """Send SIGTERM, then SIGKILL after ten seconds."""
-        self._end(is_kill=False)
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.terminate()
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def truth(self, after: int = 0) -> dict[str, Any]:
         """Return the truth log (connector/sandbox/truth.py): `events` after that sequence, `sequence`, `subscribers`
@@ -119,43 +136,6 @@ class SandboxProcess:
         if answer.status != http.HTTPStatus.OK:
             raise ValueError(value["error"])
         return value
-
-    def _read_ready_line(self) -> str:
-        stdout = self._child.stdout if self._child is not None else None
-        if stdout is None:
-            raise RuntimeError("the sandbox has no stdout to read")
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            if not selector.select(_READY_WITHIN_S):
-                raise RuntimeError(f"the sandbox was not ready within {_READY_WITHIN_S:g} s")
-        line = stdout.readline().decode().strip()
-        if not line.startswith(_READY):
-            raise RuntimeError("the sandbox ended before it was ready; its stderr says why")
-        return line.removeprefix(_READY)
-
-    def _end(self, *, is_kill: bool) -> None:
-        child, self._child = self._child, None
-        if child is None:
-            return
-        if is_kill:
-            child.kill()
-        else:
-            child.terminate()
-        try:
-            child.wait(10)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-def _import_path() -> str:
-    """This package first, wherever the parent was started from."""
-    root = str(Path(__file__).resolve().parents[2])
-    given = os.environ.get("PYTHONPATH")
-    return f"{root}{os.pathsep}{given}" if given else root
 
 
 def _write(value: object) -> str:

@@ -1,10 +1,10 @@
-"""Runs a sandbox: a socket on loopback, the loop, the control address, and an end by signal or when the parent is gone.
+"""Runs a sandbox: a socket on loopback, the loop, the control address, and an end by signal or with the parent.
 
 The control address is /_sandbox/ on the same port, for tests and benchmarks; no client of the API goes there:
   GET truth (?after=SEQUENCE) · stats · outbox · switches
   POST switches {name: value} · reset · seed {count, base_id | base_name}
-Each with the token itself as Authorization, whatever the switch `authorization` says: other users of the machine reach
-this address too.
+Each control request carries the token itself as Authorization, whatever the switch `authorization` says: other users of
+the machine reach this address too.
 """
 
 import asyncio
@@ -12,14 +12,13 @@ import gc
 import ipaddress
 import re
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import parse_qs
 
 import orjson
@@ -27,7 +26,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from connector.sandbox.connection import Connection, Request, Response
-from connector.sandbox.page import PATH, answer_page
+from connector.sandbox.page import answer_page
 from connector.sandbox.service import Sandbox, Service, is_authorised
 from connector.sandbox.subscriber import reject
 from connector.sandbox.switches import SandboxSettings, parse_settings
@@ -41,7 +40,6 @@ _BACKLOG = 1024
 _NEVER_S = 1e9  # seconds; 0 would mean at once to aiohttp
 _GC_THRESHOLD = 50_000  # CPython's 700 walks the growing store too often; what is kept per create has no cycles
 _CONTROL = "/_sandbox/"
-_LARGEST_SEED = 20_000_000  # some 2.5 GB; a mistyped count should not take the machine down
 _SWITCHES = TypeAdapter(dict[str, object])
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
 
@@ -77,61 +75,45 @@ async def _serve(
 ) -> None:
     loop = asyncio.get_running_loop()
     sandbox = Sandbox(settings, token, data, time.monotonic, time.time)
-    try:
-        stopped = asyncio.Event()
-        _watch_for_the_end(loop, stopped, stop_with_stdin=stop_with_stdin)
-        accept = _build_acceptor(sandbox, Service(sandbox, loop.call_later))
-        server = await loop.create_server(accept, host, port, backlog=_BACKLOG)
-        sys.stdout.write(f"sandbox listening on {_build_url(host, server.sockets[0])}\n")
-        sys.stdout.flush()
-        await stopped.wait()
-        server.close()
-    finally:
-        sandbox.close()
-
-
-def _build_acceptor(sandbox: Sandbox, service: Service) -> Callable[[], asyncio.Protocol]:
-    """Return a factory of protocols for new connections, which use the switches at the time of the connection."""
+    service = Service(sandbox, loop.call_later)
 
     def receive(request: Request, connection: Connection) -> None:
         if not is_loopback_header(request.headers.get("host", "")):
             connection.finish(_FOREIGN_HOST)
         elif request.path.startswith(_CONTROL):
             connection.finish(_answer_control(sandbox, service, request))
-        elif request.path == PATH:
+        elif request.path == "/":
             connection.finish(answer_page(sandbox, request))
         else:
             service.receive(request, connection)
 
     def accept() -> asyncio.Protocol:
-        server = web.Server(
-            Connection(receive).answer,
-            handler_cancellation=True,  # a request without an answer ends with its client
-            keepalive_timeout=_NEVER_S,
-            access_log=None,
-        )
-        return server()
+        # a request without an answer ends with its client (handler_cancellation)
+        return web.Server(
+            Connection(receive).answer, handler_cancellation=True, keepalive_timeout=_NEVER_S, access_log=None
+        )()
 
-    return accept
-
-
-def _watch_for_the_end(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event, *, stop_with_stdin: bool) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    if stop_with_stdin:  # the parent holds the other end: it closes even when the parent is killed
-        loop.add_reader(sys.stdin.fileno(), stopped.set)
-
-
-def _build_url(host: str, sock: socket.socket) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{sock.getsockname()[1]}"
+    try:
+        stopped = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        if stop_with_stdin:  # the parent holds the other end: it closes even when the parent is killed
+            loop.add_reader(sys.stdin.fileno(), stopped.set)
+        server = await loop.create_server(accept, host, port, backlog=_BACKLOG)
+        shown = f"[{host}]" if ":" in host else host
+        sys.stdout.write(f"sandbox listening on http://{shown}:{server.sockets[0].getsockname()[1]}\n")
+        sys.stdout.flush()
+        await stopped.wait()
+        server.close()
+    finally:
+        sandbox.truth.close()
 
 
 # loopback: what the sandbox listens on, and what its clients may call it
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether `host` is `localhost`, in 127.0.0.0/8 or ::1, without asking a name server."""
+    """Return whether `host` is `localhost`, in 127.0.0.0/8 or ::1, without asking a name server."""
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -140,7 +122,7 @@ def _is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=64)  # a client sends the same one with every request
 def is_loopback_header(host: str) -> bool:
-    """Whether a Host header (RFC 9110, 7.2) names this machine; "" and two in one do not."""
+    """Return whether a Host header (RFC 9110, 7.2) names this machine; "" and two names in one do not."""
     found = _HOST.fullmatch(host)
     if found is None:
         return False
@@ -151,79 +133,63 @@ def is_loopback_header(host: str) -> bool:
 # control
 
 
+class _Seed(BaseModel):
+    """The body of a seed: `count` subscribers of one base, by default base_id 1."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    count: Annotated[int, Field(ge=1, le=20_000_000)]
+    base_id: Annotated[int, Field(ge=1)] | None = None
+    base_name: Annotated[str, Field(min_length=1)] | None = None
+
+
 def _json(value: object, status: int = 200) -> Response:
     return Response(status, orjson.dumps(value))
 
 
 _FOREIGN_HOST = _json({"error": "the Host must be localhost, an address in 127.0.0.0/8, or [::1]"}, 403)
 """For a request that calls the sandbox by another name, at every address: a web page whose own name was made to lead
-here (DNS rebinding) calls it by that name, and can read what it is answered."""
+here (DNS rebinding) calls the sandbox by that name, and could read the answer."""
 
 
 def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Response:
-    """Return the answer to a request under /_sandbox/, always JSON; one that cannot be obeyed is answered 400 and
-    changes nothing, one without the token 401."""
+    """Return the answer to a request under /_sandbox/, always JSON. A wrong request is answered 400 and changes
+    nothing; a request without the token is answered 401."""
     if not is_authorised(request, sandbox.token.encode()):
         return _json({"error": "the sandbox's token is missing or wrong: send it as Authorization"}, 401)
-    action = (request.method, request.path.removeprefix(_CONTROL))
     try:
-        match action:
-            case ("GET", "truth"):
-                return _read_truth(sandbox, request.query)
-            case ("GET", "stats"):
+        match request.method, request.path.removeprefix(_CONTROL):
+            case "GET", "truth":
+                after = parse_qs(request.query).get("after", ["0"])[0]
+                if not (after.isascii() and after.isdigit()):
+                    raise ValueError("after must be a sequence, 0 or more")  # noqa: TRY301 - answered as the others are
+                state = {
+                    "sequence": sandbox.truth.sequence,
+                    "subscribers": len(sandbox.store),
+                    "bases": [{"id": base_id, "name": name} for base_id, name in sandbox.store.bases.items()],
+                    "duplicates": sandbox.store.duplicates(sandbox.settings.identity),
+                }
+                events = sandbox.truth.read_events(int(after))
+                return Response(200, b'{"events":' + events + b"," + orjson.dumps(state)[1:])
+            case "GET", "stats":
                 return _json(sandbox.stats.read() | {"subscribers": len(sandbox.store), "emails": len(sandbox.outbox)})
-            case ("GET", "outbox"):
+            case "GET", "outbox":
                 return _json({"emails": sandbox.outbox.read_entries(sandbox.wall())})
-            case ("GET", "switches"):
-                return _read_switches(sandbox)
-            case ("POST", "switches"):
+            case "POST", "switches":
                 sandbox.change(_SWITCHES.validate_json(request.body))
-                return _read_switches(sandbox)
-            case ("POST", "reset"):
+                return _json(sandbox.settings.model_dump())
+            case "GET", "switches":
+                return _json(sandbox.settings.model_dump())
+            case "POST", "reset":
                 service.reset()
                 return _json({"reset": True})
-            case ("POST", "seed"):
-                return _json(_seed(sandbox, request.body))
+            case "POST", "seed":
+                seed = _Seed.model_validate_json(request.body)
+                base_id = 1 if seed.base_id is None and seed.base_name is None else seed.base_id
+                return _json(asdict(sandbox.seed(seed.count, base_id, seed.base_name)))
             case _:
                 return _json({"error": "there is no such control; see connector/sandbox/server.py"}, 404)
     except ValidationError as error:
         return _json({"error": reject(error).message}, 400)
     except ValueError as error:
         return _json({"error": str(error)}, 400)
-
-
-def _read_truth(sandbox: Sandbox, query: str) -> Response:
-    """Return all events, and what follows from them now: how many exist, the bases, and the duplicates."""
-    after = parse_qs(query).get("after", ["0"])[0]
-    if not (after.isascii() and after.isdigit()):
-        raise ValueError("after must be a sequence, 0 or more")
-    rest = orjson.dumps(
-        {
-            "sequence": sandbox.truth.sequence,
-            "subscribers": len(sandbox.store),
-            "bases": [{"id": base_id, "name": name} for base_id, name in sandbox.store.bases.items()],
-            "duplicates": sandbox.store.duplicates(sandbox.settings.identity),
-        }
-    )
-    return Response(200, b'{"events":' + sandbox.truth.read_events(int(after)) + b"," + rest[1:])
-
-
-def _read_switches(sandbox: Sandbox) -> Response:
-    return _json(sandbox.settings.model_dump())
-
-
-class _Seed(BaseModel):
-    """The body of a seed: `count` subscribers of one base, by default base_id 1."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    count: Annotated[int, Field(ge=1, le=_LARGEST_SEED)]
-    base_id: Annotated[int, Field(ge=1)] | None = None
-    base_name: Annotated[str, Field(min_length=1)] | None = None
-
-
-def _seed(sandbox: Sandbox, body: bytes) -> dict[str, Any]:
-    """Add synthetic subscribers."""
-    given = _Seed.model_validate_json(body)
-    base_id = 1 if given.base_id is None and given.base_name is None else given.base_id
-    return asdict(sandbox.seed(given.count, base_id, given.base_name))

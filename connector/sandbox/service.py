@@ -1,15 +1,16 @@
 """The service of service-api.md: what it holds (`Sandbox`), and the way of a request (`Service`).
 
-A request is let in or refused, waits its turn and its latency, is executed, and is answered as its fault has it.
-Nothing here awaits: each step decides and calls the next, at once or later by the loop's timer.
+A request is let in or refused, waits in line and for its latency, is executed, and is answered as its fault demands.
+Nothing here awaits: each step decides and calls the next, at once or later by a timer of the loop.
 """
 
 import asyncio
 import hmac
+import html
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -18,22 +19,15 @@ from typing import Any, Protocol
 
 import orjson
 
-from connector.sandbox.connection import NO_RESPONSE, Ending, Request, Response, build_error
-from connector.sandbox.emails import Outbox, compose_eml, describe_email, parse_email
-from connector.sandbox.faults import FATES, Fate, Fault, FaultDraw, RateLimiter, build_limiter, pick_garbage
-from connector.sandbox.listing import Churn, SubscriberList, parse_query
-from connector.sandbox.store import SubscriberStore, SyntheticSubscribers, fold_name
-from connector.sandbox.subscriber import (
-    RejectedError,
-    check_required,
-    drop_tag,
-    fill_defaults,
-    parse_create,
-    quote_ids,
-    write_in_capitals,
-)
+from connector.sandbox.connection import NO_RESPONSE, Ending, Request, Response
+from connector.sandbox.emails import Outbox, parse_email
+from connector.sandbox.faults import FATES, GARBAGE, Fault, FaultDraw, build_limiter
+from connector.sandbox.listing import Filter, Query, SubscriberList, choose_id, draw_row, parse_query
+from connector.sandbox.people import SyntheticSubscribers
+from connector.sandbox.store import SubscriberStore
+from connector.sandbox.subscriber import RejectedError, alter, fill_defaults, parse_create, quote_ids
 from connector.sandbox.switches import SandboxSettings, change_settings
-from connector.sandbox.truth import Journal, Stats, TruthLog, replay
+from connector.sandbox.truth import Fate, Stats, TruthLog
 
 OPERATIONS = {
     "/api/subscribers/create-subscriber/": ("create", "POST"),
@@ -43,218 +37,13 @@ OPERATIONS = {
 """Path to operation and method (service-api.md 4)."""
 
 _PACE = ("limiter", "rate", "burst", "window_ms")
-_LABELS = {Ending.CUT: "cut", Ending.PART: "cut_in_answer", Ending.SILENT: "hung"}
 _RECENT = 100  # requests that the page shows
-_KEPT = 4096  # bytes of a body; one with attachments is not kept for being shown
-_CREATED = b'{"success":true,"Subscriber":'
-_AS_IF_REFUSED_S = 1.0  # the Retry-After of a 429 that stands for a create which took place
-
-
-class Sandbox:
-    """All that one sandbox is at a moment, and the three operations upon it; `clock` and `wall` return seconds, the
-    first without going back."""
-
-    def __init__(
-        self,
-        settings: SandboxSettings,
-        token: str,
-        data: Path | None,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-    ) -> None:
-        """Open what `data` (a directory, made if need be) holds, or an empty sandbox in memory.
-
-        Raises ValueError when the directory is in use or its journal cannot be trusted.
-        """
-        if data is not None:
-            data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        journal = Journal(None if data is None else data / "journal.jsonl")
-        self.token = token
-        self.clock, self.wall = clock, wall
-        self.store, self.outbox = SubscriberStore(), Outbox(None if data is None else data / "outbox")
-        self.truth = TruthLog(journal, wall, replay(journal.read_lines(), self.store, self.outbox.restore))
-        self.stats = Stats()
-        self.data = data
-        self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_RECENT)
-        """The last requests of the API: when each came (seconds of the clock), and what it was answered."""
-        self._at_start = settings
-        self._begin(settings)
-
-    def change(self, given: Mapping[str, object]) -> None:
-        """Set switches while the sandbox runs; raises ValueError and changes nothing."""
-        before, settings = self.settings, change_settings(self.settings, given)
-        self._apply(settings)
-        if any(getattr(settings, name) != getattr(before, name) for name in _PACE):
-            self.limiter = _build_limiter(settings)
-        if "seed" in given:
-            self.random = Random(settings.seed)  # noqa: S311 - chances that must come again, not secrets
-
-    def reset(self) -> None:
-        """Go back to an empty sandbox with the switches it was started with."""
-        self.store = SubscriberStore()
-        self.truth.clear()
-        self.outbox.clear()
-        self.stats = Stats()
-        self.recent.clear()
-        self._begin(self._at_start)
-
-    def close(self) -> None:
-        """Let go of files."""
-        self.truth.close()
-
-    def _begin(self, settings: SandboxSettings) -> None:
-        self._list = SubscriberList(self.store)
-        self.limiter = _build_limiter(settings)
-        self.random = Random(settings.seed)  # noqa: S311 - chances that must come again, not secrets
-        self._apply(settings)
-
-    def _apply(self, settings: SandboxSettings) -> None:
-        """Take the switches, and derive what follows from them."""
-        self.settings = settings
-        self.draw = FaultDraw(settings.fault_operations, {each: getattr(settings, each) for each in Fault})
-        self.authorization = settings.authorization.replace("{token}", self.token).encode()
-
-    # the operations
-
-    def execute(self, operation: str, request: Request, fate: Fate) -> Response:
-        """Do what a request asks for, its answer having this fate; raises RejectedError when it breaks a rule, OSError
-        when the disk is full and nothing was stored."""
-        if operation == "create":
-            return self.create_subscriber(request.body, fate)
-        if operation == "send":
-            return self._send_email(request.body, fate)
-        query = parse_query(request.query, self.settings)
-        page = self._list.read_page(query, self.settings, self.clock(), self.random)
-        self._churn(query.base_id)
-        return Response(200, page)
-
-    def create_subscriber(self, body: bytes, fate: Fate) -> Response:
-        """Create a subscriber (service-api.md 4.2); raises as `execute` does."""
-        settings, store = self.settings, self.store
-        wanted_id, wanted_name, values = parse_create(body, settings.extra_fields)
-        check_required(values, settings.required)
-        base_id, base_name = self._find_base(wanted_id, wanted_name)
-        email = values.get("Email")
-        if settings.alter_fields:
-            write_in_capitals(values, settings.alter_fields)
-        if settings.alter_identity and email:
-            values["Email"] = drop_tag(email)
-        if settings.duplicates != "accept":
-            same = store.find_same(values, base_id, settings.identity)
-            if same:
-                return self._meet_duplicate(same[0], values, email, fate)
-        wire_values = fill_defaults(values, settings.absent_fields)
-        subscriber_id = store.take_id(settings.id_step)
-        wire = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | wire_values)
-        self.truth.note_stored("created", subscriber_id, base_id, email, fate, wire)
-        lag_s = settings.list_lag_ms / 1000
-        show_at = self.clock() + lag_s if lag_s else None
-        store.add(subscriber_id, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at)
-        if settings.replica_lags_ms:
-            store.note_fresh(subscriber_id, self.clock() + lag_s)
-        return self._answer_created(wire)
-
-    def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
-        """Return (Id, Name) of the base that a create goes to: the one named, or what `base_alias` has for it."""
-        is_folded = self.settings.base_names == "folded"
-        for left, right in self.settings.base_alias.items():
-            is_meant = left == str(base_id) if name is None else left == name
-            if is_meant or (is_folded and name is not None and fold_name(left) == fold_name(name)):
-                base_id, name = (int(right), None) if right.isascii() and right.isdigit() else (None, right)
-                break
-        return self.store.bases.find_or_make(base_id, name, is_folded=is_folded)
-
-    def _meet_duplicate(self, existing: int, values: dict[str, Any], email: str | None, fate: Fate) -> Response:
-        """Do what the switch `duplicates` says of a create whose base has the subscriber already."""
-        rule, base_id = self.settings.duplicates, self.store.base_of(existing)
-        if rule != "upsert":
-            who = email or f"with ClientUserId {values.get('ClientUserId')!r}"
-            raise RejectedError(f"Subscriber {who} already exists in base {base_id}", int(rule.removeprefix("reject_")))
-        old = self.store.read_subscriber(existing)
-        address = {**(old.get("Address") or {}), **values.get("Address", {})}
-        merged = old | values | ({"Address": address} if address else {})
-        merged = {name: value for name, value in merged.items() if name not in ("Id", "Base")}
-        filled = fill_defaults(merged, self.settings.absent_fields)
-        wire = orjson.dumps({"Id": existing, "Base": old["Base"]} | filled)
-        self.truth.note_stored("updated", existing, base_id, email, fate, wire)
-        self.store.replace(existing, wire)
-        return self._answer_created(wire)
-
-    def _answer_created(self, wire: bytes) -> Response:
-        shown = quote_ids(wire) if "ids" in self.settings.numbers_as_text else wire
-        return Response(self.settings.created_status, _CREATED + shown + b"}")
-
-    def _send_email(self, body: bytes, fate: Fate) -> Response:
-        """Accept an email (service-api.md 4.1): check, compose, keep in the outbox, record."""
-        email = parse_email(body, self.settings)
-        request_id, message_id = self.outbox.take_ids()
-        entry = describe_email(email)
-        self.outbox.keep(request_id, message_id, entry, compose_eml(email, message_id, self.wall()))
-        self.truth.note_sent(request_id, message_id, fate, entry)
-        sent = {"SendMessageRequestId": request_id, "MessageId": message_id}
-        return Response(200, orjson.dumps({"success": True, "SendEmail": sent}))
-
-    def _churn(self, base_id: int | None) -> None:
-        """Delete, then insert, as the switches say; `base_id` is the base that was listed, None for all."""
-        settings = self.settings
-        if not settings.churn_insert and not settings.churn_delete:
-            return
-        churn = Churn(self.store, settings, self.random, base_id)
-        for _ in range(self._draw_count(settings.churn_delete)):
-            gone = churn.choose_leaving()
-            if gone is not None:
-                self.truth.note_deleted(gone)
-                self.store.remove(gone)
-        for _ in range(self._draw_count(settings.churn_insert)):
-            subscriber_id, home, email = churn.choose_arriving(self.truth.sequence + 1)
-            home, name = self.store.bases.find_or_make(home, None)
-            base = {"Id": home, "Name": name}
-            wire = orjson.dumps({"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""})
-            self.truth.note_stored("churn_inserted", subscriber_id, home, None, Fate.UNASKED, wire)
-            self.store.add(subscriber_id, home, email, "", wire)
-
-    def _draw_count(self, amount: float) -> int:
-        whole = int(amount)
-        return whole + int(self.random.random() < amount - whole)
-
-    def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
-        """Add `count` synthetic subscribers to one base, visible at once."""
-        base, step = self.store.bases.find_or_make(base_id, base_name), self.settings.id_step
-        seeded = SyntheticSubscribers(self.store.take_id(step), count, step, *base)
-        self.truth.note_seeded(seeded)
-        self.store.add_synthetic(seeded)
-        return seeded
-
-    # refusals
-
-    def refuse(self, status: int, wait_s: float, message: str) -> Response:
-        """Return a refusal that says how long to stay away in whole seconds, rounded up, or as the switches have it."""
-        shape, wanted = self.settings.error_shape, self.settings.retry_after
-        self.stats.limited += 1
-        if wanted == "none":
-            return build_error(shape, status, message)
-        if wanted == "seconds":
-            seconds = math.ceil(wait_s)
-            error = build_error(shape, status, message, (("Retry-After", str(seconds)),))
-            return replace(error, wait_s=float(seconds))
-        until = math.ceil(self.wall() + wait_s)  # a date has no fractions: never earlier than the wait asks for
-        header = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True)
-        return replace(build_error(shape, status, message, (("Retry-After", header),)), wait_until=float(until))
-
-
-def _build_limiter(settings: SandboxSettings) -> RateLimiter:
-    return build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
-
-
-def is_authorised(request: Request, authorization: bytes) -> bool:
-    """Whether the Authorization header is exactly this."""
-    return hmac.compare_digest(
-        request.headers.get("authorization", "").encode("utf-8", "surrogateescape"), authorization
-    )
+_LARGEST_SHOWN = 4096  # bytes; a larger body, such as one with attachments, is not kept for the page
+_CREATED_429_S = 1.0  # the Retry-After of a 429 that stands for a create which took place
 
 
 class Peer(Protocol):
-    """The connection that a request came by; a Retry-After asked its client to stay away until `quiet_until`."""
+    """The connection of a request. A Retry-After asked its client to stay away until `quiet_until`."""
 
     quiet_until: float
 
@@ -266,8 +55,222 @@ class Peer(Protocol):
         """End the request."""
 
 
+def is_authorised(request: Request, authorization: bytes) -> bool:
+    """Return whether the Authorization header is exactly this."""
+    return hmac.compare_digest(
+        request.headers.get("authorization", "").encode("utf-8", "surrogateescape"), authorization
+    )
+
+
+# state and operations
+
+
+class Sandbox:
+    """The state of one sandbox and the three operations; `clock` and `wall` return seconds, the first without going
+    back."""
+
+    def __init__(
+        self,
+        settings: SandboxSettings,
+        token: str,
+        data: Path | None,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        """Open the folder `data`, made if need be, or an empty sandbox in memory.
+
+        Raise ValueError if another sandbox uses the folder, or if a line of its journal is broken.
+        """
+        if data is not None:
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.token = token
+        self.clock, self.wall = clock, wall
+        self.data = data
+        self.outbox = Outbox(None if data is None else data / "outbox")
+        self.truth = TruthLog(None if data is None else data / "journal.jsonl", wall)
+        self._first_settings = settings
+        self._begin()
+        for number, line in enumerate(self.truth.lines, start=1):
+            try:
+                event = orjson.loads(line)
+                self._restore(event)
+                is_event = event["sequence"] == number
+            except (ValueError, KeyError, TypeError):
+                is_event = False
+            if not is_event:
+                raise ValueError(f"line {number} of the sandbox's journal is not event {number}: the file is damaged")
+
+    def _begin(self) -> None:
+        """Set everything but outbox and truth log as at the start."""
+        self.store = SubscriberStore()
+        self.listing = SubscriberList(self.store)
+        self.stats = Stats()
+        self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_RECENT)
+        """The last requests of the API: arrival (seconds of the clock), request and answer."""
+        self._set(self._first_settings)
+        self._build_limiter()
+        self.random = Random(self.settings.seed)  # noqa: S311 - chances that must recur, not secrets
+
+    def _restore(self, event: dict[str, Any]) -> None:
+        """Apply an event of the journal."""
+        match event["kind"]:
+            case "created" | "churn_inserted":
+                wire = event["subscriber"]
+                self.store.bases.add(wire["Base"]["Id"], wire["Base"]["Name"])
+                email, client = wire.get("Email") or "", wire.get("ClientUserId") or ""
+                self.store.add(event["id"], event["base_id"], email, client, orjson.dumps(wire))
+            case "updated":
+                self.store.replace(event["id"], orjson.dumps(event["subscriber"]))
+            case "churn_deleted":
+                self.store.remove(event["id"])
+            case "seeded":
+                names = ("first_id", "count", "step", "base_id", "base_name")
+                block = SyntheticSubscribers(**{name: event[name] for name in names})
+                self.store.bases.add(block.base_id, block.base_name)
+                self.store.add_block(block)
+            case "sent":
+                ids = {"request_id": event["request_id"], "message_id": event["message_id"]}
+                self.outbox.restore(ids | event["email"])
+            case other:
+                raise ValueError(f"unknown kind {other!r}")
+
+    def reset(self) -> None:
+        """Empty the sandbox and set the switches as at the start."""
+        self.truth.clear()
+        self.outbox.clear()
+        self._begin()
+
+    def change(self, values: Mapping[str, object]) -> None:
+        """Set switches while the sandbox runs; raise ValueError and change nothing if a value is wrong."""
+        before, settings = self.settings, change_settings(self.settings, values)
+        self._set(settings)
+        if any(getattr(settings, name) != getattr(before, name) for name in _PACE):
+            self._build_limiter()
+        if "seed" in values:
+            self.random = Random(settings.seed)  # noqa: S311 - chances that must recur, not secrets
+
+    def _set(self, settings: SandboxSettings) -> None:
+        self.settings = settings
+        self.faults = FaultDraw(settings)
+        self.authorization = settings.authorization.replace("{token}", self.token).encode()
+
+    def _build_limiter(self) -> None:
+        settings = self.settings
+        self.limiter = build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
+
+    def execute(self, operation: str, request: Request, fate: Fate) -> Response:
+        """Execute a request whose answer has this fate.
+
+        Raise RejectedError if the request breaks a rule, OSError if the disk is full and nothing was stored.
+        """
+        if operation == "create":
+            return self.create_subscriber(request.body, fate)
+        if operation == "list":
+            query = parse_query(request.query, self.settings)
+            page = self.listing.read_page(query, self.settings, self.clock(), self.random)
+            if self.settings.churn_insert or self.settings.churn_delete:
+                self._churn(query.base_id)
+            return Response(200, page)
+        entry = self.outbox.add(parse_email(request.body, self.settings), self.wall())
+        ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
+        self.truth.append("sent", **ids, answered=fate, email=entry)
+        sent = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
+        return Response(200, orjson.dumps({"success": True, "SendEmail": sent}))
+
+    def create_subscriber(self, body: bytes, fate: Fate) -> Response:
+        """Create a subscriber (service-api.md 4.2); raise as `execute` does."""
+        settings, store = self.settings, self.store
+        wanted_id, wanted_name, values = parse_create(body, settings)
+        base_id, base_name = self._find_base(wanted_id, wanted_name)
+        email = values.get("Email")
+        if settings.alter_fields or settings.alter_identity:
+            alter(values, settings)
+        kind = "created"
+        same = store.find_same(values, base_id, settings.identity) if settings.duplicates != "accept" else []
+        if same and settings.duplicates != "upsert":
+            who = email or f"with ClientUserId {values.get('ClientUserId')!r}"
+            status = int(settings.duplicates.removeprefix("reject_"))
+            raise RejectedError(f"Subscriber {who} already exists in base {base_id}", status)
+        if same:
+            kind, subscriber_id, old = "updated", same[0], store.read(same[0])
+            address = {**(old.get("Address") or {}), **values.get("Address", {})}
+            values = old | values | ({"Address": address} if address else {})
+        else:
+            subscriber_id = store.take_id(settings.id_step)
+        filled = fill_defaults(values, settings.absent_fields)
+        wire = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | filled)
+        self._record(kind, subscriber_id, base_id, email, fate, wire)
+        if same:
+            store.replace(subscriber_id, wire)
+        else:
+            lag_s = settings.list_lag_ms / 1000
+            show_at = self.clock() + lag_s if lag_s else None
+            store.add(subscriber_id, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at)
+            if settings.replica_lags_ms:
+                store.record_fresh(subscriber_id, self.clock() + lag_s)
+        shown = quote_ids(wire) if "ids" in settings.numbers_as_text else wire
+        return Response(settings.created_status, b'{"success":true,"Subscriber":' + shown + b"}")
+
+    def _record(self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes) -> None:
+        subscriber = orjson.Fragment(wire)
+        self.truth.append(kind, id=id_, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
+
+    def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
+        """Return (Id, Name) of the base that a create goes to: the named base, or the base that `base_alias` has."""
+        is_folded = self.settings.base_names == "folded"
+        for left, right in self.settings.base_alias.items():
+            is_same = left == str(base_id) if name is None else left == name
+            if is_same or (is_folded and name is not None and left.strip().casefold() == name.strip().casefold()):
+                base_id, name = (int(right), None) if right.isascii() and right.isdigit() else (None, right)
+                break
+        return self.store.bases.find_or_make(base_id, name, is_folded=is_folded)
+
+    def _churn(self, listed_base: int | None) -> None:
+        """Delete, then insert, as the switches say; `listed_base` None means that all bases were listed."""
+        settings, store, random = self.settings, self.store, self.random
+        filters = () if listed_base is None else (Filter("BaseId", listed_base),)
+
+        def draw_count(amount: float) -> int:
+            return int(amount) + int(random.random() < amount - int(amount))
+
+        def find_rows() -> list[int]:
+            return self.listing.find(Query(0, 0, filters), settings)
+
+        for _ in range(draw_count(settings.churn_delete)):
+            if rows := find_rows():
+                subscriber_id = draw_row(rows, settings, random)
+                self.truth.append("churn_deleted", id=subscriber_id)
+                store.remove(subscriber_id)
+        for _ in range(draw_count(settings.churn_insert)):
+            rows = find_rows()
+            wanted_base = listed_base
+            if wanted_base is None:
+                wanted_base = store.base_of(draw_row(rows, settings, random)) if rows else 1
+            base_id, name = store.bases.find_or_make(wanted_base, None)
+            local = "somebody"
+            if settings.order == "email" and rows:  # next to its neighbour in the list
+                local = (store.read(draw_row(rows, settings, random)).get("Email") or "").partition("@")[0]
+            email = f"{local}.churn-{self.truth.sequence + 1}@example.net"
+            subscriber_id = choose_id(store, rows, settings)
+            base = {"Id": base_id, "Name": name}
+            wire = orjson.dumps({"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""})
+            self._record("churn_inserted", subscriber_id, base_id, None, Fate.UNASKED, wire)
+            store.add(subscriber_id, base_id, email, "", wire)
+
+    def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
+        """Add `count` synthetic subscribers to one base, visible at once."""
+        base, step = self.store.bases.find_or_make(base_id, base_name), self.settings.id_step
+        block = SyntheticSubscribers(self.store.take_id(step), count, step, *base)
+        self.truth.append("seeded", **asdict(block))
+        self.store.add_block(block)
+        return block
+
+
+# the way of a request
+
+
 class Service:
-    """The way of each request of the API over one sandbox."""
+    """The way of each request of the API over one sandbox. `call_later` sets a timer in seconds."""
 
     def __init__(
         self, sandbox: Sandbox, call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle]
@@ -277,11 +280,11 @@ class Service:
         self._served = 0
         self._is_calling = False
         self._line: deque[Callable[[], None]] = deque()
-        self._under_way: dict[Peer, tuple[str, float, Request]] = {}  # what each asks for, and since when
+        self._under_way: dict[Peer, tuple[str, float, Request]] = {}  # operation, arrival, request
         self._timers: set[asyncio.TimerHandle] = set()
 
     def reset(self) -> None:
-        """Cut off what is under way, so that nothing of it shows later, and go back to an empty sandbox."""
+        """Cut off all requests under way, so that nothing of them shows later, and empty the sandbox."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -292,83 +295,53 @@ class Service:
         self._sandbox.reset()
 
     def receive(self, request: Request, peer: Peer) -> None:
-        """Take a request of the API; `peer.finish` is called once for it."""
+        """Receive a request of the API; `peer.finish` is called once for the request."""
         sandbox = self._sandbox
         now = sandbox.clock()
-        operation = OPERATIONS[request.path][0] if request.path in OPERATIONS else None
-        label = operation or "other"
-        self._under_way[peer] = label, now, request
-        sandbox.stats.note_received(label, now, peer.quiet_until)
-        fault, refusal = self._admit(request, operation, now)
-        if operation is None or refusal is not None:
-            turned_away = refusal or self._error(404, "There is nothing at this address")
-            self._after(self._latency_s(), lambda: self._finish(label, peer, turned_away, Ending.WHOLE))
-            return
-        self._stand_in_line(lambda: self._serve(operation, request, peer, fault))
+        operation, method = OPERATIONS.get(request.path, ("other", ""))
+        self._under_way[peer] = operation, now, request
+        sandbox.stats.count_received(operation, now, peer.quiet_until)
+        fault, refusal = self._admit(request, operation, method, now)
+        if refusal is not None:
+            self._after(self._latency_s(), lambda: self._finish(operation, peer, refusal, Ending.WHOLE))
+        elif sandbox.settings.capacity and self._served >= sandbox.settings.capacity:
+            self._line.append(lambda: self._serve(operation, request, peer, fault))
+        else:
+            self._serve(operation, request, peer, fault)
 
-    # who is let in: the checks in the order redirect, path, method, token, limit, fault, form
+    def _admit(self, request: Request, operation: str, method: str, now: float) -> tuple[Fault | None, Response | None]:
+        """Return the fault of a request and None, or the response that refuses the request.
 
-    def _admit(self, request: Request, operation: str | None, now: float) -> tuple[Fault | None, Response | None]:
-        """Return the fault that will befall a request that arrives at the moment `now`, or the response that turns it
-        away; `operation` None is a path that the API does not have."""
+        The checks come in the order redirect, path, method, token, limit, fault, form.
+        """
         sandbox, settings = self._sandbox, self._sandbox.settings
-        refusal = self._refuse_stranger(request, operation)
-        if refusal is not None or operation is None:
-            return None, refusal
+        if settings.redirect_to:
+            target = settings.redirect_to.rstrip("/") + request.path + (f"?{request.query}" if request.query else "")
+            return None, self._error(307, "Moved", ("Location", target))
+        if operation == "other":
+            return None, self._error(404, "There is nothing at this address")
+        if request.method != method:
+            return None, self._error(405, f"Only {method} is possible here", ("Allow", method))
+        if not is_authorised(request, sandbox.authorization):
+            return None, self._error(401, "The API token is missing or wrong")
         if settings.max_in_flight and self._served + len(self._line) >= settings.max_in_flight:
-            return None, sandbox.refuse(settings.limit_status, settings.retry_after_s or 1, "Too many at once")
+            return None, self._refuse(settings.limit_status, settings.retry_after_s or 1, "Too many at once")
         wait_s = sandbox.limiter.admit(now)
         if wait_s > 0:
-            wait_s = max(wait_s, settings.retry_after_s)
-            return None, sandbox.refuse(settings.limit_status, wait_s, "Too many requests")
-        fault = sandbox.draw.draw(operation, sandbox.random)
+            return None, self._refuse(settings.limit_status, max(wait_s, settings.retry_after_s), "Too many requests")
+        fault = sandbox.faults.draw(operation, sandbox.random)
         if fault is not None:
             sandbox.stats.faults[fault.value] += 1
         if fault is Fault.REFUSE:
             message = "Too many requests, come back later"
-            return fault, sandbox.refuse(settings.limit_status, settings.refuse_retry_after_s, message)
-        return fault, self._refuse_form(request, operation)
-
-    def _refuse_stranger(self, request: Request, operation: str | None) -> Response | None:
-        settings = self._sandbox.settings
-        if settings.redirect_to:
-            target = settings.redirect_to.rstrip("/") + request.path + (f"?{request.query}" if request.query else "")
-            return self._error(307, "Moved", ("Location", target))
-        if operation is None:
-            return self._error(404, "There is nothing at this address")
-        method = OPERATIONS[request.path][1]
-        if request.method != method:
-            return self._error(405, f"Only {method} is possible here", ("Allow", method))
-        if not is_authorised(request, self._sandbox.authorization):
-            return self._error(401, "The API token is missing or wrong")
-        return None
-
-    def _refuse_form(self, request: Request, operation: str) -> Response | None:
-        if len(request.body) > self._sandbox.settings.max_body_bytes:
-            return self._error(413, "The body is too large")
+            return None, self._refuse(settings.limit_status, settings.refuse_retry_after_s, message)
+        if len(request.body) > settings.max_body_bytes:
+            return None, self._error(413, "The body is too large")
         if operation == "list":
-            return self._error(400, "A list request has no body") if request.body else None
-        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        return None if content_type == "application/json" else self._error(415, "Content-Type must be application/json")
-
-    # capacity and latency
-
-    def _stand_in_line(self, serve: Callable[[], None]) -> None:
-        if self._sandbox.settings.capacity and self._served >= self._sandbox.settings.capacity:
-            self._line.append(serve)
-            return
-        self._served += 1
-        serve()
-
-    def _leave(self) -> None:
-        self._served -= 1
-        if self._is_calling:  # a call below served one at once and came back here: its loop goes on, not a deeper one
-            return
-        self._is_calling = True
-        while self._line and (not self._sandbox.settings.capacity or self._served < self._sandbox.settings.capacity):
-            self._served += 1
-            self._line.popleft()()
-        self._is_calling = False
+            return fault, self._error(400, "A list request has no body") if request.body else None
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return None, self._error(415, "Content-Type must be application/json")
+        return fault, None
 
     def _latency_s(self) -> float:
         settings = self._sandbox.settings
@@ -376,6 +349,7 @@ class Service:
         return (settings.latency_ms + jitter_ms) / 1000
 
     def _after(self, delay_s: float, act: Callable[[], object]) -> None:
+        """Call `act` after a delay, or at once without a delay."""
         if not delay_s:
             act()
             return
@@ -388,101 +362,116 @@ class Service:
         self._timers.add(timer)
 
     def _serve(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
+        """Execute a request after its latency, then serve the next in line."""
+        self._served += 1
+
         def act() -> None:
             try:
                 self._perform(operation, request, peer, fault)
             finally:
-                self._leave()
+                self._served -= 1
+                if not self._is_calling:  # a request that the loop below serves at once must not start the loop again
+                    self._is_calling = True
+                    capacity = self._sandbox.settings.capacity
+                    while self._line and (not capacity or self._served < capacity):
+                        self._line.popleft()()
+                    self._is_calling = False
 
         self._after(self._latency_s(), act)
 
-    # execution
-
     def _perform(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
+        """Execute a request and answer as its fault demands. A fault does not turn a rejection into another answer."""
+        sandbox, settings = self._sandbox, self._sandbox.settings
         if fault is Fault.DROP_BEFORE:
             self._finish(operation, peer, NO_RESPONSE, Ending.CUT)
-            if self._sandbox.settings.late_ms and operation != "list":
-                late_s = self._sandbox.settings.late_ms / 1000
-                self._after(late_s, lambda: self._execute(operation, request, Fate.LATE))
+            if settings.late_ms and operation != "list":
+                self._after(settings.late_ms / 1000, lambda: self._execute(operation, request, Fate.LATE))
             return
-        if fault is Fault.ERROR_BEFORE or (operation == "list" and self._is_list_error()):
+        is_error = fault is Fault.ERROR_BEFORE
+        if not is_error and operation == "list" and settings.list_error:
+            is_error = sandbox.random.random() < settings.list_error
+            sandbox.stats.faults.update(["list_error"] if is_error else [])
+        if is_error:
             self._finish(operation, peer, self._server_error(), Ending.WHOLE)
             return
-        fate = Fate.GONE if peer.is_gone else FATES[fault]
-        response, is_done = self._execute(operation, request, fate)
-        response, ending = self._disguise(operation, response, fault, is_done=is_done)
+        response, is_done = self._execute(operation, request, Fate.GONE if peer.is_gone else FATES[fault])
+        ending = Ending.WHOLE
+        is_change = is_done and operation != "list"
+        match fault:
+            case Fault.DROP_AFTER:
+                ending = Ending.CUT
+            case Fault.CUT_ANSWER:
+                ending = Ending.PART
+            case Fault.HANG_AFTER:
+                ending = Ending.SILENT
+            case Fault.ERROR_AFTER:
+                response = self._server_error()
+            case Fault.GARBAGE_AFTER:
+                response = Response(200, sandbox.random.choice(GARBAGE))
+            case Fault.CREATED_422 if is_change:
+                response = self._error(422, "The request cannot be processed")
+            case Fault.CREATED_429 if is_change:
+                response = self._refuse(429, _CREATED_429_S, "Too many requests, come back later")
+            case Fault.EXECUTED_STATUS if is_change:
+                response = self._error(int(sandbox.random.choice(settings.executed_statuses)), "This is not possible")
+            case Fault.WRONG_ANSWER if is_change and operation == "create":  # as if two requests were mixed up
+                root = orjson.loads(response.body)
+                root["Subscriber"]["Email"] = "somebody.else@example.net"
+                response = Response(response.status, orjson.dumps(root))
         self._finish(operation, peer, response, ending)
 
     def _execute(self, operation: str, request: Request, fate: Fate) -> tuple[Response, bool]:
-        """Return (the response, whether the request did what it asked for)."""
+        """Return the response, and whether the request was executed."""
         try:
             return self._sandbox.execute(operation, request, fate), True
         except RejectedError as error:
             status = self._sandbox.settings.error_status if error.status is None else error.status
             return self._error(status, error.message), False
-        except OSError:  # a full disk: nothing was stored, and the sandbox says so as a service would
+        except OSError:  # a full disk: nothing was stored, and the sandbox answers as a service would
             return self._server_error(), False
 
-    def _is_list_error(self) -> bool:
-        share = self._sandbox.settings.list_error
-        if not share or self._sandbox.random.random() >= share:
-            return False
-        self._sandbox.stats.faults["list_error"] += 1
-        return True
-
-    # responses
-
-    def _disguise(
-        self, operation: str, response: Response, fault: Fault | None, *, is_done: bool
-    ) -> tuple[Response, Ending]:
-        """Return what the fault makes of the response to an executed request; a rejection is not made another one."""
-        sandbox = self._sandbox
-        match fault:
-            case Fault.DROP_AFTER:
-                return NO_RESPONSE, Ending.CUT
-            case Fault.CUT_ANSWER:
-                return response, Ending.PART
-            case Fault.HANG_AFTER:
-                return NO_RESPONSE, Ending.SILENT
-            case Fault.ERROR_AFTER:
-                return self._server_error(), Ending.WHOLE
-            case Fault.GARBAGE_AFTER:
-                return Response(200, pick_garbage(sandbox.random)), Ending.WHOLE
-            case Fault.CREATED_422 if is_done and operation != "list":
-                return self._error(422, "The request cannot be processed"), Ending.WHOLE
-            case Fault.CREATED_429 if is_done and operation != "list":
-                return sandbox.refuse(429, _AS_IF_REFUSED_S, "Too many requests, come back later"), Ending.WHOLE
-            case Fault.EXECUTED_STATUS if is_done and operation != "list":
-                status = int(sandbox.random.choice(sandbox.settings.executed_statuses))
-                return self._error(status, "This is not possible"), Ending.WHOLE
-            case Fault.WRONG_ANSWER if is_done and operation == "create":
-                return _replace_email(response), Ending.WHOLE
-            case _:
-                return response, Ending.WHOLE
-
     def _error(self, status: int, message: str, *headers: tuple[str, str]) -> Response:
-        return build_error(self._sandbox.settings.error_shape, status, message, headers)
+        """Return an error; service-api.md does not show its shape, so the shape is a switch (`error_shape`)."""
+        match self._sandbox.settings.error_shape:
+            case "plain":
+                return Response(status, orjson.dumps({"success": False, "message": message}), headers=headers)
+            case "nested":
+                error = {"code": status, "details": [{"message": message}]}
+                return Response(status, orjson.dumps({"success": False, "error": error}), headers=headers)
+            case "html":
+                head = f"<!doctype html><html><head><title>{status}</title></head>"
+                page = f"{head}<body><h1>{html.escape(message)}</h1></body></html>"
+                return Response(status, page.encode(), "text/html; charset=utf-8", headers)
+        return Response(status, b"", headers=headers)
 
     def _server_error(self) -> Response:
         return self._error(self._sandbox.settings.server_error, "Something went wrong on our side")
 
+    def _refuse(self, status: int, wait_s: float, message: str) -> Response:
+        """Return a refusal whose Retry-After has the form of the switch `retry_after`, rounded up to a whole second."""
+        self._sandbox.stats.limited += 1
+        match self._sandbox.settings.retry_after:
+            case "seconds":
+                seconds = math.ceil(wait_s)
+                error = self._error(status, message, ("Retry-After", str(seconds)))
+                return replace(error, wait_s=float(seconds))
+            case "date":
+                until = math.ceil(self._sandbox.wall() + wait_s)
+                date = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True)
+                return replace(self._error(status, message, ("Retry-After", date)), wait_until=float(until))
+        return self._error(status, message)
+
     def _finish(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:
-        """Answer, and count what the client can see of it."""
+        """Answer, and count what the client can see of the answer."""
         sandbox = self._sandbox
-        label = _LABELS.get(ending) or str(response.status)
+        label = str(response.status) if ending is Ending.WHOLE else ending.value
         label = "gone" if peer.is_gone else label
-        sandbox.stats.note_answered(operation, label)
+        sandbox.stats.count_answered(operation, label)
         _, came_at, request = self._under_way[peer] if ending is Ending.SILENT else self._under_way.pop(peer)
-        sandbox.recent.append((came_at, request if len(request.body) <= _KEPT else replace(request, body=b""), label))
+        shown = request if len(request.body) <= _LARGEST_SHOWN else replace(request, body=b"")
+        sandbox.recent.append((came_at, shown, label))
         wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall()
         if wait_s > 0:
             peer.quiet_until = sandbox.clock() + wait_s
-            sandbox.stats.note_retry_after(peer.quiet_until)
+            sandbox.stats.record_retry_after(peer.quiet_until)
         peer.finish(response, ending, sandbox.settings.cut_by)
-
-
-def _replace_email(response: Response) -> Response:
-    """Return the response with another subscriber's email, as of a service that mixed two requests up."""
-    root = orjson.loads(response.body)
-    root["Subscriber"]["Email"] = "somebody.else@example.net"
-    return Response(response.status, orjson.dumps(root))

@@ -1,6 +1,6 @@
 """The rules of a Subscriber in a create request (service-api.md 2.1): types, allowed values, defaults, normalisation.
 
-It knows nothing of what is stored already. A message names the field that breaks a rule by its full name.
+The module knows nothing of what is stored already. A message names the field that breaks a rule by its full name.
 """
 
 import re
@@ -11,6 +11,8 @@ import orjson
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # before Python 3.12 pydantic accepts only this TypedDict
 
+from connector.sandbox.switches import SandboxSettings
+
 _COUNTRIES = """
 AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ CA CC CD
 CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR GA GB GD GE GF
@@ -20,9 +22,7 @@ NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA
 SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI
 VN VU WF WS YE YT ZA ZM ZW
 """
-
-
-COUNTRY_CODES = frozenset(_COUNTRIES.split())  # ISO 3166-1 alpha-2; shares no table with what is tested here
+COUNTRY_CODES = frozenset(_COUNTRIES.split())  # ISO 3166-1 alpha-2; the connector uses another table
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _NOT_IN_DOMAINS = frozenset(' <>,;:"()')
 _LARGEST_ID = 2**53 - 1  # beyond it a JSON number is not the same number everywhere
@@ -118,64 +118,56 @@ class _CreateBody(TypedDict):
 
 
 _CREATE_BODY = TypeAdapter(_CreateBody)  # dicts, not objects: a create costs 5 us, and what was not given stays absent
-_ADDRESS_FIELDS = tuple(_Address.__annotations__)
 _FIELDS = tuple(name for name in _Subscriber.__annotations__ if name != "Base")
 
 
-def parse_create(body: bytes, extra: Literal["forbid", "ignore"]) -> tuple[int | None, str | None, dict[str, Any]]:
-    """Return the base that a create names, (Id, Name) of which one is None, and the fields that it gives, normalised
-    (null State and Line3 to "", Zip to a string); raises RejectedError. `extra` says what to do with other fields."""
+def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, str | None, dict[str, Any]]:
+    """Return the base that a create names, (Id, Name) of which one is None, and the fields, normalised (null State and
+    Line3 to "", Zip to a string). Raise RejectedError for the first rule that the create breaks."""
     try:
-        root = _CREATE_BODY.validate_json(body, extra=extra)
+        root = _CREATE_BODY.validate_json(body, extra=settings.extra_fields)
     except ValidationError as error:
         raise reject(error) from None
     values = cast("dict[str, Any]", root["Subscriber"])
     base = values.pop("Base", {})
-    if base.get("Id"):  # the Id goes first when both are non-empty; null and 0 are empty
-        return base["Id"], None, values
-    if base.get("Name"):
-        return None, base["Name"], values
-    raise RejectedError("Either Subscriber.Base.Id or Subscriber.Base.Name must be given")
-
-
-def check_required(values: dict[str, Any], required: tuple[str, ...]) -> None:
-    """Raise RejectedError for the first required field without a value; true and false are both values."""
-    for name in required:
+    if not base.get("Id") and not base.get("Name"):  # null, 0 and "" are empty
+        raise RejectedError("Either Subscriber.Base.Id or Subscriber.Base.Name must be given")
+    for name in settings.required:  # true and false are both values
         first, _, second = name.partition(".")
         value = values.get(first, {}).get(second) if second else values.get(first)
         if value is None or value in ("", []):
             raise RejectedError(f"Subscriber.{name} is required")
+    if base.get("Id"):  # the Id goes first when both are non-empty
+        return base["Id"], None, values
+    return None, base["Name"], values
 
 
-def write_in_capitals(values: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Write the named texts in capitals, in place: a service that does not keep what it was sent."""
-    for name in names:
+def alter(values: dict[str, Any], settings: SandboxSettings) -> None:
+    """Change fields in place as a service does that stores other values than it was sent (`alter_...` switches)."""
+    for name in settings.alter_fields:
         first, _, second = name.partition(".")
         holder, key = (values.get(first, {}), second) if second else (values, first)
         if key in holder:
             holder[key] = holder[key].upper()
-
-
-def drop_tag(email: str) -> str:
-    """Return the address without the `+tag` of its local part: a service that does not keep what it was sent."""
-    local, at, domain = email.rpartition("@")
-    return (local.partition("+")[0] or local) + at + domain
+    if settings.alter_identity and values.get("Email"):
+        local, _, domain = values["Email"].rpartition("@")
+        values["Email"] = f"{local.partition('+')[0] or local}@{domain}"
 
 
 def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
-    """Return all that the service shows of a subscriber: IsActive and Gender have defaults of their own (service-api.md
-    2.1), the other fields that were not given are left out, null or empty as `absent` says."""
+    """Return all that the service shows of a subscriber. IsActive and Gender have defaults (service-api.md 2.1); the
+    switch `absent_fields` says whether other absent fields are left out, null or empty."""
     filled = {"IsActive": False, "Gender": ""} | values
     if absent != "omit":
         is_null = absent == "null"
         blank = {name: None if is_null else ([] if name == "Tags" else "") for name in _FIELDS}
-        address = dict.fromkeys(_ADDRESS_FIELDS, None if is_null else "") | values.get("Address", {})
+        address = dict.fromkeys(_Address.__annotations__, None if is_null else "") | values.get("Address", {})
         filled = blank | filled | {"Address": address}
     return {name: filled[name] for name in _FIELDS if name in filled}
 
 
 def quote_ids(wire: bytes) -> bytes:
-    """Return a subscriber, JSON, with its Id and that of its base as texts."""
+    """Return the JSON of a subscriber with its Id and the Id of its base as texts."""
     subscriber = orjson.loads(wire)
     subscriber["Id"], subscriber["Base"]["Id"] = str(subscriber["Id"]), str(subscriber["Base"]["Id"])
     return orjson.dumps(subscriber)

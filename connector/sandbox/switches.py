@@ -1,7 +1,6 @@
-"""The switches: everything that service-api.md leaves unsaid (architecture 2), and the faults (section 9), in one
-table.
+"""The switches: everything that service-api.md leaves open (architecture 2), and the faults (section 9), in one table.
 
-`SandboxSettings` is that table; the messages, the page and the reference derive from its fields.
+`SandboxSettings` is the table. The messages, the page and the reference derive from its fields.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,22 +75,24 @@ class SandboxSettings(BaseModel):
     duplicates: Literal["accept", "reject_409", "reject_400", "reject_200", "upsert"] = "accept"
     """What a create does when its base already has a subscriber that is the same."""
     identity: Literal["email", "client_user_id"] = "email"
-    """What makes two the same: the email (trimmed, case-blind; without one the ClientUserId), or the ClientUserId."""
+    """What makes two subscribers the same: the email (trimmed, case-blind; without an email the ClientUserId), or the
+    ClientUserId."""
     required: _Words[FieldName] = ()
     """Fields that a create must give a value, besides the base."""
     unknown_fields: Literal["reject", "ignore"] = "reject"
-    """What becomes of a field or query parameter that service-api.md does not name."""
+    """What to do with a field or query parameter that service-api.md does not name."""
     absent_fields: Literal["omit", "null", "empty"] = "omit"
-    """How a field that was never given shows in answers."""
+    """How answers show a field that was never sent."""
     alter_fields: _Words[TextFieldName] = ()
-    """Text fields that the service stores in capitals, whatever was sent."""
+    """Text fields that the service stores in capitals."""
     alter_identity: bool = False
-    """Store and answer an email without the `+tag` of its local part, whatever was sent."""
+    """Store and answer an email without the `+tag` of its local part."""
     base_names: Literal["exact", "folded"] = "exact"
-    """How a base is found by its name: `exact` makes a new base for an unknown spelling; `folded` ignores capitals and
-    surrounding blanks, and answers with the base's own spelling."""
+    """How a name finds its base: `exact` makes a new base for an unknown spelling; `folded` ignores capitals and
+    surrounding blanks, and answers with the first spelling."""
     base_alias: _Pairs = {}
-    """A create in the base on the left (a name, or an Id in digits) is stored in and answered as the other."""
+    """A create in the base on the left (a name, or an Id in digits) is stored in the base on the right, and the answer
+    shows the base on the right."""
     created_status: Annotated[int, Field(ge=200, le=299)] = 200
     """The HTTP status of a create that succeeded."""
     id_step: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -100,9 +101,9 @@ class SandboxSettings(BaseModel):
     error_shape: Literal["plain", "nested", "html", "empty"] = "plain"
     """The body of an error: a flat JSON message, a nested one, a web page, or nothing."""
     error_status: Annotated[int, Field(ge=200, le=499)] = 400
-    """The HTTP status of a request whose content breaks a rule; 200: only the body says so."""
+    """The HTTP status of a request whose content breaks a rule; 200: only the body shows the error."""
     authorization: Annotated[str, Field(pattern=r"\{token\}"), AfterValidator(_check_printable)] = "{token}"
-    """What the Authorization header must equal, `{token}` being the token."""
+    """What the Authorization header must equal; `{token}` stands for the token."""
     redirect_to: _Text = ""
     """Answer every API request 307 with a Location that begins with this address."""
     max_body_bytes: Annotated[int, Field(ge=1, le=2**31)] = 33_554_432
@@ -111,15 +112,16 @@ class SandboxSettings(BaseModel):
     filters: Literal["exact", "partial", "icase", "ignored"] = "exact"
     """How the text filters match; `ignored` ignores every filter."""
     blind_filters: _Words[Literal["capitals", "plus", "non_ascii"]] = ()
-    """Text filters find nothing for a value with such characters in it."""
+    """Text filters find nothing for a value with these characters."""
     combine: Literal["all", "any", "last"] = "all"
     """Which of several filters must match: all, any, or only the last one given."""
     order: Literal["id", "id_desc", "email", "shuffled"] = "id"
-    """The order of the list; `shuffled` is another one at each request."""
+    """The order of the list; `shuffled` is another order at each request."""
     list_lag_ms: _Amount = 0.0
-    """How long until a create shows in the list."""
+    """Time until the list shows a new subscriber."""
     replica_lags_ms: _Words[_Amount] = ()
-    """Each list request is read from one of so many replicas, which shows a create so much later."""
+    """A list request is read from a replica at random. Each number is a replica: the time until the replica shows a new
+    subscriber."""
     min_limit: Annotated[int, Field(ge=0, le=1000)] = 1
     """A smaller limit is raised to this, but never above max_limit."""
     max_limit: Annotated[int, Field(ge=1, le=1000)] = 1000
@@ -128,11 +130,11 @@ class SandboxSettings(BaseModel):
     """A page past the end: empty, the last page once more, or an error with this status (never at offset 0); `null` has
     `Subscribers: null` in every page without rows."""
     result_window: _Count = 0
-    """How many subscribers of a result the list counts and shows, as if there were no more; 0: all."""
+    """The list counts and shows this many subscribers of a result, and hides the others; 0: all."""
     hidden_bases: _Words[str] = ()
     """Ids of bases whose subscribers the list shows only to a request with a BaseId."""
     numbers_as_text: _Words[Literal["counts", "ids"]] = ()
-    """Numbers that answers have in quotes: counts are TotalCount, Offset and Limit."""
+    """Numbers that answers put in quotes: counts are TotalCount, Offset and Limit."""
     max_total: _Count = 0
     """The cap of TotalCount; 0: none."""
     total_off: Annotated[int, Field(ge=-(10**9), le=10**9)] = 0
@@ -147,38 +149,38 @@ class SandboxSettings(BaseModel):
     """Answer a list request with a server error."""
     # pace
     latency_ms: _Amount = 0.0
-    """How long each API request takes."""
+    """Time that each API request takes."""
     jitter_ms: _Amount = 0.0
-    """Up to so much more latency, at random."""
+    """The largest additional latency, at random."""
     capacity: _Count = 0
-    """Requests served at once, the others wait in line; 0: no bound."""
+    """Requests served at once; other requests wait in line; 0: no bound."""
     rate: _Amount = 0.0
-    """Requests per second that are let in, the others are refused; 0: no limit."""
+    """Requests per second that are let in; other requests are refused; 0: no limit."""
     burst: _Count = 0
-    """The depth of the bucket, in requests that it lets in at once; 0: one second's worth."""
+    """The number of requests that the full bucket lets in at once; 0: the requests of one second."""
     limiter: Literal["bucket", "fixed_window", "sliding_window"] = "bucket"
     """How the rate limit counts."""
     window_ms: Annotated[float, Field(ge=1)] = 1000.0
     """The length of a window of the window limiters."""
     max_in_flight: _Count = 0
-    """Requests under way at once, the others are refused; 0: no limit."""
+    """Requests under way at once; other requests are refused; 0: no limit."""
     limit_status: Annotated[int, Field(ge=400, le=599)] = 429
     """The HTTP status of a request that is refused."""
     retry_after: Literal["seconds", "date", "none"] = "seconds"
-    """How a refusal says in its Retry-After header how long to wait."""
+    """The form of the Retry-After header of a refusal."""
     retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 0
-    """The least Retry-After of a limit; 0: as long as the limit asks for."""
+    """The shortest Retry-After of a limit; 0: the time until the limit lets a request in."""
     # faults
     fault_operations: _Words[Operation] = ("create", "send")
-    """The operations that the faults below befall."""
+    """The operations that the faults below strike."""
     refuse: _Probability = 0.0
-    """Refuse as beyond the rate, without doing anything."""
+    """Refuse the request as if the rate were exceeded."""
     refuse_retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 1
     """The Retry-After of a refusal by a fault."""
     drop_before: _Probability = 0.0
     """Cut the connection before storing."""
     late_ms: _Amount = 0.0
-    """With drop_before: execute so long after the cut all the same; 0: never."""
+    """With drop_before: execute the request this long after the cut; 0: never."""
     error_before: _Probability = 0.0
     """Answer with a server error before storing."""
     drop_after: _Probability = 0.0
@@ -190,23 +192,23 @@ class SandboxSettings(BaseModel):
     hang_after: _Probability = 0.0
     """Store, then keep the connection open and never answer."""
     garbage_after: _Probability = 0.0
-    """Store, then answer what cannot be read as a success."""
+    """Store, then answer a body that is not a success."""
     created_422: _Probability = 0.0
-    """Store, then answer 422 as if it had been rejected."""
+    """Store, then answer 422 as if the request were rejected."""
     created_429: _Probability = 0.0
-    """Store, then answer 429 as if it had been refused."""
+    """Store, then answer 429 as if the request were refused."""
     executed_status: _Probability = 0.0
-    """Store, then answer with one of executed_statuses as if it had been refused."""
-    executed_statuses: _Words[ExecutedStatus] = ("401", "403", "404", "405")
+    """Store, then answer with one of executed_statuses as if the request were refused."""
+    executed_statuses: Annotated[_Words[ExecutedStatus], Field(min_length=1)] = ("401", "403", "404", "405")
     """The HTTP statuses that executed_status draws from."""
     wrong_answer: _Probability = 0.0
     """Store, then answer with another subscriber's email."""
     server_error: Annotated[int, Field(ge=500, le=599)] = 500
     """The HTTP status of a server error."""
     cut_by: Literal["close", "reset"] = "close"
-    """A connection is cut by an orderly close or by a reset."""
+    """Cut a connection by an orderly close or by a reset."""
     seed: _Count = 1
-    """The seed of the one generator that all chances are drawn from; setting it begins again."""
+    """The seed of the random generator; setting the seed starts the generator again."""
     # emails
     verified_domains: _Words[str] = ("example.com", "example.org")
     """Sender domains whose ownership is confirmed; `*` confirms any."""
@@ -219,7 +221,7 @@ class SandboxSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A line of the reference: the switch's name, its default as `--set` writes it, the values it takes, its effect."""
+    """A line of the reference: name, default as `--set` writes the value, allowed values, effect."""
 
     name: str
     default: str
@@ -233,9 +235,9 @@ def list_switches() -> tuple[Switch, ...]:
     schemas = SandboxSettings.model_json_schema()["properties"]
     return tuple(
         Switch(
-            name, write_value(each.default), _describe_values(schemas[name]), " ".join((each.description or "").split())
+            name, write_value(field.default), _describe_values(schemas[name]), str(field.description).replace("\n", " ")
         )
-        for name, each in SandboxSettings.model_fields.items()
+        for name, field in SandboxSettings.model_fields.items()
     )
 
 
@@ -264,7 +266,7 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
 
 
 def write_value(value: object) -> str:
-    """Return a switch's position as `--set` writes it."""
+    """Return the value of a switch as `--set` writes it."""
     if isinstance(value, dict):
         return ",".join(f"{left}={right}" for left, right in value.items())
     if isinstance(value, tuple):
@@ -275,32 +277,29 @@ def write_value(value: object) -> str:
 
 
 def parse_settings(settings: Sequence[str]) -> SandboxSettings:
-    """Return the defaults with each `name=value` set over them, later ones over earlier ones.
-
-    Raises ValueError naming the switch and the values it takes.
-    """
-    given = {}
+    """Return the settings of `name=value` texts; a later text overrides an earlier one. Raise as `change_settings`."""
+    values = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
-            raise ValueError(f"{setting!r} is no setting: write it as name=value")
-        given[name.strip()] = value.strip()
-    return change_settings(SandboxSettings(), given)
+            raise ValueError(f"{setting!r} is not a setting: write it as name=value")
+        values[name.strip()] = value.strip()
+    return change_settings(SandboxSettings(), values)
 
 
-def change_settings(settings: SandboxSettings, given: Mapping[str, object]) -> SandboxSettings:
-    """Return `settings` with the `given` switches set, texts or JSON values; raises ValueError and changes nothing."""
+def change_settings(settings: SandboxSettings, values: Mapping[str, object]) -> SandboxSettings:
+    """Return `settings` with these switches changed, to texts or JSON values.
+
+    Raise ValueError with the name of the wrong switch and the values that it takes.
+    """
     names = SandboxSettings.model_fields
-    for name in given.keys() - names.keys():
+    for name in values.keys() - names.keys():
         close = get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names)}"
         raise ValueError(f"there is no switch {name!r}; {hint}")
     try:
-        made = SandboxSettings.model_validate({**settings.model_dump(), **given})
+        return SandboxSettings.model_validate({**settings.model_dump(), **values})
     except ValidationError as error:
         wrong = str(error.errors()[0]["loc"][0])
-        values = next(each.values for each in list_switches() if each.name == wrong)
-        raise ValueError(f"switch {wrong!r} cannot be {given[wrong]!r}: it takes {values}") from None
-    if made.executed_status and not made.executed_statuses:
-        raise ValueError("switch 'executed_statuses' cannot be empty while executed_status is above 0")
-    return made
+        allowed = next(switch.values for switch in list_switches() if switch.name == wrong)
+        raise ValueError(f"switch {wrong!r} cannot be {values[wrong]!r}: it takes {allowed}") from None

@@ -33,7 +33,7 @@ from connector.ledger.entries import Intent, Move
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.sandbox import SandboxProcess
-from connector.sandbox.store import SyntheticSubscribers
+from connector.sandbox.people import SyntheticSubscribers
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from tests.benchmarks.importing import Imported, import_file

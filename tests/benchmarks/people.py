@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from connector.sandbox.store import SyntheticSubscribers
+from connector.sandbox.people import SyntheticSubscribers
 from connector.service.wire import encode_subscriber
 
 BASE_ID = 7

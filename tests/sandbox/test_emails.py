@@ -70,10 +70,18 @@ def test_everything_that_an_email_may_have_is_in_its_file(calls: Calls) -> None:
     assert (parts["image/png"]["Content-ID"], parts["image/png"].get_content_disposition()) == ("<logo>", "inline")
 
 
-@pytest.mark.parametrize("body", [{"Html": "<p>x</p>"}, {"Html": "<p>x</p>", "Attachments": [LOGO]}])
-def test_an_email_may_have_a_page_alone(calls: Calls, body: dict[str, Any]) -> None:
-    assert calls.send({"To": PLAIN["To"], "From": PLAIN["From"], **body}).status == 200
-    assert "text/html" in calls.sandbox.outbox()[0]["eml"]
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"PlainText": "", "Html": "<p>x</p>"},
+        {"PlainText": "", "Html": "<p>x</p>", "Attachments": [LOGO]},
+        {"To": [{"Email": "用户@例子.example", "Name": 'Жук, "И"'}]},
+    ],
+)
+def test_an_email_may_have_a_page_alone_and_addresses_in_any_script(calls: Calls, change: dict[str, Any]) -> None:
+    assert calls.send(PLAIN | change).status == 200
+    eml = calls.sandbox.outbox()[0]["eml"]
+    assert ("text/html" if "Html" in change else "用户@例子.example") in eml
 
 
 @pytest.mark.parametrize(
@@ -81,9 +89,7 @@ def test_an_email_may_have_a_page_alone(calls: Calls, body: dict[str, Any]) -> N
     [
         ({"To": []}, "Email.To: "),
         ({"To": [{"Name": "x"}]}, "Email.To[0].Email"),
-        ({"To": "a@example.com"}, "Email.To: "),
         ({"Cc": [{"Email": "nobody"}]}, "Email.Cc[0].Email"),
-        ({"Bcc": [5]}, "Email.Bcc[0]"),
         ({"ReplyTo": [{"Email": ""}]}, "Email.ReplyTo[0].Email"),
         ({"From": None}, "Email.From"),
         ({"From": {"Email": "a@elsewhere.org"}}, "elsewhere.org"),
@@ -92,11 +98,9 @@ def test_an_email_may_have_a_page_alone(calls: Calls, body: dict[str, Any]) -> N
         ({"Headers": [{"Name": "message-id", "Value": "x"}]}, "protected"),
         ({"Headers": [{"Name": "X: y", "Value": "x"}]}, "Headers[0].Name"),
         ({"Headers": [{"Name": "X-Y", "Value": "x\ny"}]}, "Headers[0].Value"),
-        ({"Headers": [{"Name": "X-Y"}]}, "Headers[0].Value"),
         ({"Attachments": [PDF | {"Filename": ""}]}, "Attachments[0].Filename"),
         ({"Attachments": [PDF | {"Type": "pdf"}]}, "Attachments[0].Type"),
         ({"Attachments": [PDF | {"ContentBase64": "???"}]}, "Attachments[0].ContentBase64"),
-        ({"Attachments": [{k: v for k, v in PDF.items() if k != "ContentBase64"}]}, "Attachments[0].ContentBase64"),
         ({"Attachments": [PDF | {"Disposition": "inline"}]}, "ContentId is required"),
         ({"Attachments": [PDF | {"Disposition": "show"}]}, "Attachments[0].Disposition"),
         ({"Attachments": [LOGO, LOGO]}, "unique"),
@@ -151,11 +155,6 @@ def test_domains_and_protected_headers_are_switches(calls: Calls) -> None:
     assert calls.send(elsewhere | {"Headers": [{"Name": "Content-Type", "Value": "text/odd"}]}).status == 200
     assert calls.send(elsewhere | {"Headers": [{"Name": "X-Mine", "Value": "x"}]}).status == 400
     assert read_eml(calls.sandbox.outbox()[0]["eml"])["Subject"] == "Other"
-
-
-def test_people_with_addresses_in_other_scripts_are_written_too(calls: Calls) -> None:
-    assert calls.send(PLAIN | {"To": [{"Email": "用户@例子.example", "Name": 'Жук, "И"'}]}).status == 200
-    assert "用户@例子.example" in calls.sandbox.outbox()[0]["eml"]
 
 
 def test_a_lost_answer_to_an_email_is_in_the_truth(calls: Calls) -> None:

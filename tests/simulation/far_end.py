@@ -7,10 +7,10 @@ from typing import Any, cast
 import orjson
 
 from connector.sandbox.connection import Request
-from connector.sandbox.faults import Fate
 from connector.sandbox.service import Peer, Sandbox, Service
 from connector.sandbox.subscriber import RejectedError
 from connector.sandbox.switches import SandboxSettings, change_settings
+from connector.sandbox.truth import Fate
 from tests.simulation.calls import Call, Record, Stored
 from tests.simulation.people import People
 from tests.simulation.timeline import Timeline

@@ -80,7 +80,7 @@ class World:
         """Every night, and what the service still does after the last. Raises what a process fails with."""
         bases = self.far_end.state.store.bases
         if self.scenario.has_base:
-            bases.keep(BASE_ID, self.scenario.base_name)
+            bases.add(BASE_ID, self.scenario.base_name)
         for wire in self.scenario.strangers:
             self.far_end.put(wire)
         for number, night in enumerate(self.scenario.nights, 1):
