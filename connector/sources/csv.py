@@ -281,22 +281,17 @@ def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int,
     problems = dict.fromkeys(_find_indices(records, records.indented), _INDENTED)
     lengths = records.stops - records.starts
     suspects = {*_find_indices(records, records.strays), *np.flatnonzero(lengths > _MOST_RECORD).tolist()}
+    sign, expected = form.delimiter.encode(), form.cells - 1
     for index in suspects:
         record = block[records.starts[index] : records.stops[index]]
-        if _takes_in_rows(record, form):
+        lines_below = record.splitlines()[1:]  # do some look like rows, of which the first line is not a part?
+        if record.count(sign) > expected and any(line.count(sign) >= expected for line in lines_below):
             problems[index] = (
                 f"has a quote that is not closed, so that it takes in {count_lines(record)} lines below it"
             )
     if records.is_unclosed and (lines := count_lines(block[records.starts[-1] :].rstrip(b"\r\n"))):
         problems[len(records) - 1] = f"has a quote that is never closed, so that it takes in all {lines} lines below it"
     return min(problems.items(), default=None)
-
-
-def _takes_in_rows(record: bytes, form: CsvDialect) -> bool:
-    """Return whether a line below the first looks like a row, and the first is no part of that row."""
-    sign, expected = form.delimiter.encode(), form.cells - 1
-    lines = record.splitlines()[1:]
-    return record.count(sign) > expected and any(line.count(sign) >= expected for line in lines)
 
 
 def parse_block(block: bytes, records: Records, form: CsvDialect) -> ParsedBlock:

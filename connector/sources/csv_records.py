@@ -140,16 +140,10 @@ def _find_quoted(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
     strays = np.intersect1d(closed, quotes[~ends_field], assume_unique=True)
     stretch = np.searchsorted(opened, quotes, side="right") - 1
     is_outside = (stretch < 0) | (quotes > closed[stretch]) if len(closed) else np.ones_like(quotes, dtype=bool)
-    indented = np.intersect1d(quotes[is_outside], _find_indented(block, delimiter), assume_unique=True)
+    spaced = re.compile(rb"(?:\A|(?<=[\r\n%b])) +\"" % re.escape(delimiter.encode()))
+    ends = [] if delimiter == " " else [found.end() - 1 for found in spaced.finditer(block)]
+    indented = np.intersect1d(quotes[is_outside], np.array(ends, dtype=np.int64), assume_unique=True)
     return _Quoted(opened, closed, strays, indented, quotes[is_outside & ~follows_one])
-
-
-def _find_indented(block: bytes, delimiter: str) -> Positions:
-    """Return the quotes that have only spaces between them and a delimiter or the beginning of a line."""
-    if delimiter == " ":
-        return np.empty(0, dtype=np.int64)
-    pattern = re.compile(rb"(?:\A|(?<=[\r\n%b])) +\"" % re.escape(delimiter.encode()))
-    return np.array([found.end() - 1 for found in pattern.finditer(block)], dtype=np.int64)
 
 
 def _walk_quotes(

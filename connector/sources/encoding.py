@@ -179,9 +179,11 @@ class Utf8Stream:
         piece = self._read_on(_BEGINNING_BYTES)
         if bom := next((encoding for bom, encoding in _BOMS if piece.startswith(bom)), None):
             return bom
-        if utf_16 := find_utf_16(piece):
-            self.remark = f"read as {utf_16}, found by its zero bytes; it has no BOM that would say so"
-            return utf_16
+        # UTF-16 without a BOM is known by where the zero bytes of its ASCII characters are.
+        for utf_16, zeros, others in (("utf-16-le", piece[1::2], piece[::2]), ("utf-16-be", piece[::2], piece[1::2])):
+            if zeros.count(0) > _UTF_16_ZEROS * len(zeros) and others.count(0) <= _UTF_16_STRAYS * len(others):
+                self.remark = f"read as {utf_16}, found by its zero bytes; it has no BOM that would say so"
+                return utf_16
         if piece.startswith(tuple(magic for magic, _ in _BINARY_BEGINNINGS)) or _is_full_of_controls(piece):
             return "utf-8"  # the CSV reader refuses it
         while piece and piece.isascii():
@@ -255,14 +257,6 @@ def decide_encoding(text: bytes) -> EncodingGuess:
             seen |= letters
             sample.append(word.strip())
     return EncodingGuess(best.encoding, sample=tuple(sample or best.words[:1]))
-
-
-def find_utf_16(text: bytes) -> str | None:
-    """Name the UTF-16 that has no BOM, by where the zero bytes of its ASCII characters are; None if it is not."""
-    for name, zeros, others in (("utf-16-le", text[1::2], text[0::2]), ("utf-16-be", text[0::2], text[1::2])):
-        if zeros.count(0) > _UTF_16_ZEROS * len(zeros) and others.count(0) <= _UTF_16_STRAYS * len(others):
-            return name
-    return None
 
 
 def refuse_binary(name: str, beginning: bytes) -> None:

@@ -135,17 +135,15 @@ class MatchedFiles(Closing):
                     raise SourceError(f"{path}: its columns have changed since the run began; run again")
                 for chunk in source.chunks():
                     share = None if chunk.share is None else (index + chunk.share) / len(self.columns_by_file)
-                    yield replace(self._widen(chunk), share=share)
+                    if tuple(chunk.frame.columns) != self.columns:
+                        frame = chunk.frame.reindex(columns=pd.Index(self.columns)).astype(TEXT)
+                        chunk = replace(chunk, frame=frame)
+                    yield replace(chunk, share=share)
 
     def close(self) -> None:
         """Release the file that is open, if any; may be called more than once."""
         if self._open is not None:
             self._open.close()
-
-    def _widen(self, chunk: Chunk) -> Chunk:
-        if tuple(chunk.frame.columns) == self.columns:
-            return chunk
-        return replace(chunk, frame=chunk.frame.reindex(columns=pd.Index(self.columns)).astype(TEXT))
 
 
 def refuse_lacking(source: Source, columns: Sequence[str]) -> None:

@@ -57,7 +57,11 @@ class WorkbookSource(Closing):
         head = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
         if not head:
             raise SourceError(f"{where}: is empty; its first row must name the columns")
-        titles = self._count_titles(head)
+        titles, texts = 0, [[write_text(_plain(cell)) for cell in cells] for _, cells in head]
+        if sum(count_filled(cells) > 1 for cells in texts) > len(texts) / 2:  # most rows have several cells
+            titles = find_titles(texts)
+            if any(number in errors for number, _ in head[: titles + 1]):
+                titles = 0
         self._messages = (f"{where}: titles above its header were left out (rows: {titles})",) if titles else ()
         self._header, cells = head[titles]
         if self._header in errors:
@@ -85,15 +89,6 @@ class WorkbookSource(Closing):
     def close(self) -> None:
         """Release the workbook; may be called more than once."""
         self._input.close()
-
-    def _count_titles(self, head: Sequence[Row]) -> int:
-        """Return how many of the first rows are titles, where most rows have several cells; 0 if there is an error in
-        one."""
-        texts = [[write_text(_plain(cell)) for cell in cells] for _, cells in head]
-        if sum(count_filled(cells) > 1 for cells in texts) <= len(texts) / 2:
-            return 0
-        titles = find_titles(texts)
-        return 0 if any(number in self._errors for number, _ in head[: titles + 1]) else titles
 
     def _build_chunk(self, rows: Sequence[Row]) -> Chunk:
         width = len(self.columns)

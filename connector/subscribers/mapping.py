@@ -4,7 +4,7 @@ The mapping reads and translates cells. The validation decides whether a value m
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -88,8 +88,11 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, kind: Kind) -> pa.Array:
         cells = pc.replace_substring_regex(cells, r"^'([0-9+])", r"\1")
     if rule.case is not None:
         cells = _CASES[rule.case](cells)
-    if rule.values is not None:
-        cells = _replace_cells(cells, rule.values, is_trimmed=rule.is_trimmed)
+    if rule.values:
+        pairs = [(key.strip(), new.strip()) if rule.is_trimmed else (key, new) for key, new in rule.values.items()]
+        keys, replacements = (pa.array(texts, pa.large_string()) for texts in zip(*pairs, strict=True))
+        found = pc.index_in(pc.fill_null(cells, ""), keys)  # a missing cell counts as empty
+        cells = pc.coalesce(replacements.take(found), cells)
     if rule.format:
         cells = _parse_dates(cells, rule.format)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
@@ -98,13 +101,6 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, kind: Kind) -> pa.Array:
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
     return cells
-
-
-def _replace_cells(cells: pa.Array, values: Mapping[str, str], *, is_trimmed: bool) -> pa.Array:
-    """Replace whole cells by the map; a missing cell counts as empty, and a cell that the map lacks stays."""
-    trimmed = {key.strip(): value.strip() for key, value in values.items()} if is_trimmed else dict(values)
-    keys, replacements = pa.array(list(trimmed), pa.large_string()), pa.array(list(trimmed.values()), pa.large_string())
-    return pc.coalesce(replacements.take(pc.index_in(pc.fill_null(cells, ""), keys)), cells)
 
 
 def _parse_dates(cells: pa.Array, forms: Sequence[str]) -> pa.Array:

@@ -53,6 +53,7 @@ STEPS: list[tuple[str, dict[str, object], list[str | None], list[object]]] = [
     ("address_city", {"case": "title"}, ["ANN o'neil-Lee", "éA", ""], ["Ann O'Neil-Lee", "Éa", None]),
     ("gender", {"values": {" M ": "male", "F": "female", "-": ""}}, ["M", " F", "m", "-", "", None],
      ["male", "female", "m", None, None, None]),
+    ("phone", {"values": {}}, ["a"], ["a"]),
     ("is_active", {"values": {"": "true"}}, ["", None, "no"], ["true", "true", "no"]),
     ("address_city", {"default": " friend "}, ["x", "", "  ", None], ["x", "friend", "friend", "friend"]),
     ("address_city", {"values": {"x": ""}, "default": "y"}, ["x", ""], ["y", "y"]),
