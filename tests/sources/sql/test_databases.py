@@ -190,15 +190,6 @@ def test_a_column_of_flags_in_mariadb_is_a_column_of_numbers_as_mariadb_shows_it
         assert read_all(open_sql(database.url, table="t")) == [{"a": "1", "b": "0", "c": "5"}]
 
 
-def test_times_with_a_zone_come_from_duckdb_with_their_zone() -> None:
-    with OPEN["duckdb"]() as database:
-        query = "select timestamptz '2001-02-03 04:05:06+00' as t, [timestamptz '2001-02-03 04:05:06+00'] as l"
-        (row,) = read_all(open_sql(database.url, query=query))
-        assert row["t"] is not None
-        assert row["t"].startswith("2001-02-03T") or row["t"].startswith("2001-02-02T")
-        assert row["t"][-6] in "+-"
-
-
 def test_a_date_that_python_does_not_have_is_read_from_postgresql_as_text_only() -> None:
     with OPEN["postgresql"]() as database:
         database.run("create table t (n integer, moment timestamp)", "insert into t values (1, 'infinity')")
