@@ -4,7 +4,7 @@ import errno
 import logging
 import os
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -117,24 +117,6 @@ class Report:
         # a plan creates nothing, so it shows only operations that sent a request
         self.requests = {name: each for name, each in counts.items() if each["sent"] or not self.is_planned}
         self.timeline = client.timeline.as_json(now)
-
-
-@dataclass(frozen=True, slots=True)
-class CommandAnswer:
-    """How a command that is no run ended, what a person should know of it, and its own `keys` of the JSON."""
-
-    status: Status
-    messages: Sequence[str]
-    keys: Mapping[str, Any]
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of architecture 8."""
-        return EXIT_CODES[self.status]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the answer as plain JSON values."""
-        return {"status": self.status, **self.keys, "messages": list(self.messages)}
 
 
 def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> Report:

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from connector.clock import system_clock
 from connector.library.threads import RunOptions, collect_settings, refuse_unknown, run_flow
 from connector.mail.draft import MOST_ATTACHED, Draft, compose_draft, parse_recipient, read_attachment
-from connector.mail.message import Header, Recipient
+from connector.mail.message import SETTINGS, TRACKING, Header, Recipient
 from connector.mail.single import run_send
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from connector.report import Report
+
+
+class SendOptions(RunOptions, total=False):
+    """How the service sends an email."""
+
+    track_links: bool | None
+    track_plain_text_links: bool | None
+    track_open: bool | None
+    track_unsubscribe: bool | None
+    inline_images: bool | None
+    use_dkim: bool | None
+    use_dkim_selector: str | None
 
 
 def send_email(
@@ -34,14 +46,7 @@ def send_email(
     inline: Mapping[str, str | PathLike[str]] | None = None,
     max_attached_bytes: int = MOST_ATTACHED,
     send_at: datetime | None = None,
-    track_links: bool | None = None,
-    track_plain_text_links: bool | None = None,
-    track_open: bool | None = None,
-    track_unsubscribe: bool | None = None,
-    inline_images: bool | None = None,
-    use_dkim: bool | None = None,
-    use_dkim_selector: str | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[SendOptions],
 ) -> Report:
     """Send one email, at most once, as `connector send` does; `report.email` has the ids that the service answered.
 
@@ -59,21 +64,13 @@ def send_email(
     >>> report.email["state"], report.rows["sent"]
     ('sent', 1)
     """
-    refuse_unknown(options, RunOptions)
-    stated = {
-        "track_links": track_links,
-        "track_plain_text_links": track_plain_text_links,
-        "track_open": track_open,
-        "track_unsubscribe": track_unsubscribe,
-        "inline_images": inline_images,
-        "use_dkim": use_dkim,
-        "use_dkim_selector": use_dkim_selector,
-    }
+    refuse_unknown(options, SendOptions)
     attached = [read_attachment(Path(path), most_bytes=max_attached_bytes) for path in attachments]
     shown = [
         read_attachment(Path(path), most_bytes=max_attached_bytes, disposition="inline", content_id=content_id)
         for content_id, path in (inline or {}).items()
     ]
+    stated: Mapping[str, Any] = {**options}
     draft = Draft(
         sender=parse_recipient(sender, "Email.From"),
         to=_parse(to, "Email.To"),
@@ -85,7 +82,7 @@ def send_email(
         plain_text=text,
         headers=tuple(Header(name, value) for name, value in (headers or {}).items()),
         attachments=(*shown, *attached),
-        settings={name: value for name, value in stated.items() if value is not None},
+        settings={name: value for name in (*TRACKING, *SETTINGS) if (value := stated.get(name)) is not None},
         send_at=send_at,
     )
     settings = collect_settings(options)

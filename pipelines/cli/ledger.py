@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -15,9 +15,6 @@ from connector.plurals import count
 from pipelines.cli.logs import say
 from pipelines.cli.options import wait_option
 from pipelines.cli.output import Output, end, output_options
-
-if TYPE_CHECKING:
-    from connector.report import CommandAnswer
 
 _FROM_STDIN = "-"
 
@@ -45,7 +42,7 @@ def forget_command(
     lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
     from connector.settings import read_base_url, read_state
-    from pipelines.flows.forget import ForgetPlan, run_forget
+    from pipelines.flows.forget import run_forget
     from pipelines.jobs.reader import load_job
 
     job = load_job(job_path, os.environ) if job_path is not None else None
@@ -53,16 +50,17 @@ def forget_command(
     account = service.account if service is not None else None
     account = account or read_base_url(os.environ, service.base_url if service is not None else None)
     fields = (field,) if field is not None else IDENTITIES
-    plan = ForgetPlan(account, _read_identity(identity), fields, base_id, base_name)
     ledger_url = read_state(os.environ).ledger_url
-    _end(run_forget(ledger_url, plan, wait_s), output)
+    _end(run_forget(ledger_url, account, _read_identity(identity), fields, base_id, base_name, wait_s), output)
 
 
-def _end(answer: CommandAnswer, output: Output) -> NoReturn:
-    """Show the answer and end the process with its exit code."""
-    if not output.is_quiet or answer.status != "ok":
-        say("\n".join(answer.messages))
-    end(answer.as_json(), answer.exit_code, output)
+def _end(answer: dict[str, Any], output: Output) -> NoReturn:
+    """Show the messages of an answer and end the process with the exit code of the answer's status."""
+    from connector.report import EXIT_CODES
+
+    if not output.is_quiet or answer["status"] != "ok":
+        say("\n".join(answer["messages"]))
+    end(answer, EXIT_CODES[answer["status"]], output)
 
 
 def _read_identity(given: str) -> str:
@@ -88,30 +86,24 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     The emails that were sent are copied, too, to a file beside it: copy-emails.db for copy.db. Put a copy
     back by `connector ledger restore`: it knows nothing of what was sent since.
     """
+    from connector.ledger.backup import back_up_ledger
     from connector.ledger.sqlite import find_emails
+    from connector.settings import read_state
 
     for path in (target, find_emails(target)):
         if os.path.lexists(path) and not force:
             raise ConfigurationError(f"{path} is there already: name another file, or replace it with --force")
         output.refuse_to_overwrite(path, "the copy itself")
-    _end(_back_up(target.absolute(), force), output)
-
-
-def _back_up(target: Path, force: bool) -> CommandAnswer:
-    """Raises ConfigurationError when there can be no copy at `target`."""
-    from connector.ledger.backup import back_up_ledger
-    from connector.ledger.sqlite import find_emails
-    from connector.report import CommandAnswer
-    from connector.settings import read_state
-
+    target = target.absolute()
+    keys: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
     try:
         copied = back_up_ledger(read_state(os.environ).ledger_url, target, is_replacing=force)
     except LedgerError as error:
-        return CommandAnswer("aborted", (str(error),), {"target": None, "entries": 0, "emails": 0})
+        _end({"status": "aborted", **keys, "messages": [str(error)]}, output)
     copies = ((target, copied.entries, "entry", "entries"), (find_emails(target), copied.emails, "email", "emails"))
     messages = [f"{path}: {count(number, *nouns)}" for path, number, *nouns in copies if number is not None]
-    numbers = {"entries": copied.entries or 0, "emails": copied.emails or 0}
-    return CommandAnswer("ok", tuple(messages), {"target": str(target), **numbers})
+    keys = {"target": str(target), "entries": copied.entries or 0, "emails": copied.emails or 0}
+    _end({"status": "ok", **keys, "messages": messages}, output)
 
 
 @ledger_group.command("restore")
@@ -126,7 +118,6 @@ def restore_command(source: Path, output: Output) -> None:
     """
     from connector.clock import system_clock
     from connector.ledger.backup import restore_ledger
-    from connector.report import CommandAnswer
     from connector.settings import read_state
 
     keys: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
@@ -134,7 +125,8 @@ def restore_command(source: Path, output: Output) -> None:
         ledger_url = read_state(os.environ).ledger_url
         restored = restore_ledger(ledger_url, source, at=system_clock().now())
     except (LockedError, LedgerError) as error:
-        _end(CommandAnswer("locked" if isinstance(error, LockedError) else "aborted", (str(error),), keys), output)
+        status = "locked" if isinstance(error, LockedError) else "aborted"
+        _end({"status": status, **keys, "messages": [str(error)]}, output)
     keys |= {"entries": restored.entries or 0, "emails": restored.emails or 0}
     messages = [f"restored: {count(keys['entries'], 'entry', 'entries')}, {count(keys['emails'], 'email')}"]
     if restored.campaigns:
@@ -142,4 +134,4 @@ def restore_command(source: Path, output: Output) -> None:
             f"campaigns that are closed now: {restored.campaigns:,}. The ledger does not know which "
             "emails were sent after the backup was made. `connector mail JOB --reopen` continues one"
         )
-    _end(CommandAnswer("ok", tuple(messages), keys), output)
+    _end({"status": "ok", **keys, "messages": messages}, output)

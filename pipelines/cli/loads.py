@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from connector.errors import ConfigurationError
-from connector.shards import WHOLE
+from connector.shards import MOST_SHARDS, WHOLE
 from pipelines.cli.options import (
     SHARD,
     FileGiven,
@@ -21,7 +21,6 @@ from pipelines.cli.options import (
     accept_cut_off_option,
     cursor_options,
     dry_run_option,
-    engine_options,
     file_options,
     is_job,
     refuse_both,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from connector.load.retry import Held
     from connector.report import Report
     from connector.shards import Shard
-    from pipelines.flows.engine import EngineOptions
     from pipelines.flows.validate import ValidationFinding
     from pipelines.jobs.models import Job
 
@@ -113,7 +111,22 @@ def plan_file(
     metavar="I/N",
     help="Load only the rows of shard I of N, for example 2/4. Other runs may load the other shards at the same time.",
 )
-@engine_options
+@click.option("--engine", type=click.Choice(["dask"]), help="Run all shards as tasks of this engine.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MOST_SHARDS),
+    help="With --engine: the number of worker processes on this machine.  [default: number of CPUs]",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="With --engine: the address of a running scheduler, for example tcp://10.0.0.5:8786.",
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1, MOST_SHARDS),
+    help="With --engine: the number of shards.  [default: number of workers]",
+)
 @wait_option
 @time_limit_option
 @dry_run_option
@@ -124,7 +137,10 @@ def sync_command(
     since: str | None,
     limit: int | None,
     shard: Shard | None,
-    engine: EngineOptions | None,
+    engine: str | None,
+    workers: int | None,
+    scheduler: str | None,
+    shards: int | None,
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
@@ -141,6 +157,10 @@ def sync_command(
     from pipelines.jobs.settings import read_settings
 
     refuse_both(is_full, since)
+    if engine is None and (workers, scheduler, shards) != (None, None, None):
+        raise ConfigurationError("--workers, --scheduler and --shards need --engine dask: add it, or leave them out")
+    if scheduler is not None and workers is not None:
+        raise ConfigurationError("--scheduler has its own workers, and --workers starts some. Use one of the two")
     if shard is not None and engine is not None:
         raise ConfigurationError("--engine runs all shards, and --shard one. Use one of the two")
     if is_dry and (shard is not None or engine is not None):
@@ -149,13 +169,16 @@ def sync_command(
     def run_job(path: Path, job: Job, plan: LoadPlan) -> Report:
         if engine is None:
             return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
-        from pipelines.flows.engine import ShardedSync, digest_job, run_sharded
+        from pipelines.flows.engine import EngineOptions, ShardedSync, digest_job, run_sharded
 
         plan.source.close()
+        # a container may have fewer processors than the machine
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        options = EngineOptions(scheduler, workers or processors, shards)
         path = path.absolute()
         sync = ShardedSync(path, digest_job(path), limit, is_full, since, wait_s)
         return run_and_notify(
-            lambda stop, progress: run_sharded(sync, engine, stop, progress), job, plan.settings, output
+            lambda stop, progress: run_sharded(sync, options, stop, progress), job, plan.settings, output
         )
 
     def plan_job(job: Job) -> LoadPlan:

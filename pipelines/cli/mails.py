@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,6 @@ from pipelines.cli.options import refuse_empty, time_limit_option, wait_option
 from pipelines.cli.output import Output, end, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
-    from connector.mail.message import Message
     from pipelines.jobs.mail_models import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
@@ -55,14 +54,18 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     from connector.clock import system_clock
     from connector.mail.draft import compose_draft
     from connector.mail.single import run_send
-    from pipelines.flows.sends import draft_file, write_new
+    from pipelines.flows.sends import describe_message, draft_file, show_email, write_new
     from pipelines.jobs.settings import read_settings
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
     message = compose_draft(draft_file(_read_message(file, options)), system_clock().now())
     if is_dry:
-        _show(message, write_new(eml or Path("email.eml"), message), output)
+        path = write_new(eml or Path("email.eml"), message)
+        described = describe_message(message) | {"eml": str(path)}
+        if not output.is_json and not output.is_quiet:
+            output.show(lambda console: show_email(described, console))
+        end({"command": "send", "planned": True, "email": described}, 0, output)
     settings = read_settings(os.environ, None)
     finish(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)
 
@@ -89,16 +92,6 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
         changes["text"] = None  # The text of the file describes another HTML body.
     changes["attach"] = from_file.attach + from_options.attach
     return from_file.model_copy(update=changes)
-
-
-def _show(message: Message, path: Path, output: Output) -> NoReturn:
-    """What would be sent, and where it was written."""
-    from pipelines.flows.sends import describe_message, show_email
-
-    described = describe_message(message) | {"eml": str(path)}
-    if not output.is_json and not output.is_quiet:
-        output.show(lambda console: show_email(described, console))
-    end({"command": "send", "planned": True, "email": described}, 0, output)
 
 
 @click.command("mail")

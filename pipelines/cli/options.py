@@ -13,7 +13,7 @@ import click
 
 from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
-from connector.shards import MOST_SHARDS, Shard
+from connector.shards import Shard
 from connector.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
@@ -78,52 +78,6 @@ def sending_options(command: Command) -> Command:
     )
 
 
-def engine_options(command: Command) -> Command:
-    """Add `--engine`, `--workers`, `--scheduler` and `--shards`, given to the command as `engine`: EngineOptions or
-    None."""
-
-    @click.option(
-        "--engine",
-        "name",
-        type=click.Choice(["dask"]),
-        help="Run all shards as tasks of this engine.",
-    )
-    @click.option(
-        "--workers",
-        type=click.IntRange(1, MOST_SHARDS),
-        help="With --engine: the number of worker processes on this machine.  [default: number of CPUs]",
-    )
-    @click.option(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="With --engine: the address of a running scheduler, for example tcp://10.0.0.5:8786.",
-    )
-    @click.option(
-        "--shards",
-        type=click.IntRange(1, MOST_SHARDS),
-        help="With --engine: the number of shards.  [default: number of workers]",
-    )
-    @wraps(command)
-    def wrapped(
-        *args: Any, name: str | None, workers: int | None, scheduler: str | None, shards: int | None, **kwargs: Any
-    ) -> Any:
-        if name is None and (workers, scheduler, shards) != (None, None, None):
-            raise ConfigurationError(
-                "--workers, --scheduler and --shards need --engine dask: add it, or leave them out"
-            )
-        if scheduler is not None and workers is not None:
-            raise ConfigurationError("--scheduler has its own workers, and --workers starts some. Use one of the two")
-        if name is None:
-            return command(*args, engine=None, **kwargs)
-        from pipelines.flows.engine import EngineOptions
-
-        # a container may have fewer processors than the machine
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return command(*args, engine=EngineOptions(scheduler, workers or processors, shards), **kwargs)
-
-    return wrapped
-
-
 class SourcePath(click.Path):
     """A path as a Path, and a URL as the str that it is."""
 
@@ -134,9 +88,11 @@ class SourcePath(click.Path):
 
 def cursor_options(command: Command) -> Command:
     """Add `--full` and `--since`, given to the command as `is_full` and `since`."""
-    since = click.option("--since", metavar="VALUE", help="Read from this value of the cursor on.")
-    full = click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on.")
-    return full(since(command))
+    return add_options(
+        command,
+        click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on."),
+        click.option("--since", metavar="VALUE", help="Read from this value of the cursor on."),
+    )
 
 
 def refuse_both(is_full: bool, since: str | None) -> None:
@@ -145,9 +101,7 @@ def refuse_both(is_full: bool, since: str | None) -> None:
         raise ConfigurationError("--full reads everything, and --since a part: give one of them")
 
 
-def dry_run_option(command: Command) -> Command:
-    """Add `--dry-run`, given to the command as `is_dry`."""
-    return click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")(command)
+dry_run_option = click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")
 
 
 def _refuse_zero(_context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -182,7 +136,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--zip", "zip_policy", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number."
     ),
     click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's mapping, base and rules."),
-    click.option("--format", "file_format", type=click.Choice(["auto", *FILE_FORMATS]), help="What the file holds."),
+    click.option("--format", type=click.Choice(["auto", *FILE_FORMATS]), help="What the file holds."),
     click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given."),
     click.option("--encoding", help="How the file's text is encoded, such as cp1252."),
     click.option("--delimiter", help="What stands between two cells: one character, or tab."),
@@ -240,29 +194,16 @@ def file_options(command: Command) -> Command:
     """Add the options of a file, given to the command as `given`, a FileGiven."""
 
     @wraps(command)
-    def wrapped(
-        *args: Any,
-        base_id: int | None,
-        base_name: str | None,
-        mapped: tuple[str, ...],
-        identity: str | None,
-        is_active: bool | None,
-        zip_policy: str | None,
-        job_path: Path | None,
-        file_format: str | None,
-        sheet: str | None,
-        encoding: str | None,
-        delimiter: str | None,
-        limit: int | None,
-        **kwargs: Any,
-    ) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         from connector.imports.plan import RowOptions
         from pipelines.flows.load_plan import FileReading
         from pipelines.jobs.reader import check_format
 
-        said = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
-        options = RowOptions(base_id, base_name, _parse_mapped(mapped), is_active)
-        given = FileGiven(options, identity, zip_policy, job_path, FileReading(check_format(said), limit))
+        take = kwargs.pop
+        file = check_format({key: take(key) for key in ("format", "sheet", "encoding", "delimiter")})
+        options = RowOptions(take("base_id"), take("base_name"), _parse_mapped(take("mapped")), take("is_active"))
+        reading = FileReading(file, take("limit"))
+        given = FileGiven(options, take("identity"), take("zip_policy"), take("job_path"), reading)
         return command(*args, given=given, **kwargs)
 
     return add_options(cast("Command", wrapped), *_OPTIONS)

@@ -121,18 +121,8 @@ MappedField = Annotated[FieldRule, short_for("column")]
 
 def build_column_rule(rule: FieldRule) -> ColumnRule:
     """Return the library's own rule. Raises ConfigurationError for what makes no sense."""
-    return ColumnRule(
-        column=rule.column,
-        value=rule.value,
-        template=rule.template,
-        is_trimmed=rule.trim,
-        is_apostrophe_dropped=rule.drop_apostrophe,
-        case=rule.case,
-        values=None if rule.values is None else dict(rule.values),
-        format=rule.format,
-        default=rule.default,
-        split=rule.split,
-    )
+    values = rule.model_dump(exclude={"trim", "drop_apostrophe", "e164"})
+    return ColumnRule(**values, is_trimmed=rule.trim, is_apostrophe_dropped=rule.drop_apostrophe)
 
 
 def _gives_a_day(pattern: str) -> bool:
