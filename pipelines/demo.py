@@ -4,7 +4,7 @@ checks: whether the service, the ledger and the warehouse agree."""
 import csv
 import os
 import sqlite3
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date
@@ -24,14 +24,13 @@ from connector.progress import Progress
 from connector.report import Report
 from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
-from connector.settings import Settings
+from connector.settings import Settings, read_settings
 from connector.subscribers.rules import ValidationRules
 from pipelines.flows.exports import plan_export_job, run_export
 from pipelines.flows.load_plan import FileReading, plan_import, plan_sync
 from pipelines.jobs.build import build_policy
 from pipelines.jobs.models import Load
 from pipelines.jobs.reader import load_job, override_load
-from pipelines.jobs.settings import read_settings
 from pipelines.report.text import show_report
 
 BASE_NAME = "Newsletter"
@@ -120,7 +119,13 @@ def draw_data(rows: int, seed: int) -> DemoData:
 def write_people(path: Path, data: DemoData) -> None:
     """Write the file as a spreadsheet saves it (UTF-8 with a BOM), with spoilt rows in between and the second rows of
     subscribers, in capitals, at the end."""
-    rows = [_list_cells(person) for person in data.in_file]
+    rows = [
+        [
+            each.email, each.first_name, each.last_name, each.gender, each.phone, ",".join(each.tags),
+            each.client_user_id, each.country, each.city, each.state, each.zip, each.line1, each.birthday,
+        ]
+        for each in data.in_file
+    ]  # fmt: skip
     second_rows = [[cells[0].upper(), *cells[1:]] for cells in rows[: data.duplicates]]
     for number in range(data.invalid):
         email, birthday = ("not an address", "") if number % 2 else (f"spoilt{number}@example.com", "1990-02-30")
@@ -134,15 +139,17 @@ def write_people(path: Path, data: DemoData) -> None:
         writer.writerows(rows + second_rows)
 
 
-def _list_cells(person: Person) -> list[str]:
-    return [
-        person.email, person.first_name, person.last_name, person.gender, person.phone, ",".join(person.tags),
-        person.client_user_id, person.country, person.city, person.state, person.zip, person.line1, person.birthday,
-    ]  # fmt: skip
-
-
 def write_crm(path: Path, people: Sequence[Person]) -> None:
     """Write the CRM, a new SQLite database with one table."""
+    rows = [
+        (
+            each.client_user_id, each.email, each.first_name, each.last_name,
+            {"female": "F", "male": "M"}.get(each.gender), each.phone or None, "|".join(each.tags), each.country,
+            each.city, each.state or None, each.zip, each.line1,
+            date.fromisoformat(each.birthday).strftime("%d/%m/%Y") if each.birthday else None,
+        )
+        for each in people
+    ]  # fmt: skip
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(
             "create table customers (customer_number text primary key, email_address text, fname text, lname text,"
@@ -150,16 +157,7 @@ def write_crm(path: Path, people: Sequence[Person]) -> None:
             " street text, dob text)"
         )
         marks = ", ".join("?" * 13)
-        database.executemany(f"insert into customers values ({marks})", map(_list_columns, people))  # noqa: S608 - marks
-
-
-def _list_columns(person: Person) -> tuple[str | None, ...]:
-    return (
-        person.client_user_id, person.email, person.first_name, person.last_name,
-        {"female": "F", "male": "M"}.get(person.gender), person.phone or None, "|".join(person.tags), person.country,
-        person.city, person.state or None, person.zip, person.line1,
-        date.fromisoformat(person.birthday).strftime("%d/%m/%Y") if person.birthday else None,
-    )  # fmt: skip
+        database.executemany(f"insert into customers values ({marks})", rows)  # noqa: S608 - marks
 
 
 # the story
@@ -182,7 +180,12 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: Console
     (folder / "crm.yaml").write_text(_CRM_JOB, encoding="utf-8")
     (folder / "warehouse.yaml").write_text(_WAREHOUSE_JOB, encoding="utf-8")
     with SandboxProcess(data=folder / "service", seed=seed, **FAULTS) as sandbox:
-        settings = _build_settings(sandbox, folder / "state")
+        environ = {
+            "CONNECTOR_BASE_URL": sandbox.base_url,
+            "CONNECTOR_TOKEN": sandbox.token,
+            "CONNECTOR_STATE_DIR": str(folder / "state"),
+        }
+        settings = read_settings(environ, account="demo")
         console.print(
             f"A service of our own runs at {sandbox.base_url}; one create in 25 goes wrong there.\n", soft_wrap=True
         )
@@ -197,22 +200,7 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: Console
         exported = run(lambda stop, progress: run_export(warehouse, stop, progress))
         _show(console, exported, "4. export to warehouse.duckdb")
         stored = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
-    return [
-        _check_import(data, imported, again),
-        _check_service(data, stored),
-        _check_sync(data, synced),
-        _check_ledger(folder / "state" / "ledger.db", stored),
-        _check_warehouse(folder / "warehouse.duckdb", exported, stored),
-    ]
-
-
-def _build_settings(sandbox: SandboxProcess, state: Path) -> Settings:
-    environ = {
-        "CONNECTOR_BASE_URL": sandbox.base_url,
-        "CONNECTOR_TOKEN": sandbox.token,
-        "CONNECTOR_STATE_DIR": str(state),
-    }
-    return replace(read_settings(environ, None), account="demo")
+    return list(_check(data, folder, stored, imported, again, synced, exported))
 
 
 def _import(people: Path, settings: Settings, run: RunFlow) -> Report:
@@ -230,65 +218,56 @@ def _show(console: Console, report: Report, title: str) -> None:
     console.print()
 
 
-# the five checks, each against what the service really stored
-
-
-def _check_import(data: DemoData, imported: Report, again: Report) -> Check:
+def _check(
+    data: DemoData,
+    folder: Path,
+    stored: list[dict[str, Any]],
+    imported: Report,
+    again: Report,
+    synced: Report,
+    exported: Report,
+) -> Iterator[Check]:
+    """Yield five checks, each against what the service really stored."""
     first = {"created": len(data.in_file), "invalid": data.invalid, "duplicate": data.duplicates}
     second = {"created": 0, "unknown": 0, "exists": len(data.in_file)}
     found = [{name: report.rows[name] for name in wanted} for report, wanted in ((imported, first), (again, second))]
     claim = "the import created each subscriber of the file, and the same import again created nobody"
-    return Check(claim, found == [first, second], f"{found[0]['created']:,} created, then {found[1]['created']}")
+    yield Check(claim, found == [first, second], f"{found[0]['created']:,} created, then {found[1]['created']}")
 
-
-def _check_service(data: DemoData, stored: list[dict[str, Any]]) -> Check:
-    emails = [normalise_email(event["email"]) for event in stored]
-    expected = {normalise_email(person.email) for person in data.in_crm}
+    emails = sorted(normalise_email(event["email"]) for event in stored)
+    is_once = emails == sorted({normalise_email(person.email) for person in data.in_crm})
     lost = sum(event["answered"] != "answered" for event in stored)
     claim = "the service has every subscriber once, though answers were lost"
-    is_true = sorted(emails) == sorted(expected) and lost > 0
-    return Check(claim, is_true, f"{len(stored):,} creates, {lost} of their answers lost")
+    yield Check(claim, is_once and lost > 0, f"{len(stored):,} creates, {lost} of their answers lost")
 
-
-def _check_sync(data: DemoData, synced: Report) -> Check:
-    lines = []
+    listed = set[str]()
     if synced.drift_file is not None:
         with Path(synced.drift_file).open(encoding="utf-8", newline="") as file:
-            lines = [line for line in csv.DictReader(file) if line["source"] == _NEW_TOWN]
-    listed = {normalise_email(line["identity"]) for line in lines}
+            lines = list(csv.DictReader(file))
+        listed = {normalise_email(line["identity"]) for line in lines if line["source"] == _NEW_TOWN}
+    created, changed = synced.rows["created"], synced.rows["changed"]
     is_listed = listed == {normalise_email(person.email) for person in data.moved}
-    created = synced.rows["created"]
+    is_true = is_listed and (created, changed) == (len(data.added), len(data.moved))
     claim = "the sync created those whom the CRM added, and listed those who moved in the drift file"
-    return Check(
-        claim,
-        is_listed and created == len(data.added) and synced.rows["changed"] == len(data.moved),
-        f"{created} created, {len(listed)} listed",
-    )
+    yield Check(claim, is_true, f"{created} created, {len(listed)} listed")
 
-
-def _check_ledger(path: Path, stored: list[dict[str, Any]]) -> Check:
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+    ledger = f"{(folder / 'state' / 'ledger.db').as_uri()}?mode=ro"
+    with closing(sqlite3.connect(ledger, uri=True)) as database:
         entries = database.execute("SELECT subscriber_id, state FROM entry").fetchall()
     is_true = sorted(entries) == sorted((event["id"], _CONFIRMED) for event in stored)
-    return Check("the ledger knows each of them by the service's id", is_true, f"{len(entries):,} entries")
+    yield Check("the ledger knows each of them by the service's id", is_true, f"{len(entries):,} entries")
 
-
-def _check_warehouse(path: Path, exported: Report, stored: list[dict[str, Any]]) -> Check:
     query = "select id, email, first_name, last_name, address_city, address_zip, birthday from subscribers"
-    with duckdb.connect(str(path), read_only=True) as database:
-        rows = [
-            tuple("" if value is None else str(value) for value in row) for row in database.execute(query).fetchall()
-        ]
+    with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as database:
+        rows = database.execute(query).fetchall()
+    expected = []
+    for subscriber in (event["subscriber"] for event in stored):
+        address = subscriber.get("Address", {})
+        names = [subscriber.get(name) for name in ("Id", "Email", "FirstName", "LastName")]
+        expected.append([*names, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
+    shown = [
+        sorted(["" if value is None else str(value) for value in row] for row in side) for side in (rows, expected)
+    ]
     verdict = (exported.certificate or {}).get("verdict")
-    is_true = verdict == "complete" and sorted(rows) == sorted(_list_values(event["subscriber"]) for event in stored)
     claim = "the warehouse has the same subscribers, field by field, and the export is certified"
-    return Check(claim, is_true, f"{len(rows):,} rows, {verdict}")
-
-
-def _list_values(subscriber: dict[str, Any]) -> tuple[str, ...]:
-    address = subscriber.get("Address", {})
-    values = (
-        subscriber["Id"], subscriber["Email"], subscriber.get("FirstName"), subscriber.get("LastName"),
-        address.get("City"), address.get("Zip"), subscriber.get("Birthday"),
-    )  # fmt: skip
-    return tuple("" if value is None else str(value) for value in values)
+    yield Check(claim, verdict == "complete" and shown[0] == shown[1], f"{len(rows):,} rows, {verdict}")

@@ -61,15 +61,23 @@ def run_in_thread(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
     """
     loop, stop, ended = uvloop.new_event_loop(), Stop(), Future[T]()
     task = loop.create_task(work(stop))
-    Thread(target=_run, args=(loop, task, ended), name="connector", daemon=True).start()
     interruptions = list[BaseException]()
+
+    def interrupt() -> None:
+        if len(interruptions) > 1 and not stop.is_recording:
+            task.cancel()
+        is_by_hand = isinstance(interruptions[-1], KeyboardInterrupt)
+        stop.signal = stop.signal or (signal.SIGINT if is_by_hand else signal.SIGTERM)
+        stop.event.set()
+
+    Thread(target=_run, args=(loop, task, ended), name="connector", daemon=True).start()
     while not ended.done() and len(interruptions) <= _PATIENCE:
         try:
             wait((ended,))
         except BaseException as interruption:  # noqa: BLE001 - it is raised below
             interruptions.append(interruption)
             with suppress(RuntimeError):  # the work has ended at this very moment, and its loop is closed
-                loop.call_soon_threadsafe(_interrupt, stop, task, interruption, len(interruptions))
+                loop.call_soon_threadsafe(interrupt)
     if interruptions:
         raise interruptions[0]
     return ended.result()
@@ -86,14 +94,6 @@ def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], ended: Future[T
         ended.set_exception(error)
     else:
         ended.set_result(value)
-
-
-def _interrupt(stop: Stop, task: asyncio.Task[T], interruption: BaseException, how_many: int) -> None:
-    if how_many > 1 and not stop.is_recording:
-        task.cancel()
-    is_by_hand = isinstance(interruption, KeyboardInterrupt)
-    stop.signal = stop.signal or (signal.SIGINT if is_by_hand else signal.SIGTERM)
-    stop.event.set()
 
 
 def run_flow(

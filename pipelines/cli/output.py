@@ -170,7 +170,13 @@ def end(report: dict[str, Any], exit_code: int, output: Output, *, is_shown: boo
         is_shown = _try(lambda: write_stdout(write_json(report) + "\n"))
     if output.report_path is not None:
         path = output.report_path
-        is_shown = _try(lambda: _write_report(report, path)) and is_shown
+
+        def write_report() -> None:
+            check_page_path(path)  # the path was free before the run
+            is_page = path.suffix.lower() in (".html", ".htm")
+            write_page_file(write_page(report) if is_page else write_json(report) + "\n", path)
+
+        is_shown = _try(write_report) and is_shown
     if (metrics := output.metrics_path) is not None:
         from pipelines.cli.metrics import write_metrics
 
@@ -214,14 +220,6 @@ def check_page_path(path: Path | None, option: str = "--report") -> None:
         refuse_foreign(option, path, is_report, may_be_device=True)
 
 
-def _write_report(report: dict[str, Any], path: Path) -> None:
-    """A page if its name ends so, else JSON. Raises OSError, and ConfigurationError for a path that was free before."""
-    check_page_path(path)
-    is_page = path.suffix.lower() in (".html", ".htm")
-    text = write_page(report) if is_page else write_json(report) + "\n"
-    write_page_file(text, path)
-
-
 def write_page_file(text: str, path: Path) -> None:
     """Write a report where it may be written, for its owner alone. Raises OSError."""
     data = text.encode("utf-8", "backslashreplace")
@@ -235,7 +233,12 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     """Run the flow of a job, and send the job's notification, also if the run was refused (exit code 2)."""
     import uvloop
 
-    from pipelines.flows.notify import report_refused
+    from connector.control import stop_on_signals
+    from pipelines.flows.notify import notify_unless_stopped, report_refused
+
+    async def notify(report: Report) -> list[str]:
+        with stop_on_signals() as stop:  # a signal ends the notification: the report is still to be shown
+            return await notify_unless_stopped(job, report, stop)
 
     try:
         report = run_flow(flow, output, settings.time_limit_s)
@@ -243,17 +246,8 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
         command = click.get_current_context()
         is_planned = bool(command.params.get("is_dry"))
         refused = report_refused(command.info_name or "", job, error, is_planned=is_planned)
-        for message in uvloop.run(_notify(job, refused)):
+        for message in uvloop.run(notify(refused)):
             say(message)
         raise
-    report.messages += uvloop.run(_notify(job, report))
+    report.messages += uvloop.run(notify(report))
     return report
-
-
-async def _notify(job: Job, report: Report) -> list[str]:
-    """A signal gives it up: the run has ended, and its report is still to be shown."""
-    from connector.control import stop_on_signals
-    from pipelines.flows.notify import notify_unless_stopped
-
-    with stop_on_signals() as stop:
-        return await notify_unless_stopped(job, report, stop)

@@ -12,8 +12,8 @@ from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import choose_bases, describe_base, describe_bases
 from connector.imports.remarks import describe_leftovers, describe_reactivated
 from connector.imports.suppression import SuppressionPlan, read_suppression
-from connector.ledger.entries import Ledger, Unfinished, count_unsettled
-from connector.ledger.records import RunRecord, find_or_add_base, find_run, list_bases, list_runs
+from connector.ledger.entries import Ledger, count_unsettled
+from connector.ledger.records import find_or_add_base, find_run, list_bases, list_runs
 from connector.ledger.store import Base
 from connector.load.base_load import Loader
 from connector.load.retry import RetryPlan, retry_entries
@@ -92,16 +92,25 @@ class _Retry:
         """Return the bases with entries to take up; note what else the ledger holds, to report it."""
         order, settings = self._order, self._order.settings
         if order.what.run_id is not None and find_run(ledger.connection, order.what.run_id) is None:
-            raise ConfigurationError(_describe_unknown_run(list_runs(ledger.connection, _RUNS_NAMED)))
+            latest = [
+                f"{run.run_id} ({run.command} {run.job}, "
+                f"{datetime.fromtimestamp(run.started_at, UTC):%Y-%m-%d %H:%M} UTC)"
+                for run in list_runs(ledger.connection, _RUNS_NAMED)
+            ]
+            raise ConfigurationError(f"the ledger knows no run of that id; the latest: {'; '.join(latest) or 'none'}")
         self._elsewhere = count_unsettled(ledger.connection)
         self._besides = self._elsewhere.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, order.base_id, order.base_name)
-        is_resending = order.what.held == "resend"  # which also says that a base that was answered as another is right
-        return [
-            base
-            for base in bases
-            if self._note(self._find_concerned(ledger, base)) or (is_resending and base.is_misanswered)
-        ]
+        states = [State.UNKNOWN, State.HELD, *([State.REJECTED] if order.what.is_rejected else [])]
+        taken_up = []
+        for base in bases:
+            found = [entry for state in states for entry in ledger.find_unfinished(base, state)]
+            entries = [entry for entry in found if order.what.concerns(entry)]
+            self._left_to.update(each.suppressed_by for each in entries if each.suppressed_by not in (None, order.job))
+            # to send entries again also confirms a base whose create was answered as another base's
+            if entries or (order.what.held == "resend" and base.is_misanswered):
+                taken_up.append(base)
+        return taken_up
 
     async def carry_out(self, run: Run) -> None:
         """Settle and finish each base in turn, until one ends the run; remark on it."""
@@ -129,24 +138,11 @@ class _Retry:
         if run.reason is not None:
             run.reason = f"{describe_base(base)}: {run.reason}"
 
-    def _find_concerned(self, ledger: Ledger, base: Base) -> list[Unfinished]:
-        what = self._order.what
-        states = [State.UNKNOWN, State.HELD, *([State.REJECTED] if what.is_rejected else [])]
-        entries = [entry for state in states for entry in ledger.find_unfinished(base, state)]
-        return [entry for entry in entries if what.concerns(entry)]
-
     def _holds_any(self, ledger: Ledger) -> bool:
         """Return whether anything of what was asked for is held by now."""
         bases = list_bases(ledger.connection, self._order.settings.account)
         held = [entry for base in bases for entry in ledger.find_unfinished(base, State.HELD)]
         return any(self._order.what.concerns(entry) for entry in held)
-
-    def _note(self, entries: list[Unfinished]) -> bool:
-        """Return whether there are any; those whose list only another job can read are counted."""
-        self._left_to.update(
-            entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, self._order.job)
-        )
-        return bool(entries)
 
     def _remark(self, run: Run, waiting: list[Base], *, is_anything_held: bool) -> Iterator[str]:
         """What a person should know beyond the sums."""
@@ -170,11 +166,3 @@ class _Retry:
             yield (f"entries that are unknown or held in another account of this ledger, {account}: {number:,}")
         for name, number in sorted(run.tally.altered.items()):
             yield f"the service altered {name} of {count(number, 'subscriber')} created"
-
-
-def _describe_unknown_run(latest: list[RunRecord]) -> str:
-    runs = [
-        f"{run.run_id} ({run.command} {run.job}, {datetime.fromtimestamp(run.started_at, UTC):%Y-%m-%d %H:%M} UTC)"
-        for run in latest
-    ]
-    return f"the ledger knows no run of that id; the latest: {'; '.join(runs) or 'none'}"

@@ -13,7 +13,7 @@ from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
 from connector.mail.draft import Draft, read_attachment
 from connector.mail.eml import write_eml
-from connector.mail.message import SETTINGS, TRACKING, Attachment, Header, Message, Recipient
+from connector.mail.message import SETTINGS, TRACKING, Header, Message, Recipient
 from pipelines.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_stated
 from pipelines.jobs.reader import read_text
 
@@ -41,19 +41,22 @@ def draft_file(file: MessageFile) -> Draft:
 def draft_shared(keys: MessageFile | Mail) -> Draft:
     """Return a draft of the keys that mean the same in a message file and in a job's `mail`. Raises MessageError: a
     file is missing or too large, or an inline part has no id."""
-    inline = [_attach(each, "inline", keys.max_attached) for each in keys.inline]
-    attached = [_attach(each, "attachment", keys.max_attached) for each in keys.attach]
+    parts: tuple[tuple[tuple[AttachedFile, ...], Literal["attachment", "inline"]], ...]
+    parts = (keys.inline, "inline"), (keys.attach, "attachment")
+    attachments = tuple(
+        read_attachment(
+            file.path, most_bytes=keys.max_attached, disposition=kind, content_id=file.id, mime_type=file.type
+        )
+        for files, kind in parts
+        for file in files
+    )
     return Draft(
         sender=keys.from_,
         reply_to=keys.reply_to,
-        attachments=(*inline, *attached),
+        attachments=attachments,
         settings=read_stated(keys.tracking, keys.settings),
         send_at=keys.at,
     )
-
-
-def _attach(file: AttachedFile, disposition: Literal["attachment", "inline"], most: int) -> Attachment:
-    return read_attachment(file.path, most_bytes=most, disposition=disposition, content_id=file.id, mime_type=file.type)
 
 
 def read_body(text: EmailText) -> str:
@@ -86,7 +89,12 @@ def show_email(described: dict[str, Any], console: Console) -> None:
     table.add_column("value", overflow="fold")
     for name, value in described.items():
         if value not in (None, [], ""):
-            table.add_row(name, Text(_show_value(value)))
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            # without what a terminal would obey
+            shown = "".join(
+                sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text[:_LONGEST]
+            )
+            table.add_row(name, Text(f"{shown}…" if len(text) > _LONGEST else shown))
     console.print(table)
 
 
@@ -120,10 +128,3 @@ def describe_message(message: Message) -> dict[str, Any]:
 
 def _describe_person(person: Recipient) -> str:
     return f"{person.name} <{person.email}>" if person.name else person.email
-
-
-def _show_value(value: Any) -> str:
-    """Shown without what a terminal would obey."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    shown = "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text[:_LONGEST])
-    return f"{shown}…" if len(text) > _LONGEST else shown
