@@ -17,7 +17,6 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRule
 from connector.subscribers.validation import validate_rows
 
 _SURE, _LIKELY, _UNSURE = 0.95, 0.8, 0.5  # shares of cells that fit: a real file has a few wrong ones
-_ADULT_YEARS = 14  # dates of other things, such as of signing up, are later than that
 _SAMPLES = 3
 
 _DATE_FORMS = (
@@ -35,7 +34,6 @@ _SPANISH = "h"  # hombre, beside which m is mujer
 _PHONE = r"^[+0(][0-9 ()./-]{6,24}$"
 _PHONE_HEADER = re.compile(r"phone|^tel|telef|mobil|handy|gsm|cell")
 _DATED = r"^(?=(?:\D*\d){5})[\w ,./:T-]{8,25}$"
-_WORDS = r"^[^\d@]{2,60}$"
 _LISTS = r"^\[.*\]$"  # a database's text[] and a Parquet list come as JSON
 
 _CURSOR_HEADERS = (
@@ -171,17 +169,15 @@ def _guess_by_contents(
             yield _as_likely(_judge(frame, "tags", rule, "its cells", today))
         elif header in _GENDER_HEADERS or set(cells.str.lower()) in ({"m", "f"}, {"male", "female"}):
             yield _as_likely(_judge(frame, "gender", rule, "its cells", today))
-        elif _are_mostly(cells, _DATED) and (birth := _guess_birthday(frame, column, header, today)) is not None:
-            yield birth
-        elif _are_mostly(cells, _PHONE):
-            guess = _as_likely(_judge(frame, "phone", rule, "its cells", today))
-            is_known = _PHONE_HEADER.search(header) is not None or cells.str.startswith("+").mean() >= _UNSURE
-            yield guess if is_known else replace(guess, sureness="unsure")  # a customer's number, a zip
-        elif _are_mostly(cells, _WORDS):
-            share = measure(frame, "address_country", rule, today).part
-            if share >= (_UNSURE if header in _COUNTRY_HEADERS else _LIKELY):
-                guess = _as_likely(_judge(frame, "address_country", rule, "its cells", today))
-                yield guess if header in _COUNTRY_HEADERS else replace(guess, sureness="unsure")  # a language, a state
+        elif header in _BIRTH_HEADERS and _are_mostly(cells, _DATED):
+            guess = _as_likely(_judge(frame, "birthday", rule, "its cells", today))
+            if measure(frame, "birthday", guess.rule, today).part >= _LIKELY:
+                yield guess
+        elif _are_mostly(cells, _PHONE):  # without a header or a +, it may be a customer's number or a zip
+            if _PHONE_HEADER.search(header) or cells.str.startswith("+").mean() >= _UNSURE:
+                yield _as_likely(_judge(frame, "phone", rule, "its cells", today))
+        elif header in _COUNTRY_HEADERS and measure(frame, "address_country", rule, today).part >= _UNSURE:
+            yield _as_likely(_judge(frame, "address_country", rule, "its cells", today))
 
 
 def _are_mostly(cells: "pd.Series[str]", pattern: str) -> bool:
@@ -200,18 +196,6 @@ def _guess_names(frame: pd.DataFrame, column: str, today: date) -> Iterator[Gues
         guess = _judge(frame, field, ColumnRule(template=template), "its cells", today)
         reason = f"{guess.reason}; a whole name is split only if you say so: look at the result"
         yield replace(guess, sureness="unsure", reason=reason)
-
-
-def _guess_birthday(frame: pd.DataFrame, column: str, header: str, today: date) -> GuessedField | None:
-    """Guess a birthday: dates whose header says so, or that fit adults; without that header the guess is unsure."""
-    guess = _judge(frame, "birthday", ColumnRule(column=column), "its cells", today)
-    share = measure(frame, "birthday", guess.rule, today)
-    if share.part < _LIKELY:
-        return None
-    if header in _BIRTH_HEADERS:
-        return _as_likely(guess)
-    then = today.replace(year=today.year - _ADULT_YEARS, day=1)
-    return replace(guess, sureness="unsure") if measure(frame, "birthday", guess.rule, then).part >= _SURE else None
 
 
 def _as_likely(guess: GuessedField) -> GuessedField:
