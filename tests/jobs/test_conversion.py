@@ -45,18 +45,6 @@ def test_every_kind_of_rule_becomes_a_column_rule() -> None:
     )
 
 
-def test_a_job_without_fields_leaves_the_mapping_to_the_headers() -> None:
-    assert build_mapping(make_subscriber()) is None
-
-
-def test_one_way_of_writing_a_date_is_a_list_of_one() -> None:
-    for written in ("%d.%m.%Y", ["%d.%m.%Y"], ["%d.%m.%Y", "%Y-%m-%d"]):
-        subscriber = make_subscriber(fields={"email": "mail", "birthday": {"column": "dob", "format": written}})
-        mapping = build_mapping(subscriber)
-        assert mapping is not None
-        assert list(mapping.rules["birthday"].format) == ([written] if isinstance(written, str) else written)
-
-
 @pytest.mark.parametrize(
     ("written", "rule"), [("de", PhoneRule("DE")), ({"region": "FR", "otherwise": "keep"}, PhoneRule("FR", "keep"))]
 )
@@ -69,11 +57,6 @@ def test_a_region_without_phone_numbers_is_refused() -> None:
     subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": "ZZ"}})
     with pytest.raises(ConfigurationError, match="no phone numbers of a region 'ZZ'"):
         build_rules(subscriber)
-
-
-def test_rules_are_the_jobs() -> None:
-    subscriber = make_subscriber(identity="client_user_id", required=["email", "phone"], zip="reject")
-    assert build_rules(subscriber) == ValidationRules("client_user_id", frozenset({"email", "phone"}), "reject")
 
 
 def test_a_load_becomes_a_policy() -> None:
@@ -103,11 +86,6 @@ def test_filters_become_the_lists_parameters(filters: dict[str, object], query: 
 
 def test_filters_show_no_person() -> None:
     assert "ann@" not in repr(Filters.model_validate({"email": "ann@example.com"}))
-
-
-def test_a_mapping_that_serves_passes() -> None:
-    mapping = FieldMapping({"email": ColumnRule(column="mail"), "is_active": ColumnRule(value="true")})
-    check_mapping(mapping, ValidationRules(required=frozenset({"is_active"})), ["mail", "other"], where="a.csv")
 
 
 def test_all_that_is_wrong_with_a_mapping_is_said_at_once() -> None:

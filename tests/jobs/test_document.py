@@ -1,8 +1,8 @@
-"""YAML as keys and text with lines: what is read, what is refused, and where it stands."""
+"""YAML as keys and text with lines, and `${NAME}` in values: what is read, what is refused, and where it stands."""
 
 import pytest
 
-from pipelines.jobs.reader import find_line, parse_document
+from pipelines.jobs.reader import fill_in, parse_document
 
 
 def test_scalars_stay_the_text_that_was_written() -> None:
@@ -18,19 +18,6 @@ def test_nothing_is_none(text: str) -> None:
 
 def test_quoted_words_of_nothing_are_text() -> None:
     assert parse_document("a: ''\nb: '~'\nc: 'null'").values == {"a": "", "b": "~", "c": "null"}
-
-
-def test_every_key_and_item_has_its_line() -> None:
-    lines = parse_document("job: x\nsource:\n  file:\n    path: a.csv\nrequired:\n  - email\n  - phone\n").lines
-    assert lines["job",] == 1
-    assert lines["source", "file", "path"] == 4
-    assert lines["required", 1] == 7
-
-
-def test_a_key_that_is_not_there_has_the_line_of_what_is_around_it() -> None:
-    lines = parse_document("job: x\nsource:\n  file: {path: a}\n").lines
-    assert find_line(lines, ("source", "file", "delimiter")) == 3
-    assert find_line(lines, ("load", "look")) is None
 
 
 REFUSED = [
@@ -69,3 +56,35 @@ def test_no_excerpt_of_the_file_is_shown_or_represented() -> None:
     document = parse_document("source: {url: postgresql://u:hunter2@db/x, ${OOPS}}\n")
     assert "hunter2" not in repr(document)
     assert "hunter2" not in repr(parse_document("url: postgresql://u:hunter2@db/x"))
+
+
+FILLED = [
+    ("a: ${X}", "one"),
+    ("a: '${X} and ${Y}'", "one and two"),
+    ("a: ${E}", ""),
+    ("a: $X", "$X"),
+    ("a: $${X}", "${X}"),
+    ("a: $$${X}", "$${X}"),
+    ("a: 'costs $5'", "costs $5"),
+    ("a: ${NESTED}", "${X}"),
+    ("a: ${KEYS}", "{b: [1, 2]}\nc: d"),
+]
+ENVIRON = {"X": "one", "Y": "two", "E": "", "NESTED": "${X}", "KEYS": "{b: [1, 2]}\nc: d"}
+
+
+@pytest.mark.parametrize(("text", "value"), FILLED)
+def test_a_reference_becomes_the_variables_text_and_nothing_more(text: str, value: str) -> None:
+    document = fill_in(parse_document(text), ENVIRON)
+    assert document.values == {"a": value}
+    assert document.faults == ()
+
+
+def test_references_are_filled_in_at_any_depth_but_not_in_keys() -> None:
+    document = fill_in(parse_document("a: {b: [x, '${X}']}\n'${X}': c\n"), ENVIRON)
+    assert document.values == {"a": {"b": ["x", "one"]}, "${X}": "c"}
+
+
+@pytest.mark.parametrize("text", ["a: ${}", "a: ${A-B}", "a: ${X", "a: ${ X }", "a: ${1X}"])
+def test_what_is_no_name_is_refused(text: str) -> None:
+    (fault,) = fill_in(parse_document(text), ENVIRON).faults
+    assert "begins the name of an environment variable" in fault.message
