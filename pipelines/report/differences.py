@@ -4,6 +4,7 @@ drifted.
 
 import csv
 import io
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -150,23 +151,18 @@ class DifferenceFile(Closing):
 
     def publish(self) -> str | None:
         """Put the lines where they were asked for, readable by their owner alone; the path. Raises RunAborted."""
-        if self._path is None or self._text is None:
+        if self._path is None or self._text is None or self._file is None:
             return None
         try:
             self._text.seek(0)  # writes what it holds
-            self._copy(self._path)
+            with PartialFile(self._path) as partial:  # beside the target first, then in its place
+                shutil.copyfileobj(self._file, partial.file)
+                partial.put_in_place()
         except OSError as error:
             raise RunAborted(f"--to {self._path} cannot be written: {error.strerror}") from None
         except ConfigurationError as error:
             raise RunAborted(f"--to {self._path}: {error}") from None
         return str(self._path)
-
-    def _copy(self, path: Path) -> None:
-        """Beside the target first, then in its place."""
-        with PartialFile(path) as partial:
-            while self._file is not None and (part := self._file.read(1 << 20)):
-                partial.file.write(part)
-            partial.put_in_place()
 
     def close(self) -> None:
         """Let go of the lines."""
