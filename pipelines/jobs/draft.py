@@ -23,7 +23,9 @@ _DATE_FORMS = (
     "%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y%m%d",
     "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y",
 )  # fmt: skip
-_BIRTH_HEADERS = frozenset({"dob", "birth", "bday", "born", "geburtsdatum", "geburtstag", "geboortedatum", "naissance"})
+_BIRTH_HEADERS = frozenset(
+    {"dob", "birth", "bday", "born", "geburtsdatum", "geburtstag", "geboortedatum", "geboren", "naissance"}
+)
 _GENDER_HEADERS = frozenset({"sex", "gender", "geschlecht", "geslacht", "sexe", "sexo"})
 _COUNTRY_HEADERS = frozenset({"country", "countryname", "land", "pays", "pais", "nation"})
 _GENDERS = {
