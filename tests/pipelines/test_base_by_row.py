@@ -185,12 +185,12 @@ def test_what_an_earlier_run_left_in_a_base_without_rows_is_settled(connector: C
 
 def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connector: Connector, tmp_path: Path) -> None:
     """A lost create is not absent while a later subscriber of another base does not show (architecture 4.5)."""
-    connector.sandbox.switch(list_lag_ms=2000, latency_ms=500, drop_after=1)
+    connector.sandbox.switch(list_lag_ms=4000, latency_ms=500, drop_after=1)
     with connector.start(
         "sync", write_parts(tmp_path, ("ann@x.org,1",), ("bob@x.org,2",)), "--output", "json"
     ) as process:
         wait_for(partial(has_stored, connector.sandbox, 1))
-        connector.sandbox.switch(drop_after=0)
+        connector.sandbox.switch(drop_after=0, latency_ms=0)
         ended = end(process)
     assert (ended.code, ended.rows, ended.report["settled"]) == (
         0, {"read": 2, "created": 2}, {"found": 1, "absent": 0},

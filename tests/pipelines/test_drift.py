@@ -198,26 +198,6 @@ def test_a_subscriber_who_was_there_before_is_compared_at_first_sight(connector:
     assert read_fields(changed) == [("ann@x.org", "first_name", "Annette", "Anna")]
 
 
-@pytest.mark.parametrize(("others", "asked"), [(0, 3), (2500, 6)])
-def test_comparing_those_who_were_there_before_takes_no_requests_of_its_own(
-    connector: Connector, others: int, asked: int
-) -> None:
-    """`asked`: what the first load asked before it compared any, measured with 10 to 150 subscribers; checks
-    that the list is not cut off (architecture 7, rule 7) may take 60 more."""
-    if others:
-        connector.sandbox.seed(others, base_id=7)
-    for existing in (10, 150):
-        people = [f"p{each}@x.org,Ann {each},," for each in range(existing)]
-        connector.environ["CONNECTOR_STATE_DIR"] = str(connector.folder / f"theirs {existing}")
-        sync(connector, *people)
-        connector.environ["CONNECTOR_STATE_DIR"] = str(connector.folder / f"ours {existing}")
-        ended = sync(connector, *people, f"new{existing}@x.org,New,,")
-        assert ended.rows == {"read": existing + 1, "exists": existing, "created": 1}
-        assert count_lists(ended) <= asked + 60
-        again = sync(connector, *people)
-        assert (again.rows, count_lists(again)) == ({"read": existing, "exists": existing}, 1)
-
-
 def test_a_held_row_is_compared_with_a_subscriber_who_came_by_another_way(connector: Connector) -> None:
     holding = JOB.replace("quiet_period: 200ms", "quiet_period: 200ms, on_unknown: hold")
     connector.sandbox.switch(drop_before=1.0)

@@ -130,9 +130,8 @@ def test_a_cursor_of_text_is_not_shown(connector: Connector, tmp_path: Path) -> 
 
 NOT_MOVED: list[tuple[Sequence[str], str, int, str]] = [
     # (options, where the service redirects to, exit code, why the cursor stays)
-    (("--limit", "3"), "", 0, "--limit left out the rest of the source"),
     (("--limit", "30"), "", 0, "--limit left out the rest of the source"),
-    ((), "http://127.0.0.1:9", 3, "the run did not come to its end, and the next one reads it all again"),
+    (("--full",), "http://127.0.0.1:9", 3, "the run did not come to its end, and the next one reads it all again"),
 ]
 
 
@@ -184,17 +183,6 @@ def test_a_full_run_reads_all_and_mends_a_cursor_that_a_wrong_date_took_into_the
     full = connector.run_json("sync", job, "--full")
     assert (full.rows, is_at(full, 9)) == ({"read": 2, "exists": 2}, True)
     assert messages(full, "on (--full)") != []
-
-
-def test_a_full_run_that_does_not_end_well_loses_nothing_of_the_cursor(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(8, 9))
-    job = write_job(tmp_path)
-    connector.run_json("sync", job)
-    connector.sandbox.switch(redirect_to="http://127.0.0.1:9")
-    ended = connector.run_json("sync", job, "--full")
-    assert ended.code == 3
-    connector.sandbox.switch(redirect_to="")
-    assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
 
 
 def test_since_reads_from_there_and_moves_the_cursor_on_if_nothing_is_left_out(

@@ -72,7 +72,8 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
     assert bob.text.strip() == "Hello Bob & <b>Bill</b>, order 18"
     assert bob.entry["tracking"] == dict.fromkeys(bob.entry["tracking"], False)
 
-    again = mailer.run_json("mail", "mail.yaml")
+    spelt = mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"  # an account is the base URL in canonical form
+    again = mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": spelt})
     assert (again.code, again.rows) == (0, {"read": 3, "already_sent": 3})
     write_job(mailer.folder, {"campaign": "another"})
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
@@ -207,13 +208,12 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
     assert mailer.sandbox.stats()["requests"] == {}
     assert mailer.run("mail", "mail.yaml", "--preview", "1").code == 2
 
-
-def test_a_preview_knows_who_was_sent_theirs(mailer: Connector) -> None:
     mailer.run_json("mail", "mail.yaml", "--limit", "2")
-    before = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
+    before = (tmp_path / "state" / "ledger-emails.db").read_bytes()
+    (tmp_path / "preview").rename(tmp_path / "earlier")
     ended = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert ended.rows == {"read": 3, "sent": 1, "already_sent": 2}
-    assert (mailer.folder / "state" / "ledger-emails.db").read_bytes() == before
+    assert (tmp_path / "state" / "ledger-emails.db").read_bytes() == before
 
 
 def test_a_second_run_of_the_campaign_waits_for_the_first_and_another_campaign_does_not(
@@ -258,22 +258,11 @@ def test_a_campaign_that_the_ledger_knows_under_another_account_is_refused(
 
     for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
         refused = mailer.run_json(*arguments, environ=environ)
-        assert (refused.code, "--new-account" in refused.stderr, mailer.sandbox.base_url in refused.stderr) == (
-            2,
-            True,
-            True,
-        )
+        assert (refused.code, "--new-account" in refused.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 3
 
     assert mailer.run_json("mail", "mail.yaml", "--new-account", environ=environ).rows == {"read": 3, "sent": 3}
     assert mailer.run_json("mail", "mail.yaml", environ=environ).rows == {"read": 3, "already_sent": 3}
-
-
-def test_the_default_account_is_the_base_url_in_canonical_form(mailer: Connector) -> None:
-    mailer.run_json("mail", "mail.yaml")
-    spelt = mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
-    again = mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": spelt})
-    assert (again.code, again.rows) == (0, {"read": 3, "already_sent": 3})
 
 
 def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: Connector, tmp_path: Path) -> None:

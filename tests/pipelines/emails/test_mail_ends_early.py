@@ -1,7 +1,6 @@
 """`connector mail` that is broken off, or meets what was not foreseen: every row has its one outcome all the same."""
 
 import json
-import resource
 import time
 from pathlib import Path
 
@@ -52,22 +51,6 @@ def test_a_second_signal_while_the_last_answers_are_awaited_leaves_none_unsent_t
     assert process.returncode == 130
     assert (rows["unsent"], rows["sent"] + rows["unknown"]) == (0, 20)
     assert rows["unknown"] > 5
-
-
-def test_no_room_for_the_rows_is_told(mailer: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email,first", *(f"p{each}@example.net,{'x' * 300}" for each in range(600)))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
-        process = mailer.start_anew("mail", "mail.yaml", "--output", "json")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    with process:
-        stdout, stderr = process.communicate()
-    report = json.loads(stdout)
-    assert (process.returncode, report["status"]) == (3, "aborted")
-    assert report["rows"]["read"] == report["rows"]["unsent"] > 0
-    assert "TMPDIR" in stderr
 
 
 def test_a_preview_names_an_invalid_row_by_its_number_alone(mailer: Connector, tmp_path: Path) -> None:

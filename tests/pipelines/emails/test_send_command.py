@@ -34,17 +34,10 @@ def test_an_email_of_options_is_sent_and_its_answer_is_kept(mailer: Connector) -
 
     (taken,) = read_outbox(mailer.sandbox)
     assert (ended.code, ended.rows) == (0, {"read": 1, "sent": 1})
-    assert ended.report["email"] == {
-        "state": "sent",
-        "request_id": taken.entry["request_id"],
-        "message_id": taken.message["Message-ID"],
-    }
-    assert (taken.message["To"], taken.message["From"], taken.message["Subject"], taken.text.strip()) == (
-        "ann@example.net",
-        "Shop <hello@example.com>",
-        "Hi",
-        "Hello Ann",
-    )
+    ids = {"request_id": taken.entry["request_id"], "message_id": taken.message["Message-ID"]}
+    assert ended.report["email"] == {"state": "sent", **ids}
+    assert [taken.message[name] for name in ("To", "Subject")] == ["ann@example.net", "Hi"]
+    assert (taken.message["From"], taken.text.strip()) == ("Shop <hello@example.com>", "Hello Ann")
     kept = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
     assert taken.message["Message-ID"].encode() in kept
     assert b"ann@example.net" not in kept, "a sent email's recipient is nobody's business"
@@ -115,17 +108,10 @@ def test_options_replace_the_keys_of_a_message_file_and_attached_files_are_added
 ) -> None:
     (tmp_path / "a.bin").write_bytes(PNG)
     (tmp_path / "b.bin").write_bytes(PNG[1:])
-    message = {
-        "from": "hello@example.com",
-        "to": ["bob@example.net"],
-        "cc": ["cleo@example.net"],
-        "subject": "First",
-        "html": {"content": "<p>Old</p>"},
-        "text": {"content": "Old"},
-        "headers": {"X-A": "b"},
-        "attach": ["a.bin"],
-    }
-    (tmp_path / "message.yaml").write_text(yaml.safe_dump(message), encoding="utf-8")
+    (tmp_path / "message.yaml").write_text(
+        "from: hello@example.com\nto: [bob@example.net]\ncc: [cleo@example.net]\nsubject: First\n"
+        "html: {content: <p>Old</p>}\ntext: {content: Old}\nheaders: {X-A: b}\nattach: [a.bin]\n"
+    )
     (tmp_path / "new.html").write_text("<p>Something else</p>", encoding="utf-8")
 
     options = ("--to", "ann@example.net", "--subject", "Another", "--html", "new.html", "--attach", "b.bin")
@@ -140,21 +126,12 @@ def test_options_replace_the_keys_of_a_message_file_and_attached_files_are_added
     assert taken.text.strip() == "Something else", "the old text does not go out beside the new page"
 
 
-def test_an_eml_file_is_refused(mailer: Connector) -> None:
-    mailer.run_json("send", *PLAIN, "--dry-run", "--eml", "mine.eml")
-    ended = mailer.run_json("send", "mine.eml")
-    assert ended.is_refused
-    assert "keys of a message file" in ended.stderr
-    assert mailer.sandbox.outbox() == []
-
-
 @pytest.mark.parametrize(
     ("faults", "state", "code", "sent"),
     [
         ({"error_before": 1}, "unknown", 1, 0),
         ({"error_after": 1}, "unknown", 1, 1),
         ({"drop_after": 1}, "unknown", 1, 1),
-        ({"drop_before": 1}, "unknown", 1, 0),
         ({"garbage_after": 1}, "unknown", 1, 1),
         ({"refuse": 1}, "rejected", 1, 0),
         ({"verified_domains": "other.org"}, "rejected", 1, 0),
