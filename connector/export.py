@@ -1,4 +1,4 @@
-"""Copies the list to a destination: read, certify, and only then put it in the place of what was there."""
+"""Copies the list to a destination: read the list, certify it, and only then publish the rows."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from threading import Thread
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -22,24 +22,27 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.warehouse.columns import narrow_table, select_columns, stamp_columns
-from connector.warehouse.destination import MAX_SHRINK, Destination
-from connector.warehouse.opening import open_writer
+from connector.warehouse.destination import MAX_SHRINK, Destination, Format
 from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, Mode, Writer
+
+if TYPE_CHECKING:
+    from connector.warehouse.database import Database
+    from connector.warehouse.files import FileFormat, FileTarget
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_HAIR = 1e-9  # 70 % of 10 is a little less than 7 in binary
+_ROUNDING = 1e-9  # 70 % of 10 is a little less than 7 in binary
 
 _STOP_S, _COMMIT_S = 3.0, 10.0
-"""How long an interrupted method is waited for: it is given up then, and its thread ends with the process."""
+"""How long an export waits for an interrupted method, and for a commit; the thread then ends with the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What became of an export: how complete the list is known to be, the rows written, and, where nothing was
-    written, why (`note`, for a person); `is_refused` if a guard forbade it."""
+    """The result of an export: the certificate of the list and the number of rows written. If nothing was written,
+    `note` tells a person why, and `is_refused` is set if the list shrank too much."""
 
     certificate: Certificate
     written: int
@@ -63,23 +66,22 @@ async def export_subscribers(
     find_lacking: FindLacking | None = None,
     on_progress: Callable[[ListProgress], None] | None = None,
 ) -> Exported:
-    """Bring all subscribers that `query` lists (service-api.md 4.3) to the destination, if the certificate is complete.
+    """Export all subscribers that `query` lists (service-api.md 4.3) to the destination if the certificate is complete.
 
-    An incomplete result is written only where `allow_incomplete` says so; in the mode `replace` only if nothing is
-    there yet. With `ignore_total_count` a list against which TotalCount alone stands is complete, and with
-    `accept_cut_off_possible` one that may be cut off (architecture 7, rule 7), of which `find_lacking` may give
-    evidence. One that is smaller than the last certified one by more than the share `max_shrink` is refused. Then the
-    destination stays as it was, and `written` is 0. Raises ListFailed, ConfigurationError for a destination that cannot
-    be written, and RunAborted for one that fails; after these, and when cancelled, it is as it was, with no other file.
-    A cancellation that comes during a commit waits for its verdict: what was written is reported as written, and
-    CommitUnknown is raised where no verdict comes.
+    An incomplete list is written only with `allow_incomplete`, and in the mode `replace` only to an empty destination.
+    With `ignore_total_count` a wrong TotalCount does not make the list incomplete, and with `accept_cut_off_possible` a
+    list that may be cut off is complete (architecture 7, rule 7); `find_lacking` gives evidence of a cut. A list that
+    is smaller than the last certified one by more than the share `max_shrink` is refused.
+
+    Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for one that fails.
+    Then, and if nothing is written, the destination is unchanged. A cancellation during the commit waits for the result
+    of the commit; CommitUnknown is raised if no result comes.
     """
     writer = open_writer(destination)
     filters = list_filters(query)
     staging = _Staging(writer, select_columns(destination.columns), run_id, now())
     try:
         await _block(partial(writer.prepare, ExportStart(run_id, job, filters, staging.exported_at)), writer)
-        staging.start_sweep(0)
         has_target = writer.has_target
         with open_columns() as columns:
             certificate = await read_list(
@@ -97,34 +99,37 @@ async def export_subscribers(
         logger.info(
             "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}
         )
-        note = _decide_note(certificate, destination, is_allowed=allow_incomplete, has_target=has_target)
-        if filters and has_target and not staging.rows:  # or the value is spelt otherwise there
+        note = _explain_incomplete(certificate, destination, is_allowed=allow_incomplete, has_target=has_target)
+        if filters and has_target and not staging.rows:  # the filter's value may be misspelt
             note = note or f"The filter matched no subscriber: {destination} was left as it was."
         if not note and max_shrink < 1:
             last = await _block(partial(writer.count_last, filters), writer)
-            note = _decide_shrunk(staging.rows, last, max_shrink, destination)
-            if note:
+            if last and last - staging.rows > max_shrink * last * (1 + _ROUNDING):
+                share = 1 - staging.rows / last
+                note = (
+                    f"The list has {staging.rows:,} rows, {share:.0%} fewer than the {last:,} of the last export to "
+                    f"{destination}, which was left as it was. If that many have gone, run again with --max-shrink "
+                    f"{min(100, math.ceil(100 * share))}%."
+                )
                 return Exported(certificate, 0, note, is_refused=True)
         if not note:
             run = ExportRun(run_id, job, certificate, staging.rows, staging.exported_at, now())
-            await _block(partial(writer.publish, run), writer, is_kept=True)
+            await _block(partial(writer.publish, run), writer, is_commit=True)
             logger.info("commit: %(rows)d rows are published", {"rows": staging.rows})
         return Exported(certificate, 0 if note else staging.rows, note)
     finally:
-        with suppress(asyncio.TimeoutError):  # an empty table or file may stay behind a server that is silent
+        with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(_in_thread(writer.discard), _COMMIT_S)
 
 
-async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False) -> T:
-    """Do blocking work of the writer in a thread; a cancellation interrupts it, and waits for its end.
-
-    What `is_kept` is done although the cancellation came, if it was past taking back.
-    """
+async def _block(work: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
+    """Do blocking work of the writer in a thread. A cancellation interrupts the work and waits for its end; if a commit
+    succeeds nevertheless, its result is returned."""
     working = asyncio.ensure_future(_in_thread(work))
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:
-        working.add_done_callback(lambda future: future.cancelled() or future.exception())  # it is looked at
+        working.add_done_callback(lambda future: future.cancelled() or future.exception())  # asyncio would warn
         interrupting = asyncio.ensure_future(_in_thread(writer.interrupt))
         await asyncio.wait((working,), timeout=_STOP_S)
         if not working.done() and writer.is_committing:
@@ -136,7 +141,7 @@ async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False
                     "_connector_runs has a finished_at; a file or an object, if its rows have this run's _run_id."
                 ) from None
         interrupting.cancel()
-        if not working.done() or not is_kept:
+        if not working.done() or not is_commit:
             raise
         error = working.exception()
         if error is None or isinstance(error, CommitUnknown):
@@ -146,7 +151,7 @@ async def _block(work: Callable[[], T], writer: Writer, *, is_kept: bool = False
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Do blocking work in a thread that the end of the process does not wait for."""
+    """Do blocking work in a thread; the process can end before the thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -163,28 +168,19 @@ async def _in_thread(work: Callable[[], T]) -> T:
         error: BaseException | None = None
         try:
             result = work()
-        except BaseException as raised:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as raised:  # noqa: BLE001 - the future raises it
             error = raised
-        with suppress(RuntimeError):  # the loop is closed: nothing waits for this any more
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 
     Thread(target=run, name="connector writes a target", daemon=True).start()
     return await future
 
 
-def _decide_shrunk(rows: int, before: int | None, max_shrink: float, destination: Destination) -> str:
-    """Return why a result that shrank may not be written; "" if it may."""
-    if not before or before - rows <= max_shrink * before * (1 + _HAIR):
-        return ""
-    return (
-        f"The list has {rows:,} rows, {1 - rows / before:.0%} fewer than the {before:,} of the last export to "
-        f"{destination}, which was left as it was. If that many have gone, run again with --max-shrink "
-        f"{min(100, math.ceil(100 * (1 - rows / before)))}%."
-    )
-
-
-def _decide_note(certificate: Certificate, destination: Destination, *, is_allowed: bool, has_target: bool) -> str:
-    """Return why nothing may be written; "" if it may."""
+def _explain_incomplete(
+    certificate: Certificate, destination: Destination, *, is_allowed: bool, has_target: bool
+) -> str:
+    """Return why an incomplete list may not be written, or "" if it may."""
     if certificate.is_complete:
         return ""
     if not is_allowed and certificate.reason is Reason.CUT_OFF_POSSIBLE:
@@ -214,7 +210,7 @@ def _decide_note(certificate: Certificate, destination: Destination, *, is_allow
 
 @dataclass(slots=True)
 class _Staging:
-    """Takes the list's pages as typed tables to the writer, which keeps those of the current sweep."""
+    """Sends the pages of the current sweep to the writer as typed tables."""
 
     writer: Writer
     schema: pa.Schema
@@ -223,11 +219,77 @@ class _Staging:
     rows: int = 0
 
     def start_sweep(self, number: int) -> None:
-        if number != 1:  # the first finds the stage that was begun before the first request
-            self.writer.start()
+        self.writer.start()
         self.rows = 0
 
     def take(self, rows: pa.RecordBatch) -> None:
         table = stamp_columns(rows, run_id=self.run_id, exported_at=self.exported_at)
         self.writer.add(narrow_table(table, self.schema))
         self.rows += len(rows)
+
+
+def open_writer(destination: Destination) -> Writer:
+    """Return the writer of a destination; nothing is opened yet. Raises ConfigurationError for a missing driver.
+
+    Only the libraries of the destination's kind are imported.
+    """
+    schema = select_columns(destination.columns)
+    if not destination.is_database:
+        from connector.warehouse.files import FileWriter
+
+        return FileWriter(
+            _open_target(destination),
+            _find_format(destination),
+            schema,
+            is_packed=destination.is_packed,
+            is_adopting=destination.is_adopting,
+        )
+    from connector.warehouse.database import TableName
+    from connector.warehouse.table_writer import TableWriter
+
+    return TableWriter(
+        TableName(destination.table, destination.schema),
+        schema,
+        destination.mode,
+        _open_database(destination),
+        overwrite=destination.is_adopting,
+        folder=None if destination.url is not None else destination.path.resolve().parent,
+    )
+
+
+def _open_target(destination: Destination) -> "FileTarget":
+    from connector.atomic_file import GROUP_READABLE, OWNER_ONLY
+    from connector.warehouse.files import DiskTarget, ObjectTarget, StandardOutput
+
+    if destination.object_url is not None:
+        return ObjectTarget(destination.object_url)
+    if destination.is_standard_output:
+        return StandardOutput()
+    return DiskTarget(destination.path, GROUP_READABLE if destination.is_group_readable else OWNER_ONLY)
+
+
+def _find_format(destination: Destination) -> "type[FileFormat]":
+    from connector.warehouse.file_formats import CsvFormat, GuardedCsvFormat, JsonLinesFormat, ParquetFormat
+
+    formats: dict[Format, type[FileFormat]] = {
+        Format.PARQUET: ParquetFormat,
+        Format.CSV: GuardedCsvFormat if destination.guard_formulas else CsvFormat,
+        Format.JSON_LINES: JsonLinesFormat,
+    }
+    return formats[destination.format]
+
+
+def _open_database(destination: Destination) -> "Database":
+    if destination.format is Format.DUCKDB:
+        from connector.warehouse.duckdb import MEMORY, MEMORY_TO_MERGE, DuckdbDatabase
+
+        memory = MEMORY_TO_MERGE if destination.mode.is_by_id else MEMORY
+        return DuckdbDatabase(destination.path.resolve(), memory=memory)
+    if destination.url is None:
+        from connector.warehouse.sqlite import SqliteDatabase
+
+        return SqliteDatabase(destination.path.resolve())
+    from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
+
+    kinds = {Format.POSTGRESQL: PostgresDatabase, Format.MYSQL: MysqlDatabase, Format.SQL: SqlalchemyDatabase}
+    return kinds[destination.format](destination.url)

@@ -25,8 +25,8 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import read_service
 from connector.warehouse.columns import SCHEMA, narrow_table, select_columns, stamp_columns
+from connector.warehouse.database import Stage
 from connector.warehouse.destination import check_columns
-from connector.warehouse.stage import Stage
 
 if TYPE_CHECKING:
     import pandas as pd

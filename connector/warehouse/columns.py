@@ -1,7 +1,7 @@
-"""The columns of every export: their names and Arrow types, and the forms that their values take in simpler formats.
+"""The columns of every export: their names and Arrow types, and the forms of their values in simpler formats.
 
-A bare Python value given to them, `pa.scalar`, `pa.array` and Arrow's functions import pandas, to see whether it is one
-of its: half a second and 40 MB, in an export that may have no other use for it. So values are built from bytes here.
+`pa.scalar`, `pa.array` and Arrow's functions import pandas when they get a bare Python value, which costs half a second
+and 40 MB. This module builds values from bytes instead.
 """
 
 import json
@@ -27,42 +27,39 @@ TYPES: dict[Kind, pa.DataType] = {
     Kind.TAGS: pa.list_(pa.string()),
     Kind.DATE: pa.date32(),
 }
-"""All other kinds are texts, a zip too: it is returned as a string (service-api.md 2.1)."""
+"""All other kinds are texts. The service returns a zip as a string too (service-api.md 2.1)."""
 
 SCHEMA = pa.schema(
     [pa.field(field.name, TYPES.get(field.kind, pa.string())) for field in FIELDS]
     + [pa.field(RUN_ID, pa.string()), pa.field(EXPORTED_AT, pa.timestamp("us", "UTC")), pa.field(INVALID, pa.string())]
 )
-"""The columns of every export: all fields, then the run, its time (UTC) and, as JSON, values that broke their type."""
-
+"""The columns of every export: all fields, the run, its time (UTC) and, as JSON, the values that broke their type."""
 
 PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in OF_RUN])
 """The columns of a page: those of an export without the run's."""
 
 
 def select_columns(names: Collection[str] | None) -> pa.Schema:
-    """Return the schema of an export that has of the fields only these (None: all)."""
+    """Return the schema of an export with these fields (None: all)."""
     if names is None:
         return SCHEMA
     return pa.schema([field for field in SCHEMA if field.name in names or field.name in (*OF_RUN, INVALID)])
 
 
 def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table of `SCHEMA` with the columns of `schema` alone, which speaks of no value of another."""
+    """Return a table of `SCHEMA` with the columns of `schema` only; `_invalid` keeps no value of another column."""
     if schema is SCHEMA:
         return table
     narrowed = table.select(schema.names)
     if narrowed[INVALID].null_count == len(narrowed):
         return narrowed
     kept = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
-    texts = [None if text is None else _drop_others(text, kept) for text in narrowed[INVALID].to_pylist()]
+    texts = []
+    for text in narrowed[INVALID].to_pylist():
+        values = {name: value for name, value in json.loads(text or "{}").items() if name in kept}
+        texts.append(json.dumps(values) if values else None)
     index = schema.get_field_index(INVALID)
     return narrowed.set_column(index, schema.field(index), pa.array(texts, pa.string()))
-
-
-def _drop_others(text: str, kept: Collection[str]) -> str | None:
-    values = {name: value for name, value in json.loads(text).items() if name in kept}
-    return json.dumps(values) if values else None
 
 
 def stamp_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
@@ -90,7 +87,7 @@ def build_time(value: datetime) -> pa.TimestampScalar:
 
 
 def build_null(kind: pa.DataType) -> pa.Scalar:
-    """Nothing, of that type."""
+    """Return null of that type."""
     return pa.nulls(1, kind)[0]
 
 
@@ -101,25 +98,33 @@ def build_numbers(*values: int) -> pa.Int32Array:
 
 
 def _read_only(kind: pa.DataType, *data: bytes) -> pa.Scalar:
-    """The one value of the array that these buffers are."""
+    """Return the first value of the array with these buffers."""
     return pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, data)])[0]
 
 
 EMPTY: Final = build_text("")
-"""No text, and what stands between texts that are joined."""
+"""The empty text, also as the separator of joined texts."""
 
 _QUOTE, _COMMA = build_text('"'), build_text(",")
 _NO_TEXT, _ZERO = build_null(pa.string()), build_numbers(0)[0]
-_BLANK = ord(" ")  # what comes before it has an escape of its own in JSON
+_BLANK = ord(" ")  # JSON escapes the characters before the blank in its own way
 
 
 def write_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return each list as a JSON array; null stays null."""
-    return pa.chunked_array([_write_json(chunk) for chunk in column.chunks], pa.string())
+    chunks = []
+    for lists in column.chunks:
+        data = lists.flatten().buffers()[2]
+        if data is not None and bool((np.frombuffer(data, np.uint8) < _BLANK).any()):
+            texts = [None if each is None else orjson.dumps(each).decode() for each in lists.to_pylist()]
+            chunks.append(pa.array(texts, pa.string()))
+        else:
+            chunks.append(quote_lists(lists, "[", "]"))
+    return pa.chunked_array(chunks, pa.string())
 
 
 def quote_lists(lists: pa.ListArray, opening: str, closing: str) -> pa.StringArray:
-    r"""Each list with its texts in quotes, as in {"a","say \"hi\""}; null stays null."""
+    r"""Return each list with its texts in quotes, as in {"a","say \"hi\""}; null stays null."""
     texts = lists.flatten()
     for special in ("\\", '"'):
         texts = pc.replace_substring(texts, special, f"\\{special}")
@@ -131,48 +136,26 @@ def quote_lists(lists: pa.ListArray, opening: str, closing: str) -> pa.StringArr
     return pc.if_else(lists.is_valid(), whole, _NO_TEXT)
 
 
-def _write_json(lists: pa.ListArray) -> pa.StringArray:
-    if _has_controls(lists.flatten()):
-        texts = [None if each is None else orjson.dumps(each).decode() for each in lists.to_pylist()]
-        return pa.array(texts, pa.string())
-    return quote_lists(lists, "[", "]")
-
-
-def _has_controls(texts: pa.StringArray) -> bool:
-    """Return whether there may be a character among them that JSON writes by its number."""
-    data = texts.buffers()[2]
-    return data is not None and bool((np.frombuffer(data, np.uint8) < _BLANK).any())
-
-
 _IN_UTC = build_text("+00:00")
 _ISO_TIME = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
 
 
-def write_times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return each time as ISO 8601 in UTC: 2026-11-21T09:00:00.000000+00:00, as Python and SQLite both read it."""
-    return pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, EMPTY)
-
-
 def flatten_table(table: pa.Table, *, is_list_kept: bool = False) -> pa.Table:
-    """Return the table with times, and lists unless they are kept, as texts, all else as it was."""
-    columns = [_flatten(column, is_list_kept) for column in table.columns]
+    """Return the table with times as ISO 8601 in UTC (2026-11-21T09:00:00.000000+00:00) and lists, unless they are
+    kept, as JSON arrays."""
+    columns = []
+    for column in table.columns:
+        if pa.types.is_list(column.type) and not is_list_kept:
+            column = write_lists_as_json(column)
+        elif pa.types.is_timestamp(column.type):
+            column = pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, EMPTY)
+        columns.append(column)
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
-def flatten_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of what `flatten_table` gives."""
-    return flatten_table(pa.Table.from_batches([], schema)).schema
-
-
-def _flatten(column: pa.ChunkedArray, is_list_kept: bool) -> pa.ChunkedArray:
-    if pa.types.is_list(column.type):
-        return column if is_list_kept else write_lists_as_json(column)
-    return write_times_as_text(column) if pa.types.is_timestamp(column.type) else column
-
-
 def move_nuls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch without U+0000, for databases whose texts cannot hold it: such a value becomes null and is kept
-    in `_invalid`, where JSON escapes it. A batch without any is returned as it is, after one look at its bytes."""
+    """Return the batch without U+0000, which some databases refuse: a value with U+0000 becomes null, and `_invalid`
+    keeps it as JSON. A batch without U+0000 is returned unchanged."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     broken: dict[int, dict[str, object]] = {}
     for name in [name for name, column in columns.items() if _may_hold_nul(column)]:

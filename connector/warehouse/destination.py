@@ -1,4 +1,4 @@
-"""Where an export goes and how, by a file's suffix or a URL; nothing is opened here."""
+"""The destination of an export, parsed from a file name or a URL; nothing is opened here."""
 
 import re
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 MAX_SHRINK = 0.5
-"""A list that is smaller by half than the last one is more often a token's or a filter's fault than a fact."""
+"""A list that is smaller by half than the last one is most often the fault of a token or a filter."""
 
 
 class Format(StrEnum):
-    """What can be written."""
+    """The kinds of destinations."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -37,7 +37,7 @@ class Format(StrEnum):
 
 _BY_SUFFIX = {".parquet": Format.PARQUET, ".csv": Format.CSV, ".jsonl": Format.JSON_LINES}
 _PACKED = ".gz"
-_STANDARD_OUTPUT = "-"
+STANDARD_OUTPUT = "-"
 _BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
 _BY_DRIVER = {
     "postgresql+psycopg": Format.POSTGRESQL,
@@ -66,13 +66,13 @@ _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may h
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A file, or a table of a database, and what becomes of the rows that are there.
+    """A file, an object in a store, or a table of a database.
 
-    `path` is the file's, or the database's own; of a server it is the database's name, and `url` says where that is; of
-    an object in a store it is bucket and key, and `object_url` is its URL. `table`, `schema` and `mode` mean nothing to
-    a file; `guard_formulas` (cells that a spreadsheet would run are made texts) means nothing to all but CSV. `columns`
-    are the fields that are written beside the id and the run's columns (None: all); `is_adopting` takes over a table or
-    a file that no export made; `is_group_readable` gives a file to its group too.
+    `path` is the file, the database file, the name of a server's database, or the bucket and key of an object. `url` is
+    the URL of a server, and `object_url` that of an object. `table`, `schema` and `mode` are for databases;
+    `guard_formulas` (a spreadsheet does not run the cells) is for CSV. `columns` are the fields to write besides the id
+    (None: all). `is_adopting` overwrites a table or file that no export made. `is_group_readable` lets the file's group
+    read the file.
     """
 
     format: Format
@@ -89,17 +89,17 @@ class Destination:
 
     @property
     def is_database(self) -> bool:
-        """Whether the export is one table among others."""
+        """Whether the destination is a table of a database."""
         return self.format not in _BY_SUFFIX.values()
 
     @property
     def is_standard_output(self) -> bool:
-        """Whether the export is written to this process's output."""
-        return str(self.path) == _STANDARD_OUTPUT
+        """Whether the destination is the standard output of this process."""
+        return str(self.path) == STANDARD_OUTPUT
 
     @property
     def is_packed(self) -> bool:
-        """Whether the file is packed by gzip."""
+        """Whether the file is compressed by gzip."""
         return self.path.suffix.lower() == _PACKED
 
     def __str__(self) -> str:
@@ -107,9 +107,9 @@ class Destination:
             return self.object_url
         if not self.is_database:
             return "standard output" if self.is_standard_output else str(self.path)
-        place = f"{self.format}:///{_escape(self.path)}"
+        place = f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"  # can be given again
         if self.url is not None:
-            from connector.databases import show_url  # who has no URL need not wait for SQLAlchemy
+            from connector.databases import show_url  # imports SQLAlchemy, which files do not need
 
             place = show_url(self.url)
         return f"{place} (table {'.'.join(filter(None, (self.schema, self.table)))})"
@@ -127,16 +127,19 @@ def parse_destination(
     group_readable: bool = False,
     file_format: str | None = None,
 ) -> Destination:
-    """Return where `text` points; `file_format` (csv, jsonl, parquet) says what a file holds whose name does not, the
-    rest is as of Destination.
+    """Return the destination of a file name or a URL. `file_format` (csv, jsonl, parquet) is for a file whose suffix
+    does not tell its format; the other options are those of Destination.
 
-    Raises ConfigurationError, without any password of a URL, for what cannot be written: an unknown suffix or scheme,
-    a driver that is not installed, a database without a path, an empty name, a schema in SQLite, a place that is a
-    directory or in none, a mode that a file cannot have, a column that no subscriber has.
+    Raises ConfigurationError, without any password of a URL, for a destination that cannot be written, such as an
+    unknown suffix, a missing driver or folder, or an option that the destination does not have.
     """
     found = _URL.fullmatch(text)
     scheme = found[1].lower() if found else ""
-    _refuse_warehouse(scheme)
+    if (warehouse := _WAREHOUSES.get(scheme.partition("+")[0])) is not None:
+        raise ConfigurationError(
+            f"{warehouse} is not written directly: export Parquet to a file or a bucket, and load it from there; "
+            "docs/how-to/warehouses.md has the statements."
+        )
     url = object_url = None
     if is_store_url(text):
         object_url = parse_store_url(text)
@@ -164,35 +167,27 @@ def parse_destination(
     return destination
 
 
-def _refuse_warehouse(scheme: str) -> None:
-    """Raise ConfigurationError for a warehouse that is loaded from files."""
-    name = _WAREHOUSES.get(scheme.partition("+")[0])
-    if name is not None:
-        raise ConfigurationError(
-            f"{name} is not written directly: export Parquet to a file or a bucket, and load it from there; "
-            "docs/how-to/warehouses.md has the statements."
-        )
-
-
-def _find_file_format(text: str, said: str | None) -> Format:
-    """What a file of this name holds; where its name does not say it, what is `said`. Parquet packs itself. Raises
-    ConfigurationError."""
+def _find_file_format(text: str, option: str | None) -> Format:
+    """Return the format of a file by its suffix, or by the option. Raises ConfigurationError."""
     name = Path(text)
     is_packed = name.suffix.lower() == _PACKED
     form = _BY_SUFFIX.get((Path(name.stem) if is_packed else name).suffix.lower())
-    if text == _STANDARD_OUTPUT and said is None:
+    if text == STANDARD_OUTPUT and option is None:
         form = Format.CSV
-    elif form is None and said is not None:
-        form = Format(said)
-    if form is None or (is_packed and form is Format.PARQUET):
-        raise ConfigurationError(f"Cannot export to {_show_odd(text)}. Give {_SUPPORTED}.")
-    if said is not None and form != said:
-        raise ConfigurationError(f"{text} is written as {form}: leave out the format {said}, or export elsewhere.")
+    elif form is None and option is not None:
+        form = Format(option)
+    if form is None or (is_packed and form is Format.PARQUET):  # Parquet compresses itself
+        suffix = name.suffix  # the whole text may be a mistyped URL with a password
+        is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not any(each in text for each in "@:=")
+        shown = f"a file ending in {suffix!r}" if is_plain else "this text, which is neither a file's name nor a URL"
+        raise ConfigurationError(f"Cannot export to {shown}. Give {_SUPPORTED}.")
+    if option is not None and form != option:
+        raise ConfigurationError(f"{text} is written as {form}: leave out the format {option}, or export elsewhere.")
     return form
 
 
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return these fields and the id, in the order of the table of fields; None for all. Raises ConfigurationError."""
+    """Return these fields and the id in the order of FIELDS, or None for all. Raises ConfigurationError."""
     unknown = [name for name in names or () if name not in NAMES]
     if unknown or (names is not None and not names):
         raise ConfigurationError(
@@ -201,20 +196,8 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(name for name in NAMES if name in {"id", *names})
 
 
-def _show_odd(text: str) -> str:
-    """What is no URL, by its suffix alone: it may be one that was mistyped, with a password in it."""
-    suffix = Path(text).suffix
-    is_plain = len(suffix) in range(2, 9) and suffix[1:].isalnum() and not any(each in text for each in "@:=")
-    return f"a file ending in {suffix!r}" if is_plain else "what was given, which is neither a file's name nor a URL"
-
-
-def mask_credentials(text: str) -> str:
-    """Return a URL without its user and password, fit to show."""
-    return _CREDENTIALS.sub("***@", text.split("?", 1)[0] if "://" in text else text)
-
-
 def _parse_server(text: str) -> "DatabaseUrl":
-    """The URL of a database on a server, or of one that only SQLAlchemy knows; its driver is there."""
+    """Return the URL of a database for SQLAlchemy. Raises ConfigurationError, also for a missing driver."""
     from connector.databases import build_engine, parse_url, show_url
 
     url = parse_url(text, "the destination")
@@ -232,32 +215,26 @@ def _parse_server(text: str) -> "DatabaseUrl":
 
 
 def _read_database_path(text: str, rest: str) -> str:
-    """The path of a database URL, its escapes read: `%20` is a blank, and a folder's own `%` is written `%25`."""
+    """Return the path of a database URL without its escapes: `%20` is a blank, and `%25` a percent sign."""
     path = unquote(rest.removeprefix("/"))
     if not rest.startswith("/") or path in ("", ":memory:") or "?" in rest:
-        raise ConfigurationError(f"{mask_credentials(text)!r} names no database file that stays. Give {_SUPPORTED}.")
+        shown = _CREDENTIALS.sub("***@", text.split("?", 1)[0])
+        raise ConfigurationError(f"{shown!r} names no database file that stays. Give {_SUPPORTED}.")
     return path
-
-
-def _escape(path: Path) -> str:
-    """The path as a URL has it, so that what is shown can be given again."""
-    return str(path).replace("%", "%25").replace("?", "%3F")
 
 
 def _check_names(form: Format, table: str, schema: str | None) -> None:
     for what, name in (("table", table), ("schema", schema)):
-        if name is not None and (not name.strip() or not name.isprintable()):
-            raise ConfigurationError(f"The {what} {name!r} is no name: give one that can be read.")
-        if name is not None and name.lower().startswith(_OWN):
-            raise ConfigurationError(f"Names like {name!r} are the connector's own: choose another {what}.")
-        if form is Format.SQLITE and what != "schema" and name is not None and name.lower().startswith("sqlite_"):
-            raise ConfigurationError(f"SQLite keeps names like {name!r} for itself: choose another table.")
+        if name is not None and (not name.strip() or not name.isprintable() or ":" in name):
+            raise ConfigurationError(f"The {what} cannot be called {name!r}: choose a readable name without a colon.")
+        if name is not None and name.lower().startswith((_OWN, "sqlite_") if form is Format.SQLITE else _OWN):
+            raise ConfigurationError(f"Names like {name!r} are reserved: choose another {what}.")
     if form is Format.SQLITE and schema is not None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or export to DuckDB.")
 
 
 def _check_means_something(destination: Destination, file_format: str | None) -> None:
-    """What has no meaning for this kind of destination was a mistake."""
+    """Raise ConfigurationError for an option that this kind of destination does not have."""
     if destination.guard_formulas and destination.format is not Format.CSV:
         raise ConfigurationError(f"{destination} is no CSV: formulas are guarded against in CSV alone")
     if destination.object_url is not None and destination.is_group_readable:
@@ -282,14 +259,10 @@ def _check_means_something(destination: Destination, file_format: str | None) ->
 
 
 def _check_place(path: Path) -> None:
-    if "\0" in str(path):
-        raise ConfigurationError(f"{str(path)!r} holds a NUL, which no path may: take it out.")
     try:
         kind = read_target_kind(path)
-    except NotADirectoryError:
-        kind = TargetKind.FREE
-    except OSError as error:  # a link to itself, a name that is too long
-        raise ConfigurationError(f"{path} cannot be written ({error.strerror}): export elsewhere.") from None
+    except (OSError, ValueError) as error:  # a link to itself, a name that is too long or has a NUL
+        raise ConfigurationError(f"{str(path)!r} cannot be written ({error}): export elsewhere.") from None
     if kind is TargetKind.FOLDER:
         raise ConfigurationError(f"{path} is a directory: name a file in it.")
     if not path.parent.is_dir():

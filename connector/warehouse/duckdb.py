@@ -8,7 +8,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -20,10 +20,18 @@ import pyarrow as pa
 
 from connector.driver_words import say_safely
 from connector.errors import RunAborted
-from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
-from connector.warehouse.dialect import ColumnKind, Dialect, Statement, TableName
-from connector.warehouse.interruption import Interruption
-from connector.warehouse.stage import StagedRows
+from connector.warehouse.database import (
+    LOCK_S,
+    ColumnKind,
+    Dialect,
+    Interruption,
+    StagedRows,
+    Statement,
+    TableName,
+    create_empty,
+    make_file,
+    wait_for_lock,
+)
 
 _FILE = "_connector_file"
 """The name under which the file is attached. Tables are named with it, so that a schema may be called as the file."""
@@ -49,26 +57,22 @@ _DIALECT = Dialect(
 )
 
 MEMORY, MEMORY_TO_MERGE = "128MB", "512MB"
-"""What DuckDB may hold in memory; it takes 80 % of the machine's otherwise. More goes to a folder beside the file, but
-not what a transaction has changed, which stays in memory until it ends: with 128 MB, a history in which each of a
-million rows changed ran out of it."""
+"""DuckDB's limits of memory; its default is 80 % of the machine's. Data beyond the limit goes to a folder beside the
+file, but the changes of a transaction stay in memory until its end: a history in which each of a million rows changed
+ran out of 128 MB."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
 }  # fmt: skip
-"""DuckDB would get code from the network for a file of another program's."""
+"""DuckDB would download an extension that a file of another program needs."""
 
 _ROW_GROUP = 61_440
-"""Rows that are compressed together, half of DuckDB's own number. Each thread compresses the whole row groups of its
-rows by itself; what is left over one thread puts together. 200,000 rows took 0.25 s so, and 0.44 s by DuckDB's own
-number, in a file of the same size."""
-
-_FROM_ROWS = "auto_checkpoint_skip_wal_threshold"
-"""The rows from which on a commit may do without the log: a setting of DuckDB 1.5 and later; before, it does at any
-number."""
+"""Rows that are compressed together, half of DuckDB's default. Each thread compresses its full row groups by itself,
+and one thread compresses the remainders of all: 200,000 rows took 0.25 s, and 0.44 s with the default, in a file of the
+same size."""
 
 _NO_ROOM = os.strerror(errno.ENOSPC)
-"""DuckDB ends with it what it says of a full disk, whatever the type of the error; before it stands the file's path."""
+"""The end of DuckDB's messages of a full disk, after the file's path and whatever the type of the error."""
 
 _LOCKED = ("Could not set lock", "already attached")
 
@@ -91,26 +95,18 @@ class DuckdbDatabase:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The connection of the open transaction."""
         if self._connection is None:
             raise ValueError("connect() comes first")
         return self._connection
-
-    def make_file(self) -> bool:
-        """Make an empty database if there is none."""
-        return make_file(self._path, _create)
-
-    def remove_file(self) -> None:
-        """Remove the file."""
-        self._path.unlink()
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
         """Open a transaction. No other program can open the file until the end of the transaction.
 
-        Data that exceeds the memory goes to a folder beside the file, which only its owner can read. If this export is
-        killed, the next export empties the folder; only one export at a time has the file open.
+        Data that exceeds the memory goes to a folder beside the file, which only its owner can read. The next export
+        empties the folder of a killed export.
         """
+        make_file(self._path, _create)
         connection = self._connection = self._connection or self._open()
         path = str(self._path).replace("'", "''")
         attach = f"ATTACH '{path}' AS {_FILE} (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP})"
@@ -141,46 +137,44 @@ class DuckdbDatabase:
             connection.close()
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        """A database in memory, for the life of this object: opening one takes DuckDB ten times as long as a file."""
+        """Open a database in memory, which stays open: opening it takes ten times as long as attaching a file."""
         config = {**_SETTINGS, "memory_limit": self._memory, "temp_directory": str(self._spill)}
         connection = duckdb.connect(config=config)
         connection.execute("SET timezone = 'UTC'")
-        _go_without_log(connection)
+        # The write-ahead log would hold subscribers, and other users could read it: commit to the file at once.
+        connection.execute("SET checkpoint_threshold = '0B'")
+        with suppress(duckdb.CatalogException):  # DuckDB before 1.5 skips the log for any number of rows
+            connection.execute("SET auto_checkpoint_skip_wal_threshold = 0")
         return connection
 
     def commit(self, interruption: Interruption) -> None:
-        """Commit; from then on nothing is interrupted."""
         interruption.begin_commit()
         self._is_in_transaction = False
         self.connection.commit()
 
     def run(self, statement: Statement) -> int:
-        """Carry out a statement; return how many rows it touched."""
         rows = self.connection.execute(statement.text, dict(statement.values)).fetchall()
         return int(rows[0][0]) if rows else 0
 
     def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
-        """Return the first rows of a query without columns of times: DuckDB returns times only if pytz is installed."""
         return self.connection.execute(statement.text, dict(statement.values)).fetchmany(most)
 
     def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """Load by reading the rows as a stream of Arrow."""
+        """Load the rows as a stream of Arrow."""
         columns, marks = _DIALECT.write_list([*rows.schema.names, *shared]), (f"${name}" for name in shared)
         selected = ", ".join([_DIALECT.write_list(rows.schema.names), *marks])
         insert = Statement(f"INSERT INTO {table} ({columns}) SELECT {selected} FROM {_ROWS}", shared)  # noqa: S608 - names, quoted
         self.connection.register(_ROWS, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
         count = self.run(insert)
-        # Not after a failure: in an aborted transaction this fails as well, and only that failure would be seen.
+        # Not after a failure: in an aborted transaction this would fail too, and hide the first failure.
         self.connection.unregister(_ROWS)
         return count
 
     def has_schema(self, schema: str) -> bool:
-        """Return whether the schema is there."""
         select = "SELECT 1 FROM duckdb_schemas() WHERE database_name = $1 AND lower(schema_name) = lower($2)"
         return bool(self.connection.execute(select, [_FILE, schema]).fetchall())
 
     def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
-        """Return DuckDB's own name of a table or a view, None if it is missing, and its columns."""
         select = (
             "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = $1 "
             "AND lower(schema_name) = lower($2) AND lower(table_name) = lower($3)"
@@ -188,13 +182,7 @@ class DuckdbDatabase:
         found = self.connection.execute(select, [_FILE, name.schema or "main", name.table]).fetchall()
         return (str(found[0][0]) if found else None), [str(column) for _, column in found]
 
-    def list_tables(self) -> Collection[str]:
-        """Return the names of all tables."""
-        select = "SELECT table_name FROM duckdb_tables() WHERE database_name = $1"
-        return [str(name) for (name,) in self.connection.execute(select, [_FILE]).fetchall()]
-
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        """Read the catalogue; foreign keys are within a schema here."""
         select = (
             "SELECT table_name FROM duckdb_constraints() WHERE constraint_type = 'FOREIGN KEY' AND database_name = $1 "
             "AND lower(schema_name) = lower($2) AND lower(referenced_table) = lower($3) "
@@ -204,15 +192,12 @@ class DuckdbDatabase:
         return [str(table) for (table,) in found]
 
     def write_time(self, at: datetime) -> datetime:
-        """Return the time in UTC."""
         return at.astimezone(UTC)
 
     def explain(self, error: Exception) -> str:
-        """Return the first line of what DuckDB said, without values of rows."""
         return _NO_ROOM.lower() if _NO_ROOM in str(error) else say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
-        """Return whether another program has the file open, or the disk is full."""
         return _is_locked(error) or _NO_ROOM in str(error)
 
     def is_race(self, error: Exception) -> bool:
@@ -221,21 +206,22 @@ class DuckdbDatabase:
 
 
 def _create(path: Path) -> None:
-    """Make a database for its owner only: DuckDB takes no empty file, and lets others read those that it makes."""
+    """Make an empty database that only its owner may read: DuckDB refuses an empty file, and lets others read a new
+    one."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         new = Path(folder) / path.name
         duckdb.connect(str(new), config=_SETTINGS).close()
         new.chmod(0o600)
         try:
             os.link(new, path)
-        except PermissionError:  # a file system without second names for files
+        except PermissionError:  # a file system without hard links
             create_empty(path)
             new.replace(path)
 
 
 @contextmanager
 def _emptied(folder: Path) -> Iterator[None]:
-    """Within the context, the folder is there; it is its owner's only, and empty at the beginning."""
+    """Make an empty folder that only its owner may read, and remove it at the end of the context."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:
@@ -245,16 +231,5 @@ def _emptied(folder: Path) -> Iterator[None]:
 
 
 def _is_locked(error: Exception) -> bool:
-    """Return whether another program, or another connection of this one, has the file."""
+    """Return whether another program, or another connection of this program, has the file open."""
     return isinstance(error, duckdb.Error) and any(words in str(error) for words in _LOCKED)
-
-
-def _go_without_log(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let a commit go straight into the database file, as DuckDB does by itself with large ones.
-
-    The log would hold subscribers, readable by every user that may read the folder. The one that DuckDB 2.0.1 makes for
-    the moment of such a commit holds none.
-    """
-    connection.execute("SET checkpoint_threshold = '0B'")
-    with suppress(duckdb.CatalogException):
-        connection.execute(f"SET {_FROM_ROWS} = 0")

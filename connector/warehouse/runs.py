@@ -1,7 +1,7 @@
-"""What a destination does for an export, what an export adds to a table, and what lines of `_connector_runs` decide.
+"""The contract of a destination, and the rules that the lines of `_connector_runs` decide. Pure.
 
-The connector writes a table that it made, which a line of a finished run says, or one that is new or empty. Each run
-has a line from its beginning, numbered within its table; the first line of a table is what exports to it lock. Pure.
+The connector writes a table that is new or empty, or that has the line of a finished run. Each run inserts its line at
+its beginning, with the next number of its table. Exports to one table lock the first line of the table.
 """
 
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
 
 OF_RUN = (RUN_ID, EXPORTED_AT)
-"""Those that have one value in all rows of an export."""
+"""The columns that have one value in all rows of an export."""
 
 ID = "id"
 DELETED_AT = "deleted_at"
@@ -50,14 +50,15 @@ class ExportRun:
     finished_at: datetime
 
     @property
-    def columns(self) -> Mapping[str, str | datetime]:
-        """The values that all its rows share, by column."""
-        return {RUN_ID: self.run_id, EXPORTED_AT: self.exported_at}
+    def asked(self) -> Mapping[str, Any]:
+        """The filters of the list."""
+        filters: Mapping[str, Any] = self.certificate.filters.get("asked", {})
+        return filters
 
     @property
     def is_whole(self) -> bool:
-        """Whether a subscriber that the filters would list and that is not among the rows has gone from the list:
-        it is certified, its TotalCount too."""
+        """Whether a subscriber that is not among the rows has gone from the list: the list is certified, and its
+        TotalCount was checked."""
         return self.certificate.is_complete and self.certificate.total_count is TotalCount.CHECKED
 
 
@@ -71,50 +72,49 @@ class RowChanges:
 
 
 class CommitUnknown(RunAborted):
-    """The target is as before or as after, and which of the two could not be learnt."""
+    """The commit got no answer: the target is as before or as after."""
 
 
 class Writer(Protocol):
-    """Nothing that it does shows in the target before `publish`; a target was never between before and after.
+    """Writes one export. Readers of the target see nothing before `publish`, and then all rows at once.
 
-    Its methods may block, and are called by one thread at a time; `interrupt` is for any other one.
+    The methods may block. One thread at a time calls them; only `interrupt` may come from another thread.
     """
 
     def prepare(self, beginning: ExportStart) -> None:
-        """See whether the target can be written, before the list is read. Raises ConfigurationError, or RunAborted if
-        it can be again by itself."""
+        """Check that the target can be written, and begin to stage. Raises ConfigurationError, or RunAborted for a
+        failure that may be over by the next run."""
 
     @property
     def has_target(self) -> bool:
         """Whether the target had rows when the export began."""
 
     def start(self) -> None:
-        """Begin to stage, forgetting what was staged before."""
+        """Forget the staged rows, and begin to stage again."""
 
     def add(self, table: "pa.Table") -> None:
         """Stage rows."""
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """Return the rows of the last certified export that this one is to be measured by, as far as the target
-        tells."""
+        """Return the rows of the last certified export with these filters, or None if the target does not tell."""
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Bring the staged rows into the target, atomically; raises RunAborted, which says what the target is like."""
+        """Write the staged rows to the target atomically. Raises RunAborted, which says what the target is like."""
 
     @property
     def is_committing(self) -> bool:
-        """Whether a publishing is at its commit, which cannot be interrupted."""
+        """Whether `publish` has reached its commit, which cannot be interrupted."""
 
     def interrupt(self) -> None:
-        """End the method that runs soon, by an error, and without a change of the target."""
+        """End the running method soon, by an error and without a change of the target."""
 
     def discard(self) -> None:
-        """Forget everything staged and leave no file behind; harmless after `publish` and when repeated."""
+        """Forget the staged rows, and remove temporary files. Harmless after `publish` and when repeated."""
 
 
 class Mode(StrEnum):
-    """`replace`: the list in place of what was there. `upsert`: one row a subscriber, those that have gone marked by
-    `deleted_at`. `append`: a dated snapshot beside the earlier ones. `history`: one row for each version of a
+    """`replace`: only the rows of the list. `upsert`: one row for each subscriber, with `deleted_at` where the
+    subscriber has gone. `append`: a dated snapshot beside the earlier ones. `history`: one row for each version of a
     subscriber, from `valid_from` to `valid_to`."""
 
     REPLACE = "replace"
@@ -124,7 +124,7 @@ class Mode(StrEnum):
 
     @property
     def is_by_id(self) -> bool:
-        """Whether rows of the list are laid beside those of the table by their id."""
+        """Whether the rows of the list are merged into the table by their id."""
         return self in (Mode.UPSERT, Mode.HISTORY)
 
 
@@ -145,28 +145,26 @@ FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_writ
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """A target as it is: the name that the database has for it (None: it is not there), its columns, whether it has
-    rows, and its finished runs, the last first."""
+    """The state of a table: the name that the database has for it (None: no such table), its columns, whether it has
+    rows, its finished runs (the latest first), and the tables whose foreign keys refer to it."""
 
     stored_as: str | None
     columns: Collection[str]
     has_rows: bool
     runs: Sequence[FinishedRun]
-
-    @property
-    def exists(self) -> bool:
-        """Whether the target is there."""
-        return self.stored_as is not None
+    referrers: Sequence[str]
 
 
 def check_target(
     found: TargetState, table: str, columns: Sequence[str], mode: Mode, shown: str, *, overwrite: bool
 ) -> None:
-    """Raise ConfigurationError for a table that the connector did not make, that it keeps under another name or in
-    another mode, or that lacks one of the export's `columns`."""
-    if found.stored_as is not None and found.stored_as != table and not found.runs:
+    """Raise ConfigurationError for a table that the connector did not make, that has another name or another mode, that
+    lacks one of the export's `columns`, or that has referrers. `shown` is the name of the table for messages."""
+    if found.stored_as is None:
+        return
+    if found.stored_as != table and not found.runs:
         raise ConfigurationError(
-            f"{shown} is there as {found.stored_as}, which is the same name to the database: give --table "
+            f"{shown} exists as {found.stored_as}, which is the same name to the database. Use --table "
             f"{found.stored_as}, or another name."
         )
     if found.has_rows and not found.runs and not overwrite:
@@ -174,48 +172,44 @@ def check_target(
             f"{shown} has rows that the connector did not write. Export to another table, or take this one over with "
             "--overwrite (in a job overwrite: true)."
         )
-    if found.exists and found.runs and found.runs[0].mode != mode:
+    if found.runs and found.runs[0].mode != mode:
         raise ConfigurationError(
             f"{shown} is kept in the mode {found.runs[0].mode}, not {mode}. Export to another table, or drop this one."
         )
-    there = {name.lower() for name in found.columns}
-    missing = [name for name in columns if name.lower() not in there] if found.exists else ()
+    existing = {name.lower() for name in found.columns}
+    missing = [name for name in columns if name.lower() not in existing]
     if missing:
         raise ConfigurationError(
             f"{shown} lacks {', '.join(missing)}, which this export has. Leave that out by --columns (in a job "
             "columns:), export to another table, or drop this one."
         )
-
-
-def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[str]) -> None:
-    """Raise ConfigurationError if what has gone could not be found, since a column that is filtered by is left out."""
-    missing = [name for name in filters if name not in columns]
-    if missing and mode.is_by_id:
+    if found.referrers:
         raise ConfigurationError(
-            f"The columns lack {', '.join(missing)}, which the export is filtered by: {mode} finds by it what has gone."
+            f"Foreign keys of {', '.join(found.referrers[:3])} refer to {shown}, and {mode} deletes rows of it. Drop "
+            "the foreign keys, or export to another table."
         )
 
 
-def check_referrers(referrers: Sequence[str], mode: Mode, shown: str) -> None:
-    """Raise ConfigurationError if other tables refer to one whose rows are deleted: theirs would break, or go too."""
-    if not referrers:
-        return
-    names = ", ".join(sorted(referrers)[:3]) + (" and others" if len(referrers) > 3 else "")
-    raise ConfigurationError(
-        f"Foreign keys of {names} refer to {shown}, and {mode} deletes rows of it: drop the foreign keys, or export to "
-        "another table."
-    )
+def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[str]) -> None:
+    """Raise ConfigurationError if a merge lacks a column of the filters: gone subscribers are found by that column."""
+    missing = [name for name in filters if name not in columns]
+    if missing and mode.is_by_id:
+        raise ConfigurationError(
+            f"The export is filtered by {', '.join(missing)}, which its columns lack. The mode {mode} needs it to find "
+            "who has gone. Add it to --columns."
+        )
 
 
 def refuse_now(found: TargetState, number: int, run: ExportRun, mode: Mode, shown: str) -> None:
-    """Raise RunAborted if a publishing may not follow what the target has become since the run began."""
+    """Raise RunAborted if the target has changed since the run began so that the run may not publish any more."""
     if mode is Mode.REPLACE and not run.certificate.is_complete and found.has_rows:
         raise RunAborted(
             f"{shown} was filled meanwhile, and an incomplete export replaces nothing: it was left as it is."
         )
-    asked = run.certificate.filters.get("asked", {})
-    newer = [each.number for each in found.runs if each.number > number and _may_overlap(mode, each.filters, asked)]
-    if newer and mode is not Mode.APPEND:
+    if mode is Mode.APPEND:
+        return
+    newer = [each.number for each in found.runs if each.number > number and _may_overlap(mode, each.filters, run.asked)]
+    if newer:
         raise RunAborted(
             f"An export to {shown} that began later (number {newer[0]}, this one is {number}) has been written "
             "meanwhile; this one would put older rows in its place, and was not written. Run it again."
@@ -223,7 +217,7 @@ def refuse_now(found: TargetState, number: int, run: ExportRun, mode: Mode, show
 
 
 def _may_overlap(mode: Mode, filters: str, asked: Mapping[str, object]) -> bool:
-    """Return whether a subscriber can be in both exports; of base and id it is certain that they do not change."""
+    """Return whether one subscriber can be in both exports. The base and the id of a subscriber never change."""
     if mode is Mode.REPLACE:
         return True
     other = json.loads(filters)
@@ -237,12 +231,12 @@ def find_last_rows(runs: Sequence[FinishedRun], filters: Mapping[str, object]) -
 
 
 def _write_filters(asked: Mapping[str, Any]) -> str:
-    """Return the filters of an export as JSON that is the same for the same ones; `{}` for none."""
+    """Return the filters as JSON; equal filters give equal texts."""
     return json.dumps(dict(asked), sort_keys=True, ensure_ascii=False)
 
 
 def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mode) -> dict[str, object]:
-    """Return the values of a line of a run that begins; times are aware."""
+    """Return the values of a line when its run begins; times are aware."""
     return {
         "table_name": table,
         "number": number,
@@ -255,7 +249,7 @@ def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mo
 
 
 def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
-    """Return the values that a run's line has from its publishing on; times are aware."""
+    """Return the values that a line gets when its run publishes; times are aware."""
     certificate = run.certificate
     return {
         "finished_at": run.finished_at,
@@ -269,7 +263,7 @@ def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
         "total_last": certificate.total_last,
         "appeared": certificate.appeared,
         "vanished": certificate.vanished,
-        "filters": _write_filters(certificate.filters.get("asked", {})),
+        "filters": _write_filters(run.asked),
         "rows_read": certificate.distinct,
         "rows_written": run.rows,
         "rows_inserted": changes.inserted,

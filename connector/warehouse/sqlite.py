@@ -1,7 +1,8 @@
-"""A SQLite file: flags are 0 and 1, tags a JSON array, times texts as SQLite's own functions write them, in UTC."""
+"""A SQLite file: flags are 0 and 1, tags are JSON arrays, times are texts in UTC as SQLite's own functions write
+them."""
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -13,16 +14,24 @@ import pyarrow as pa
 
 from connector.driver_words import say_safely
 from connector.warehouse.columns import write_lists_as_json
-from connector.warehouse.database_file import LOCK_S, create_empty, make_file, wait_for_lock
-from connector.warehouse.dialect import ColumnKind, Dialect, Statement, TableName
-from connector.warehouse.interruption import Interruption
-from connector.warehouse.stage import StagedRows
+from connector.warehouse.database import (
+    LOCK_S,
+    ColumnKind,
+    Dialect,
+    Interruption,
+    StagedRows,
+    Statement,
+    TableName,
+    create_empty,
+    make_file,
+    wait_for_lock,
+)
 
 _TRY_S = 0.5
-"""How long SQLite itself waits, deaf to interruptions, before it is asked again."""
+"""How long SQLite itself waits for a lock; meanwhile an interruption has no effect."""
 
 _PAGE = 16_384
-"""Bytes of a page of a new file, which takes 7 % less time to write than with SQLite's own 4,096."""
+"""Bytes of a page of a new file: writing takes 7 % less time than with SQLite's default of 4,096."""
 
 _PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM})
 
@@ -53,7 +62,7 @@ _DIALECT = Dialect(
 
 
 class SqliteDatabase:
-    """A file, which need not be there yet; `lock_s` is how long a lock of others is waited for."""
+    """A SQLite file. An export waits up to `lock_s` seconds for the lock of another program."""
 
     dialect = _DIALECT
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
@@ -67,22 +76,14 @@ class SqliteDatabase:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The connection of the open transaction."""
         if self._connection is None:
             raise ValueError("connect() comes first")
         return self._connection
 
-    def make_file(self) -> bool:
-        """Create an empty file if the file is missing."""
-        return make_file(self._path, create_empty)
-
-    def remove_file(self) -> None:
-        """Remove the file."""
-        self._path.unlink(missing_ok=True)
-
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
         """Open a transaction that takes the write lock of the file at its beginning."""
+        make_file(self._path, create_empty)
         with closing(sqlite3.connect(self._path, timeout=_TRY_S, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE}")
             with interruption.cancel_by(connection.interrupt):
@@ -94,15 +95,13 @@ class SqliteDatabase:
                     self._connection = None
 
     def commit(self, interruption: Interruption) -> None:
-        """Commit, once no reader is in the way; until then an interruption is heard."""
+        """Commit once no reader holds a lock; until then an interruption has effect."""
         wait_for_lock(partial(self.connection.execute, "COMMIT"), _is_busy, self._lock_s, interruption)
 
     def run(self, statement: Statement) -> int:
-        """Carry out a statement; return how many rows it touched."""
         return max(0, self.connection.execute(statement.text, statement.values).rowcount)
 
     def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
-        """Return the first rows of a query."""
         with closing(self.connection.execute(statement.text, statement.values)) as cursor:
             return cursor.fetchmany(most)
 
@@ -118,32 +117,25 @@ class SqliteDatabase:
         return count
 
     def has_schema(self, schema: str) -> bool:
-        """Return True, because an export to SQLite names no schema."""
+        """Return True: an export to SQLite names no schema."""
         return True
 
     def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
-        """Return SQLite's own name of a table or a view, None if it is missing, and its columns."""
         found = self.connection.execute(_COLUMNS, {"table": name.table}).fetchall()
         return (str(found[0][0]) if found else None), [str(column) for _, column in found]
 
-    def list_tables(self) -> Collection[str]:
-        """Return the names of all tables."""
-        return [str(name) for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        """Read the declarations, enforced or not: our connection does not enforce them, another may."""
+        """Read the declared foreign keys: this connection does not enforce them, but another one may."""
         return [str(table) for (table,) in self.connection.execute(_REFERRERS, {"table": name.table})]
 
     def write_time(self, at: datetime) -> str:
-        """As `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, with which it can be compared as text."""
+        """Return the time as `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, so that texts can be compared."""
         return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
     def explain(self, error: Exception) -> str:
-        """Return the message of SQLite without values of rows."""
         return say_safely(error)
 
     def is_passing(self, error: Exception) -> bool:
-        """Return whether it is a lock, or a lack of room."""
         return _read_code(error) in _PASSING
 
     def is_race(self, error: Exception) -> bool:
@@ -160,7 +152,7 @@ def _read_code(error: Exception) -> int:
 
 
 def _read_rows(batch: pa.RecordBatch, tail: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    """Rows as Python values: lists as JSON, dates as ISO 8601 texts."""
+    """Return rows of Python values: lists as JSON, dates as ISO 8601 texts."""
     columns = []
     for column in pa.Table.from_batches([batch]).columns:
         if pa.types.is_list(column.type):
@@ -173,7 +165,7 @@ def _read_rows(batch: pa.RecordBatch, tail: tuple[object, ...]) -> Iterator[tupl
 
 
 def _read_texts(column: pa.StringArray) -> list[str | None]:
-    """One object for all texts that are equal: cities, tags and nulls recur, and each object takes time to make."""
+    """Return texts, with one object for all equal texts: cities and tags recur, and each object takes time to make."""
     encoded = column.dictionary_encode("encode")
     texts = encoded.dictionary.to_pylist()
     return [texts[index] for index in np.from_dlpack(encoded.indices).tolist()]

@@ -1,19 +1,17 @@
 # ruff: noqa: S608 - names are quoted, and values are parameters
 """The SQL of an export to a table: one text for all databases, with the differences in their Dialect. Pure.
 
-Each statement names the stage once, since MySQL reads a temporary table only once in a statement. Texts are compared to
-the byte. The run's own columns, which no stage has, are values here. A row that did not change is not touched; of a
-row that did, `_run_id` and `_exported_at` say when.
+Each statement names the stage once, since MySQL reads a temporary table only once in a statement. Texts are compared by
+bytes. The stage lacks the run's own columns: their values are parameters. A merge does not touch an unchanged row;
+`_run_id` and `_exported_at` of a row are those of its last change.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
-from pyarrow import types
 
-from connector.warehouse.dialect import ColumnKind, Dialect, Statement, TableName, Values
+from connector.warehouse.database import ColumnKind, Dialect, Statement, TableName, Values
 from connector.warehouse.runs import (
     DELETED_AT,
     EXPORTED_AT,
@@ -40,7 +38,7 @@ _KEYS: Mapping[Mode, tuple[str, ...]] = {
     Mode.APPEND: (RUN_ID, ID),
     Mode.HISTORY: (ID, VALID_FROM),
 }
-"""The primary key of a table: what identifies a row of it."""
+"""The primary key of a table."""
 
 _COLUMNS_OF_MODE: Mapping[Mode, Mapping[str, ColumnKind]] = {
     Mode.REPLACE: {},
@@ -78,39 +76,27 @@ _RUN_COLUMNS: Mapping[str, ColumnKind] = {
 
 _RUN_KEY = ("table_name", "number")
 
+_KINDS: Mapping[pa.DataType, ColumnKind] = {
+    pa.string(): ColumnKind.TEXT,
+    pa.int64(): ColumnKind.WHOLE,
+    pa.bool_(): ColumnKind.FLAG,
+    pa.date32(): ColumnKind.DATE,
+    pa.timestamp("us", "UTC"): ColumnKind.TIME,
+    pa.list_(pa.string()): ColumnKind.TAGS,
+}
+
 
 def read_kinds(schema: pa.Schema) -> dict[str, ColumnKind]:
-    """Return the kinds of an export's columns. Raises ValueError for a type that no export has."""
-    return {field.name: _read_kind(field) for field in schema}
+    """Return the kinds of an export's columns."""
+    return {field.name: ColumnKind.NAME if field.name == RUN_ID else _KINDS[field.type] for field in schema}
 
 
-def _read_kind(field: pa.Field) -> ColumnKind:
-    kinds = {
-        types.is_string: ColumnKind.TEXT,
-        types.is_integer: ColumnKind.WHOLE,
-        types.is_boolean: ColumnKind.FLAG,
-        types.is_date: ColumnKind.DATE,
-        types.is_timestamp: ColumnKind.TIME,
-        types.is_list: ColumnKind.TAGS,
-    }
-    if field.name == RUN_ID:
-        return ColumnKind.NAME
-    for is_such, kind in kinds.items():
-        if is_such(field.type):
-            return kind
-    raise ValueError(f"no export has a column of {field.type}")
-
-
-@dataclass(frozen=True, slots=True)
-class MergeStep:
-    """One statement of a merge. `counted` is the name under which its rows are counted (None: not counted)."""
-
-    counted: Literal["inserted", "updated", "closed"] | None
-    statement: Statement
+MergeStep = tuple[Literal["inserted", "updated", "closed"] | None, Statement]
+"""A statement of a merge, after the name under which its rows are counted (None: not counted)."""
 
 
 class TableStatements:
-    """The statements of exports of columns as in `schema` to the table `name` in a mode."""
+    """The statements of exports to the table `name` in a mode; `schema` has the columns of an export."""
 
     def __init__(self, dialect: Dialect, name: TableName, schema: pa.Schema, mode: Mode) -> None:
         self._dialect, self._name, self._mode = dialect, name, mode
@@ -124,7 +110,7 @@ class TableStatements:
 
     @property
     def deletes_rows(self) -> bool:
-        """Whether a publishing deletes rows of the table, in order to replace or to update them."""
+        """Whether `publish` deletes rows of the table, in order to replace or to update them."""
         return self._mode is Mode.REPLACE or (self._mode is Mode.UPSERT and self._dialect.is_columnar)
 
     def create_schema(self, schema: str) -> Statement:
@@ -185,13 +171,6 @@ class TableStatements:
         condition = f"{self._is_line()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
         return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._values_of_line(number))
 
-    def select_other_tables(self, number: int) -> Statement:
-        """Return the query for the tables that the lines of other runs name."""
-        table = self._dialect.quote("table_name")
-        return Statement(
-            f"SELECT DISTINCT {table} FROM {self.runs} WHERE NOT ({self._is_line()})", self._values_of_line(number)
-        )
-
     def _select_of_table(self, selected: str) -> Statement:
         condition = f"{self._dialect.quote('table_name')} = {self._dialect.mark}table_name"
         return Statement(f"SELECT {selected} FROM {self.runs} WHERE {condition}", {"table_name": self._name.table})
@@ -227,8 +206,8 @@ class TableStatements:
         return Statement(f"DELETE FROM {self.target}")
 
     def rehearse(self) -> list[Statement]:
-        """Return the kinds of statements of a publishing, without rows, so that missing rights and columns and
-        mismatched types show before the list is read."""
+        """Return the kinds of statements of `publish`, without rows: missing rights and columns and mismatched types
+        show before the list is read."""
         target, changed = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
         names = self._dialect.write_list(list(self._kinds))
         insert = f"INSERT INTO {target} ({names}) SELECT {self._write_sample()} WHERE {_NO_ROW}"
@@ -254,17 +233,13 @@ class TableStatements:
 
     def merge(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
         """Return the steps that merge the staged rows into the table, in order; `exported_at` is a value of the
-        database.
-
-        A row that the stage lacks counts as gone if the run is whole and if the filters of the run would list the row.
-        """
+        database. A row that the stage lacks counts as gone if the run is whole and the run's filters list the row."""
         merge = _Merge(self._dialect, self.target, self.stage, self._changed, self._kinds, run, exported_at)
         return merge.upsert() if self._mode is Mode.UPSERT else merge.keep_history()
 
 
 class _Merge:
-    """The statements of `upsert` and `history`. Their alias of the target is `t`, and their alias of the stage is
-    `s`."""
+    """The statements of `upsert` and `history`, with `t` as the alias of the target and `s` of the stage."""
 
     def __init__(
         self,
@@ -291,7 +266,7 @@ class _Merge:
         gone = {DELETED_AT: self._at, **self._stamps}
         return [
             *(self._delete_and_insert(new, is_changed) if self._dialect.is_columnar else self._update(new, is_changed)),
-            MergeStep("inserted", self._insert(self._values, "1 = 1")),
+            ("inserted", self._insert(self._values, "1 = 1")),
             *self._close(gone, f"{deleted_at} IS NULL"),
         ]
 
@@ -300,7 +275,7 @@ class _Merge:
         ended = {VALID_TO: self._at, IS_CURRENT: "false", **self._stamps}
         version = {**self._values, VALID_FROM: self._at, IS_CURRENT: "true"}
         ending = self._update(ended, f"{is_current} AND ({self._write_is_changed()})", counted="closed")
-        return [*ending, *self._close(ended, is_current), MergeStep("inserted", self._insert(version, is_current))]
+        return [*ending, *self._close(ended, is_current), ("inserted", self._insert(version, is_current))]
 
     def _write_is_changed(self) -> str:
         quote, compared = self._dialect.quote, (name for name in self._kinds if name not in (ID, *OF_RUN))
@@ -316,7 +291,7 @@ class _Merge:
             text = f"UPDATE {self._target} t, {self._stage} s SET {self._assign(values, 't.')} {where}"
         else:
             text = f"UPDATE {self._target} AS t SET {self._assign(values)} FROM {self._stage} s {where}"
-        return [MergeStep(counted, Statement(text, self._stamp_values))]
+        return [(counted, Statement(text, self._stamp_values))]
 
     def _delete_and_insert(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
         """Update the same rows by deleting and inserting them. Columns of the user keep their values."""
@@ -326,9 +301,9 @@ class _Merge:
         identity = self._dialect.quote(ID)
         delete = f"DELETE FROM {self._target} WHERE {identity} IN (SELECT {identity} FROM {self._changed})"
         return [
-            MergeStep(None, Statement(select, self._stamp_values)),
-            MergeStep(None, Statement(delete)),
-            MergeStep("updated", Statement(f"INSERT INTO {self._target} SELECT * FROM {self._changed}")),
+            (None, Statement(select, self._stamp_values)),
+            (None, Statement(delete)),
+            ("updated", Statement(f"INSERT INTO {self._target} SELECT * FROM {self._changed}")),
         ]
 
     def _insert(self, values: Mapping[str, str], condition: str) -> Statement:
@@ -339,19 +314,17 @@ class _Merge:
         return Statement(f"INSERT INTO {self._target} ({columns}) {rows}", self._stamp_values)
 
     def _close(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
-        """Update the rows of the target that meet the condition and have gone from the list; none if the run is not
-        whole."""
+        """Update the rows of the target that meet the condition and have gone from the list, if the run is whole."""
         if not self._run.is_whole:
             return []
-        asked = self._run.certificate.filters.get("asked", {})
         conditions = [condition]
-        for name in asked:
+        for name in self._run.asked:
             differs = (f"t.{self._dialect.quote(name)}", f"{self._dialect.mark}asked_{name}", self._kinds[name])
             conditions.append(f"NOT ({self._dialect.write_differs(*differs)})")
         conditions.append(f"NOT EXISTS (SELECT 1 FROM {self._stage} s WHERE {self._is_same})")
         text = f"UPDATE {self._target} AS t SET {self._assign(values)} WHERE {' AND '.join(conditions)}"
-        of_filters = {f"asked_{name}": value for name, value in asked.items()}
-        return [MergeStep("closed", Statement(text, {**self._stamp_values, **of_filters}))]
+        of_filters = {f"asked_{name}": value for name, value in self._run.asked.items()}
+        return [("closed", Statement(text, {**self._stamp_values, **of_filters}))]
 
     def _assign(self, values: Mapping[str, str], prefix: str = "") -> str:
         return ", ".join(f"{prefix}{self._dialect.quote(name)} = {value}" for name, value in values.items())

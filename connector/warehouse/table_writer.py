@@ -1,24 +1,22 @@
-"""A Writer of a table: rows are staged as Arrow while the list is read, then written in one transaction.
+"""Writes an export to a table: rows are staged as Arrow while the list is read, then written in one transaction.
 
-So nothing is locked while the list is read, and a reading that fails has written no row. Each method but `interrupt`
-blocks, and runs in one thread at a time, which owns the connection while it has one.
+Nothing is locked while the list is read, and a reading that fails has written no row. Each method but `interrupt`
+blocks, and runs in one thread at a time.
 """
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import pyarrow as pa
 
 from connector.atomic_file import describe_unwritable
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.columns import move_nuls
-from connector.warehouse.dialect import Dialect, Statement, TableName
-from connector.warehouse.interruption import Interruption
+from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName
 from connector.warehouse.runs import (
     EXPORTED_AT,
     OF_RUN,
@@ -32,14 +30,12 @@ from connector.warehouse.runs import (
     RowChanges,
     TargetState,
     check_filters,
-    check_referrers,
     check_target,
     describe_beginning,
     describe_end,
     find_last_rows,
     refuse_now,
 )
-from connector.warehouse.stage import Stage, StagedRows, build_no_rows
 from connector.warehouse.statements import TableStatements
 
 T = TypeVar("T")
@@ -49,69 +45,6 @@ _ATTEMPTS = 3
 
 _MOST_RUNS = 200
 """The number of finished runs of a table that are read, the latest first."""
-
-
-class Database(Protocol):
-    """One database. `connect` opens a transaction, in which the other methods work. They raise the classes in `errors`,
-    and Interrupted."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """The dialect of SQL."""
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """The classes of errors that the driver raises."""
-
-    def __str__(self) -> str:
-        """Return the name of the database for messages, without secrets."""
-
-    def make_file(self) -> bool:
-        """Create the file of the database if the database is a missing file; return whether a file was created. Raises
-        ConfigurationError."""
-
-    def remove_file(self) -> None:
-        """Remove the file that `make_file` created."""
-
-    def connect(self, interruption: Interruption) -> AbstractContextManager[None]:
-        """Open a transaction, and roll it back at the end of the context unless `commit` was called."""
-
-    def commit(self, interruption: Interruption) -> None:
-        """Commit the transaction; raises Interrupted while that can still be taken back."""
-
-    def run(self, statement: Statement) -> int:
-        """Carry out a statement; return how many rows it touched."""
-
-    def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
-        """Return the first rows of a query, up to `most`."""
-
-    def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
-        """Insert rows into a table, whose name is given as SQL. All rows get the `shared` values. Return the number of
-        rows."""
-
-    def has_schema(self, schema: str) -> bool:
-        """Return whether the schema is there."""
-
-    def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
-        """Return the name under which the database knows the table or view (None if it is missing), and its columns."""
-
-    def list_tables(self) -> Collection[str]:
-        """Return the names of all tables of a database that is a file."""
-
-    def find_referrers(self, name: TableName) -> Sequence[str]:
-        """Return the other tables that refer to this one by a foreign key, as far as the user may see them."""
-
-    def write_time(self, at: datetime) -> object:
-        """Return a time as a value of a statement."""
-
-    def explain(self, error: Exception) -> str:
-        """Return what the database said, in one line, with nothing secret or personal in it."""
-
-    def is_passing(self, error: Exception) -> bool:
-        """Return whether the failure may be over by the next run: a connection, a lock."""
-
-    def is_race(self, error: Exception) -> bool:
-        """Return whether another export made the same schema or table, or took the same number, at the same moment."""
 
 
 class TableWriter:
@@ -135,44 +68,39 @@ class TableWriter:
         self._found: TargetState | None = None
         self._stage: Stage | None = None
         self._number = 0
-        self._is_open = self._has_made_file = self._has_made_table = False
 
     def __str__(self) -> str:
         return f"the table {self._name} in {self._database}"
 
     @property
     def has_target(self) -> bool:
-        """Whether the table had rows when the export began."""
         return self._found is not None and self._found.has_rows
 
     @property
     def is_committing(self) -> bool:
-        """Whether the transaction is at its commit."""
         return self._interruption.is_committing
 
     def prepare(self, beginning: ExportStart) -> None:
-        """Rehearse the export without rows, then take a number for the run. Raises ConfigurationError, RunAborted."""
+        """Rehearse the export without rows, take a number for the run, and begin to stage."""
         check_filters(beginning.filters, self._mode, self._schema.names)
         database, longest = self._database, self._database.dialect.longest_name
         if longest is not None and len(self._name.table.encode()) > longest:
             raise ConfigurationError(f"{self} cannot be made: its name has more than {longest} bytes.")
-        self._is_open = True
         failures: tuple[type[Exception], ...] = (OSError, *database.errors)
         try:
-            self._has_made_file = database.make_file()
             self._found = self._try(self._rehearse)
-            self._try(lambda: self._begin(beginning))
+            self._try(lambda: self._insert_line(beginning))
         except ConnectorError:
             raise
         except failures as error:
-            said = database.explain(error)
+            message = database.explain(error)
             if database.is_passing(error) or database.is_race(error):
-                raise RunAborted(f"{self} cannot be written now: {said}. It is as it was; run it again.") from None
-            raise ConfigurationError(f"Cannot open or write {self}: {said}. It is as it was.") from None
+                raise RunAborted(f"{self} cannot be written now: {message}. It is as it was; run it again.") from None
+            raise ConfigurationError(f"Cannot open or write {self}: {message}. It is as it was.") from None
+        self.start()
 
     def start(self) -> None:
-        """Begin a new stage."""
-        self._drop_stage()
+        self.discard()
         try:
             file = cast(BinaryIO, tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115 - closed with the stage
         except OSError as error:
@@ -181,45 +109,33 @@ class TableWriter:
             self._stage = Stage(file, self._schema)
 
     def add(self, table: pa.Table) -> None:
-        """Stage rows."""
         if self._stage is None:
-            raise ValueError("start() comes before add()")
+            raise ValueError("prepare() comes before add()")
         with self._translate():
-            self._stage.add(table.select(self._schema.names))  # what all rows share is known when they are published
+            self._stage.add(table.select(self._schema.names))  # the run's own columns are added by the database
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """Return the rows of the last certified export to this table with these filters."""
         return None if self._found is None else find_last_rows(self._found.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Write the staged rows in one transaction. Raises RunAborted, also for rows that would be older."""
+        """Write the staged rows in one transaction. Raises RunAborted, also for rows older than those of the table."""
         if self._stage is None:
-            raise ValueError("start() comes before publish()")
+            raise ValueError("prepare() comes before publish()")
         with self._translate():
             rows = self._stage.close_rows()
-            pa.default_memory_pool().release_unused()  # the list is read; what its pages took, the database may take
+            pa.default_memory_pool().release_unused()  # the database may use the memory of the pages
             changes = self._publish(rows, run)
-        self._is_open = False
-        self._drop_stage()
+        self.discard()
         return changes
 
     def interrupt(self) -> None:
-        """End `prepare` or `publish` soon, and without a change; a commit that has begun ends by itself."""
-        with suppress(*self._database.errors, OSError):  # what was to be cancelled has ended
+        with suppress(*self._database.errors, OSError):  # the statement has ended meanwhile
             self._interruption.interrupt()
 
     def discard(self) -> None:
-        """Forget the stage, and what was made in vain."""
-        self._drop_stage()
-        if self._is_open:
-            self._is_open = False
-            with suppress(OSError, ConnectorError, *self._database.errors):  # empty, and the next export uses it
-                self._clear()
-
-    def _drop_stage(self) -> None:
         stage, self._stage = self._stage, None
         if stage is not None:
-            with suppress(OSError):  # bytes that no longer fit on the disk belong to a file that is gone next
+            with suppress(OSError):  # closing may try to write the last bytes to a full disk
                 stage.discard()
 
     @contextmanager
@@ -227,11 +143,11 @@ class TableWriter:
         """Turn a failure to write into RunAborted, which says that the target is as it was."""
         try:
             yield
-        except ConfigurationError as error:  # found only now: it was changed while the list was read
+        except ConfigurationError as error:  # the target was changed while the list was read
             raise RunAborted(f"{error} What was there is as it was.") from None
         except (OSError, pa.ArrowException, *self._database.errors) as error:
-            said = self._database.explain(error)
-            raise RunAborted(f"Could not write {self}: {said}. What was there is as it was; run it again.") from None
+            message = self._database.explain(error)
+            raise RunAborted(f"Could not write {self}: {message}. What was there is as it was; run it again.") from None
 
     def _try(self, work: Callable[[], T]) -> T:
         """Do the work, and repeat it if another export made the same table or took the same number at the same time."""
@@ -246,23 +162,19 @@ class TableWriter:
     def _rehearse(self) -> TargetState:
         """Run every kind of statement without rows, and return the state of the target."""
         database, statements = self._database, self._statements
-        undoes_tables = database.dialect.undoes_tables
         with database.connect(self._interruption):
             found = self._look()
-            self._check(found)
-            self._check_referrers(found)
-            self._has_made_table = not undoes_tables and not found.exists
-            self._make_tables(with_target=True)
+            self._make_tables()
             if self._mode.is_by_id:
                 database.run(statements.create_stage())
-                database.load(statements.stage, build_no_rows(self._schema), {})
+                database.load(statements.stage, StagedRows(self._schema, lambda: iter(())), {})
             for statement in statements.rehearse():
                 database.run(statement)
-            if not undoes_tables:
+            if not database.dialect.undoes_tables:
                 database.commit(Interruption())  # an interruption is refused only while the rows are committed
         return found
 
-    def _begin(self, beginning: ExportStart) -> None:
+    def _insert_line(self, beginning: ExportStart) -> None:
         """Insert the line of this run, under the table's next number."""
         database = self._database
         with database.connect(self._interruption):
@@ -273,7 +185,7 @@ class TableWriter:
             database.run(self._statements.insert_line(self._write_times(values)))
             database.commit(Interruption())
 
-    def _make_tables(self, *, with_target: bool) -> None:
+    def _make_tables(self, *, with_target: bool = True) -> None:
         """Create the schema, `_connector_runs` and the target if they are missing."""
         database, schema = self._database, self._name.schema
         if schema is not None and not database.has_schema(schema):
@@ -287,58 +199,43 @@ class TableWriter:
         return self._database.find_table(TableName(table, self._name.schema))[0] is not None
 
     def _look(self) -> TargetState:
-        database = self._database
+        """Return the state of the target. Raises ConfigurationError if the export may not write to it."""
+        database, statements = self._database, self._statements
         stored_as, columns = database.find_table(self._name)
-        has_rows = stored_as is not None and bool(database.fetch(self._statements.select_first_row(), 1))
-        lines: Sequence[Sequence[Any]] = ()
-        if self._has(RUNS):
-            lines = database.fetch(self._statements.select_finished(), _MOST_RUNS)
-        return TargetState(stored_as, columns, has_rows, [FinishedRun(*line) for line in lines])
-
-    def _check(self, found: TargetState) -> None:
-        check_target(
-            found, self._name.table, self._statements.columns, self._mode, str(self), overwrite=self._overwrite
+        exists = stored_as is not None
+        found = TargetState(
+            stored_as,
+            columns,
+            has_rows=exists and bool(database.fetch(statements.select_first_row(), 1)),
+            runs=[
+                FinishedRun(*line)
+                for line in (database.fetch(statements.select_finished(), _MOST_RUNS) if self._has(RUNS) else ())
+            ],
+            referrers=sorted(database.find_referrers(self._name)) if exists and statements.deletes_rows else (),
         )
-
-    def _check_referrers(self, found: TargetState) -> None:
-        if found.exists and self._statements.deletes_rows:
-            check_referrers(self._database.find_referrers(self._name), self._mode, str(self))
+        check_target(found, self._name.table, statements.columns, self._mode, str(self), overwrite=self._overwrite)
+        return found
 
     def _lock(self) -> None:
-        """Wait until no other export publishes to this table: each locks the first line of it."""
-        if self._database.run(self._statements.lock_line(1)) == 0:  # it was deleted: the lowest that is there does
+        """Wait until no other export publishes to this table: each export locks the table's first line."""
+        if self._database.run(self._statements.lock_line(1)) == 0:  # a user deleted the first line
             ((lowest,),) = self._database.fetch(self._statements.select_lowest_number(), 1)
             if lowest is not None:
                 self._database.run(self._statements.lock_line(int(lowest)))
 
-    def _write(self, rows: StagedRows, run: ExportRun) -> RowChanges:
-        database, statements = self._database, self._statements
-        exported_at = database.write_time(run.exported_at)
-        if not self._mode.is_by_id:
-            closed = database.run(statements.delete_all()) if self._mode is Mode.REPLACE else 0
-            shared = {RUN_ID: run.run_id, EXPORTED_AT: exported_at}
-            return RowChanges(database.load(statements.target, rows, shared), 0, closed)
-        database.run(statements.create_stage())
-        database.load(statements.stage, rows, {})
-        counts: Counter[str] = Counter()
-        for step in statements.merge(run, exported_at):
-            touched = database.run(step.statement)
-            if step.counted is not None:
-                counts[step.counted] += touched
-        return RowChanges(counts["inserted"], counts["updated"], counts["closed"])
-
     def _publish(self, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, interruption = self._database, self._interruption
-        rows = _watch(rows if database.dialect.holds_nul else rows.map(move_nuls), interruption)
+
+        def check(batch: pa.RecordBatch) -> pa.RecordBatch:
+            interruption.check()
+            return batch if database.dialect.holds_nul else move_nuls(batch)
+
         with database.connect(interruption):
             self._lock()
-            found = self._look()
-            self._check(found)
-            refuse_now(found, self._number, run, self._mode, str(self))
-            self._check_referrers(found)
+            refuse_now(self._look(), self._number, run, self._mode, str(self))
             if database.dialect.undoes_tables:
-                self._make_tables(with_target=True)
-            changes = self._write(rows, run)
+                self._make_tables()
+            changes = self._write(rows.map(check), run)
             end = self._statements.update_line(self._number, self._write_times(describe_end(run, changes)))
             if database.run(end) == 0:
                 raise RunAborted(f"The line of this run is gone from {RUNS}: nothing was written. Run it again.")
@@ -351,9 +248,25 @@ class TableWriter:
             raise failure
         return changes
 
+    def _write(self, rows: StagedRows, run: ExportRun) -> RowChanges:
+        database, statements = self._database, self._statements
+        exported_at = database.write_time(run.exported_at)
+        if not self._mode.is_by_id:
+            closed = database.run(statements.delete_all()) if self._mode is Mode.REPLACE else 0
+            shared = {RUN_ID: run.run_id, EXPORTED_AT: exported_at}
+            return RowChanges(database.load(statements.target, rows, shared), 0, closed)
+        database.run(statements.create_stage())
+        database.load(statements.stage, rows, {})
+        counts: Counter[str] = Counter()
+        for counted, statement in statements.merge(run, exported_at):
+            touched = database.run(statement)
+            if counted is not None:
+                counts[counted] += touched
+        return RowChanges(counts["inserted"], counts["updated"], counts["closed"])
+
     def _is_published(self, run: ExportRun) -> bool:
-        """Return whether this run's transaction was committed, whose connection was lost; should its session live on,
-        that is waited for. Raises CommitUnknown."""
+        """Return whether this run's transaction was committed although the connection was lost. Wait for the lost
+        session if it still holds the lock. Raises CommitUnknown."""
         database = self._database
         try:
             with database.connect(Interruption()):
@@ -366,36 +279,6 @@ class TableWriter:
                 "table is unchanged."
             ) from None
 
-    def _clear(self) -> None:
-        """Undo what `prepare` made and could not roll back, unless another export has used it meanwhile."""
-        if not (self._has_made_file or self._has_made_table):
-            return
-        database, others = self._database, set[str]()
-        with database.connect(Interruption()):
-            if self._has(RUNS):  # else it was made in vain
-                self._lock()
-                lines = database.fetch(self._statements.select_other_tables(self._number), _MOST_RUNS)
-                others = {str(table) for (table,) in lines}  # one without an end may be of an export that goes on
-            found = self._look()
-            is_free = not found.runs and not found.has_rows and self._name.table not in others
-            if is_free and self._has_made_table and found.exists:
-                database.run(Statement(f"DROP TABLE {self._statements.target}"))
-                database.commit(Interruption())
-            if self._has_made_file:
-                others |= set(database.list_tables()) - {RUNS}
-        if is_free and self._has_made_file and not others:
-            database.remove_file()
-
     def _write_times(self, values: dict[str, Any]) -> dict[str, object]:
         times = ("started_at", "finished_at")
         return {name: self._database.write_time(value) if name in times else value for name, value in values.items()}
-
-
-def _watch(rows: StagedRows, interruption: Interruption) -> StagedRows:
-    """Return the rows; an interruption ends the reading of them."""
-
-    def check(batch: pa.RecordBatch) -> pa.RecordBatch:
-        interruption.check()
-        return batch
-
-    return rows.map(check)

@@ -3,14 +3,17 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
 from typing import TypeGuard
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
+from connector.export import open_writer
 from connector.ledger.beside import check_ledger_rights, count_open_entries, read_lag
 from connector.listing.controls import Ask, Control, try_made_up, try_sample
 from connector.listing.pages import fetch_page, try_page
@@ -20,7 +23,6 @@ from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, read_field
 from connector.settings import Settings, build_service
-from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.exports import plan_export_job
 from pipelines.flows.load_plan import FileReading, plan_validation_by_job
@@ -127,13 +129,16 @@ def _read_ledger(job: Job | None, settings: Settings) -> str:
 
 
 def _prepare_destination(job: Job, settings: Settings) -> str:
-    plan = plan_export_job(job, settings)
-    writer = open_writer(plan.destination)
-    try:
+    destination = plan_export_job(job, settings).destination
+    with ExitStack() as stack:
+        rehearsed = destination
+        if destination.is_database and destination.url is None and not destination.path.exists():
+            folder = TemporaryDirectory(dir=destination.path.resolve().parent, prefix=".connector-check-")
+            rehearsed = replace(destination, path=Path(stack.enter_context(folder)) / destination.path.name)
+        writer = open_writer(rehearsed)
+        stack.callback(writer.discard)
         writer.prepare(ExportStart(f"check-{token_hex(3)}", job.name, {}, datetime.now(UTC)))
-    finally:
-        writer.discard()
-    return f"{plan.destination} can be written"
+    return f"{destination} can be written"
 
 
 # What a few requests show of the list. Loads and exports do not rely on these: they observe the list themselves.

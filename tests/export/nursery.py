@@ -17,13 +17,10 @@ from typing import Any
 
 import s3fs
 
+from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.destination import parse_destination
-from connector.warehouse.dialect import Statement
 from connector.warehouse.duckdb import DuckdbDatabase
-from connector.warehouse.interruption import Interruption
-from connector.warehouse.mysql import MysqlDatabase
-from connector.warehouse.other import OtherDatabase
-from connector.warehouse.postgres import PostgresDatabase
+from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 from tests.export.test_modes import Person, person, publish
 
@@ -102,7 +99,7 @@ def _die_at(statement: int) -> None:
         if next(numbers) == statement:
             _die()
 
-    for database in (PostgresDatabase, MysqlDatabase, OtherDatabase, SqliteDatabase, DuckdbDatabase):
+    for database in (PostgresDatabase, MysqlDatabase, SqlalchemyDatabase, SqliteDatabase, DuckdbDatabase):
         _strike_around(database, strike)
 
 

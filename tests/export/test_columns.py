@@ -3,32 +3,23 @@
 import io
 import json
 import re
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date
 from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
 from connector.atomic_file import GUARDED, guard_formula
 from connector.fields import BY_NAME, NAMES
-from connector.warehouse import columns
 from connector.warehouse.columns import (
     SCHEMA,
-    build_null,
-    build_numbers,
-    build_text,
-    build_time,
-    move_nuls,
-    quote_lists,
     write_lists_as_json,
 )
-from connector.warehouse.files import guard_formulas
-from connector.warehouse.mysql import write_inserts
-from connector.warehouse.parquet import ParquetFormat
-from tests.export.people import AT, BARE, BROKEN, FULL, MIXED, RUN, build_table, table_of
+from connector.warehouse.file_formats import GuardedCsvFormat
+from connector.warehouse.servers import write_inserts
+from tests.export.people import AT, BARE, BROKEN, FULL, RUN, build_table, table_of
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | st.text(st.characters()),
@@ -140,10 +131,6 @@ def test_a_broken_row_leaves_its_neighbours_alone() -> None:
     assert together["_invalid"][2].as_py() is None
 
 
-def test_no_rows_make_an_empty_table_of_the_same_schema() -> None:
-    assert build_table([], run_id=RUN, exported_at=AT).equals(SCHEMA.empty_table())
-
-
 @given(st.lists(st.tuples(st.sampled_from(NAMES), JSON), max_size=6))
 def test_no_answer_breaks_it_and_nothing_is_lost(cells: list[tuple[str, Any]]) -> None:
     table = build_table([wire_of(name, value) for name, value in cells], run_id=RUN, exported_at=AT)
@@ -155,41 +142,7 @@ def test_no_answer_breaks_it_and_nothing_is_lost(cells: list[tuple[str, Any]]) -
         assert (row[name] is not None) ^ (row["_invalid"] is not None) ^ is_empty
 
 
-def test_arrow_is_only_asked_for_what_it_is_strict_about() -> None:
-    """Arrow takes a tuple for a list and 2.0 for an integer: types are looked at before it is asked."""
-    assert pa.array([2.0], pa.int64()).to_pylist() == [2]
-    assert read_one("id", 2.0) == (None, 2.0)
-
-
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=4) | st.none()
-PLAIN = st.lists(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), max_size=8), max_size=4)
-
-
-@pytest.mark.parametrize("text", ["", "a", "Ελένη", "\0"])
-def test_a_text(text: str) -> None:
-    assert build_text(text).equals(pa.scalar(text))
-
-
-@pytest.mark.parametrize(
-    "time",
-    [
-        datetime(2026, 11, 22, 1, 2, 3, 456789, UTC),
-        datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
-        datetime(2026, 11, 22, 1, 2, 3, tzinfo=timezone(timedelta(hours=-3))),
-    ],
-)
-def test_a_time(time: datetime) -> None:
-    assert build_time(time).equals(pa.scalar(time, pa.timestamp("us", "UTC")))
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.list_(pa.string())])
-def test_nothing(kind: pa.DataType) -> None:
-    assert build_null(kind).equals(pa.scalar(None, kind))
-
-
-def test_numbers() -> None:
-    assert build_numbers(0, -1, 2**31 - 1).equals(pa.array([0, -1, 2**31 - 1], pa.int32()))
-    assert len(build_numbers()) == 0
 
 
 @given(st.lists(TEXTS, max_size=6), st.integers(0, 3))
@@ -201,13 +154,6 @@ def test_lists_as_json_are_what_python_writes(lists: list[list[str] | None], sta
     assert written.to_pylist() == [None if each is None else orjson.dumps(each).decode() for each in column.to_pylist()]
 
 
-@given(st.lists(PLAIN, max_size=6))
-def test_lists_in_braces_differ_in_their_braces_alone(lists: list[list[str]]) -> None:
-    written = quote_lists(pa.array(lists, pa.list_(pa.string())), "{", "}").to_pylist()
-
-    assert [f"[{each[1:-1]}]" for each in written] == [orjson.dumps(each).decode() for each in lists]
-
-
 @pytest.mark.parametrize(
     ("text", "guarded"),
     [
@@ -217,39 +163,14 @@ def test_lists_in_braces_differ_in_their_braces_alone(lists: list[list[str]]) ->
     ],
 )  # fmt: skip
 def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) -> None:
-    table = pa.table({"a": [text, None], "n": [-1, 2]})
+    table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
+    rows = GuardedCsvFormat(file, table.schema)
+    rows.write(table)
+    rows.close(None)
 
     assert guard_formula(text) == guarded
     assert re.sub(GUARDED, r"\1", guarded) == text
-    assert guard_formulas(table).to_pydict() == {"a": [guarded, None], "n": [-1, 2]}
-
-
-def test_a_batch_without_a_nul_is_left_alone() -> None:
-    batch = MIXED.combine_chunks().to_batches()[0]
-
-    assert move_nuls(batch) is batch
-
-
-def test_a_nul_moves_its_text_to_what_is_invalid_beside_what_is_there() -> None:
-    batch = table_of({"Id": 1, "FirstName": "a\0", "Email": 5, "Tags": ["\0", "b"]}, {"Id": 2, "LastName": "\ud800"})
-    rows = move_nuls(batch.combine_chunks().to_batches()[0]).to_pylist()
-
-    assert (rows[0]["first_name"], rows[0]["tags"]) == (None, None)
-    assert json.loads(rows[0]["_invalid"]) == {"email": 5, "first_name": "a\0", "tags": ["\0", "b"]}
-    assert json.loads(rows[1]["_invalid"]) == {"last_name": "\ud800"}
-
-
-def test_parquet_has_dictionaries_for_what_recurs_alone() -> None:
-    file = io.BytesIO()
-    rows = ParquetFormat(file, columns.SCHEMA)
-    rows.write(table_of(FULL, BARE))
-    rows.close(None)
-    group = pq.ParquetFile(file).metadata.row_group(0)
-    leaves = [group.column(number) for number in range(group.num_columns)]
-    plain = {leaf.path_in_schema for leaf in leaves if not leaf.has_dictionary_page}
-
-    assert plain == {"id", "email", "client_user_id", "phone", "is_active"}, "a flag is a bit, and needs none"
-    assert {"tags.list.element", "first_name", "_run_id"} <= {leaf.path_in_schema for leaf in leaves}
+    assert file.getvalue().decode() == f'"a","n"\n"{guarded}",-1\n,2\n'
 
 
 def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row() -> None:

@@ -208,11 +208,6 @@ def test_what_is_decoded_at_once(body: bytes, is_fast: bool | None) -> None:
     assert_same(body, is_fast=is_fast)
 
 
-@pytest.mark.parametrize("status", [199, 300, 400, 401, 429, 500])
-def test_a_page_under_another_status_is_no_page(status: int) -> None:
-    assert parse_columns(status, {}, page_of(FULL), NOW) == parse_listed(status, {}, page_of(FULL), NOW)
-
-
 ASKED: dict[str, list[object]] = {
     "id": [1, -1, 2**70],
     "base_id": [7, 1, 2**70],

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from connector.driver_words import say_safely
 from connector.errors import RunAborted, SourceError
 from connector.sources.sql import open_sql
-from connector.warehouse import postgres
 from connector.warehouse.destination import Destination, Format
+from connector.warehouse.servers import PostgresDatabase
 from tests.databases import Database
 from tests.export.test_modes import person, publish
 from tests.export.warehouses import into, run_sql, url_of
@@ -260,15 +260,15 @@ def test_a_copy_that_is_broken_off_logs_no_value(
 ) -> None:
     """psycopg logs by itself what it meets while it ends a COPY, the row that the server was at among it."""
     people = [person(number, Email=PLANTED) for number in range(200_000)]
-    write = postgres._write_csv
+    write = PostgresDatabase._write_csv
     ended: list[object] = []
 
-    def end_the_server_and_write(batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
+    def end_the_server_and_write(database: PostgresDatabase, batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
         if not ended:
             ended.append(run_sql(table, TERMINATE))
-        return write(batch, shared)
+        return write(database, batch, shared)
 
-    monkeypatch.setattr(postgres, "_write_csv", end_the_server_and_write)
+    monkeypatch.setattr(PostgresDatabase, "_write_csv", end_the_server_and_write)
     with pytest.raises(RunAborted, match="as it was") as told:
         publish(table, people, 1)
     assert PLANTED not in str(told.value)

@@ -66,17 +66,6 @@ def test_a_page_that_is_refused_elsewhere_is_a_failure(sandbox: SandboxProcess, 
         read(sandbox)
 
 
-def test_a_filtered_list_that_is_cut_off_is_incomplete(sandbox: SandboxProcess) -> None:
-    base = sandbox.seed(2500, base_name="News")["base_id"]
-    sandbox.seed(300, base_name="Shop")
-    sandbox.switch(result_window=2000)
-
-    certificate, _ = read(sandbox, ListQuery(base_id=base))
-
-    assert certificate.filters["sent"] == "base_id"
-    assert certificate.reason is Reason.CUT_OFF
-
-
 @pytest.mark.parametrize("order", ["id", "email"])
 @pytest.mark.parametrize("switches", [{"max_total": 1000}, {"total_off": 7}, {"total_off": -7}])
 def test_a_wrong_total_count_is_left_out_of_account_if_asked(

@@ -12,19 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from connector import IncompleteList, read_batches, read_subscribers
 from connector.errors import ConfigurationError
-from connector.library.lists import KeptSweep
 from connector.listing.pages import ListFailed
 from connector.sandbox import SandboxProcess
 from connector.warehouse.columns import SCHEMA
 from tests.export.exports import create
-from tests.export.people import MIXED, table_of
 from tests.export.test_exporter import PEOPLE
 from tests.sandbox.calls import wait_until
 
@@ -69,26 +66,6 @@ def test_who_interrupts_a_notebook_ends_the_reading(sandbox: SandboxProcess, nam
         process.send_signal(signal.SIGINT)
         stdout, _ = process.communicate(timeout=30)
     assert (process.returncode, stdout) == (0, "interrupted MainThread\n")
-
-
-def test_filters_are_those_of_the_list(sandbox: SandboxProcess) -> None:
-    create(sandbox, {"base_id": 7, "email": "ann@example.com"}, {"base_id": 8, "email": "bo@example.com"})
-
-    assert read(sandbox, base_id=8)["email"].tolist() == ["bo@example.com"]
-    assert read(sandbox, email="ann@example.com")["base_id"].tolist() == [7]
-
-
-def test_an_incomplete_list_is_an_error_unless_allowed(sandbox: SandboxProcess) -> None:
-    sandbox.seed(1500, base_name="News")
-    sandbox.switch(order="shuffled", filters="ignored")
-
-    with pytest.raises(IncompleteList) as refusal:
-        read(sandbox)
-    assert not refusal.value.certificate.is_complete
-
-    frame = read(sandbox, allow_incomplete=True)
-    assert frame["id"].is_unique
-    assert frame.attrs["certificate"]["verdict"] == "incomplete"
 
 
 def test_pandas_is_imported_only_by_who_asks_for_a_dataframe() -> None:
@@ -169,14 +146,6 @@ def test_batches_together_are_the_whole(sandbox: SandboxProcess) -> None:
     assert pa.Table.from_batches(batches).drop_columns(RUNS_OWN).equals(whole.drop_columns(RUNS_OWN))
 
 
-def test_batches_are_read_by_others(sandbox: SandboxProcess) -> None:
-    sandbox.seed(1500, base_name="News")
-    with duckdb.connect() as connection:
-        connection.register("listed", read_batches(**options(sandbox, chunksize=400)))
-
-        assert connection.sql("select count(distinct id) from listed").fetchall() == [(1500,)]
-
-
 def test_all_work_where_a_loop_runs_already(sandbox: SandboxProcess) -> None:
     sandbox.seed(10, base_name="News")
 
@@ -243,16 +212,3 @@ def test_a_chunk_of_nobody_is_refused(sandbox: SandboxProcess, chunksize: int) -
         collect_frames(sandbox, chunksize=chunksize)
     with pytest.raises(ConfigurationError, match="at least 1"):
         read_batches(**options(sandbox, chunksize=chunksize))
-
-
-def test_a_sweep_that_begins_anew_takes_back_what_was_kept() -> None:
-    page = MIXED.drop_columns(RUNS_OWN).combine_chunks().to_batches()[0]
-    last = table_of({"Id": 9}).drop_columns(RUNS_OWN).combine_chunks().to_batches()[0]
-    kept = KeptSweep()
-    kept.start_sweep(1)
-    for _ in range(6000):
-        kept.take(page)
-    kept.start_sweep(2)
-    kept.take(last)
-
-    assert [table["id"].to_pylist() for table in kept.read(1000)] == [[9]]

@@ -1,12 +1,10 @@
 """The list is read from a real service: whole, once, with pages asked for ahead, and through its faults."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from connector.errors import ConfigurationError
 from connector.listing.evidence import MOST_REQUESTS
 from connector.listing.pages import ListFailed
 from connector.listing.reader import MOST_IN_FLIGHT, ListProgress, read_list
@@ -16,40 +14,6 @@ from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
 from tests.export.exports import Collector, create, hurried, now, read, service_of
-
-
-@pytest.mark.parametrize(
-    ("order", "reason", "sweeps"), [("id", "id_order", 1), ("id_desc", "id_order", 1), ("email", "two_sweeps", 2)]
-)
-def test_everyone_is_read_once_in_each_sweep(sandbox: SandboxProcess, order: str, reason: str, sweeps: int) -> None:
-    seeded = sandbox.seed(3210, base_name="News")
-    sandbox.switch(order=order)
-
-    certificate, collector = read(sandbox)
-
-    assert (certificate.reason, certificate.sweeps, len(collector.sweeps)) == (reason, sweeps, sweeps)
-    first, step = seeded["first_id"], seeded["step"]
-    assert sorted(collector.ids) == [first + step * number for number in range(3210)]
-    assert (certificate.total_first, certificate.total_last, certificate.distinct) == (3210, 3210, 3210)
-    assert certificate.started_at < certificate.finished_at
-
-
-def test_a_token_that_is_refused_after_a_first_page_aborts_the_run(sandbox: SandboxProcess) -> None:
-    sandbox.seed(3000, base_name="News")
-
-    class Revoking(Collector):
-        def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-            sandbox.switch(authorization="another {token}")
-
-    async def run() -> None:
-        async with open_client(service_of(sandbox)) as client:
-            await read_list(client, hurried(), ListQuery(limit=100), Revoking(), now=now)
-
-    with pytest.raises(ListFailed, match="Check the token") as failure:
-        asyncio.run(run())
-
-    assert failure.value.status == 401
-    assert not isinstance(failure.value, ConfigurationError)
 
 
 def test_a_service_that_cannot_be_reached_has_no_status() -> None:
@@ -94,54 +58,6 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
     assert seen[-1] == ListProgress(2, 2500, 2500)
 
 
-def test_an_offset_is_refused(sandbox: SandboxProcess) -> None:
-    with pytest.raises(ValueError, match="from its beginning"):
-        read(sandbox, ListQuery(offset=5))
-
-
-class _DiskFullError(RuntimeError):
-    """What the failing sink raises."""
-
-
-class _Failing(Collector):
-    """A sink that fails at its second page."""
-
-    def take(self, wire_objects: Any) -> None:
-        if self.sweeps[1]:
-            raise _DiskFullError
-        Collector.take(self, wire_objects)
-
-
-def test_what_a_sink_raises_passes_and_leaves_no_request_behind(sandbox: SandboxProcess) -> None:
-    sandbox.seed(5000, base_name="News")
-
-    async def run() -> None:
-        async with open_client(service_of(sandbox)) as client:
-            with pytest.raises(_DiskFullError):
-                await read_list(client, hurried(), ListQuery(), _Failing(), now=now)
-            assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(run())
-
-
-def test_a_cancelled_reading_leaves_no_request_behind(sandbox: SandboxProcess) -> None:
-    sandbox.seed(5000, base_name="News")
-
-    async def run() -> None:
-        started = asyncio.Event()
-        async with open_client(service_of(sandbox)) as client:
-            reading = asyncio.create_task(
-                read_list(client, hurried(), ListQuery(), Collector(), now=now, on_progress=lambda _: started.set())
-            )
-            await started.wait()
-            reading.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await reading
-            assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(run())
-
-
 PAGE = ListQuery(limit=100)
 SLOWLY = {"latency_ms": 5, "jitter_ms": 10}
 """So that pages are answered in another order than they were asked for."""
@@ -161,7 +77,9 @@ def test_a_quiet_list_is_read_with_several_pages_under_way(sandbox: SandboxProce
 
     sweeps = 2 if order == "email" else 1
     first, step = seeded["first_id"], seeded["step"]
-    assert (certificate.is_complete, certificate.sweeps) == (True, sweeps)
+    assert (certificate.is_complete, certificate.sweeps, len(collector.sweeps)) == (True, sweeps, sweeps)
+    assert certificate.reason is (Reason.TWO_SWEEPS if order == "email" else Reason.ID_ORDER)
+    assert (certificate.total_first, certificate.total_last, certificate.distinct) == (6000, 6000, 6000)
     assert sorted(collector.ids) == [first + step * number for number in range(6000)]
     assert 5 <= sandbox.stats()["peak_in_flight"] <= MOST_IN_FLIGHT
     assert received(sandbox) <= 1.1 * sweeps * 60 + MOST_REQUESTS
@@ -207,19 +125,6 @@ def test_a_list_that_changes_is_certified_in_id_order_and_none_is_missing(
         assert certificate.sweeps == 1
     else:
         assert certificate.appeared + certificate.vanished > 0
-
-
-def test_pages_that_fail_are_asked_for_again(sandbox: SandboxProcess) -> None:
-    sandbox.seed(6000, base_name="News")
-    read(sandbox, PAGE)
-    needed = received(sandbox)
-    sandbox.switch(list_error=0.1, seed=6, latency_ms=5)  # no jitter: it is drawn, too, in the order of the requests
-
-    certificate, collector = read(sandbox, PAGE)
-
-    assert certificate.is_complete
-    assert len(set(collector.ids)) == len(collector.ids) == 6000
-    assert 2 * needed < received(sandbox) < 3 * needed
 
 
 def test_a_service_that_refuses_for_the_rate_is_read_to_the_end(sandbox: SandboxProcess) -> None:

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError
+from connector.export import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse.columns import narrow_table, select_columns
 from connector.warehouse.destination import Destination, Format
-from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, Mode, RowChanges
 from tests.export.people import AT, build_table, run_of
 from tests.export.warehouses import DATABASES, MERGING, into, run_sql
@@ -200,14 +200,6 @@ def test_each_run_has_a_line_of_its_own(table: Destination) -> None:
         (1, "run-1", "nightly", "subscribers", "upsert", "complete", "{}", 2, 2, 0),
         (2, "run-2", "nightly", "subscribers", "upsert", "complete", '{"base_id": 7, "email": "ü@x"}', 1, 0, 1),
     ]
-
-
-@into(MERGING, "history")
-def test_a_clock_that_goes_back_forbids_nothing(table: Destination) -> None:
-    publish(table, [person(1)], 9)
-    publish(table, [person(1, "Bo")], 2)
-
-    assert run_sql(table, "select first_name from {}subscribers where is_current") == [("Bo",)]
 
 
 def test_a_table_stays_in_its_mode(table: Destination) -> None:

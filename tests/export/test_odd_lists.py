@@ -150,10 +150,6 @@ def test_where_total_count_alone_is_odd_it_can_be_left_out_of_account(page: Serv
     assert (certificate.reason, certificate.total_count, len(collector.ids)) == ("id_order", "ignored", 250)
 
 
-def test_a_list_whose_end_is_out_of_reach_is_not_complete_by_leaving_total_count_out() -> None:
-    assert not read_from(without_offset, ignore_total_count=True)[0].is_complete
-
-
 def test_an_id_that_comes_twice_with_other_values_is_kept_as_it_came_first() -> None:
     _, collector = read_from(with_doubles)
 
@@ -202,15 +198,6 @@ def test_each_filter_is_recorded_as_it_behaves(
     assert certificate.filters["controls"] == dict.fromkeys(asked, control)
     assert certificate.filters["sent"] == (next(iter(asked)) if control in ("exact", "partial") else None)
     assert sandbox.stats()["requests"]["list"]["received"] - before - certificate.pages <= 1 + 5 + MOST_REQUESTS
-
-
-def test_several_filters_are_tried_one_by_one(sandbox: SandboxProcess) -> None:
-    create(sandbox, *PEOPLE)
-
-    certificate, _ = read(sandbox, ListQuery(base_id=7, first_name="Ann"))
-
-    assert certificate.filters["controls"] == {"base_id": "exact", "first_name": "exact"}
-    assert certificate.filters["sent"] == "first_name"
 
 
 def list_by(filters_of: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> Serve:

@@ -12,15 +12,13 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.warehouse.columns import narrow_table, select_columns
+from connector.export import open_writer
 from connector.warehouse.destination import Destination, Format, parse_destination
-from connector.warehouse.interruption import Interrupted
-from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import Mode
 from tests.databases import Database
-from tests.export.people import beginning_of, build_table, run_of
-from tests.export.test_modes import day, person, publish, read
-from tests.export.warehouses import MERGING, into, run_sql
+from tests.export.people import beginning_of, run_of
+from tests.export.test_modes import person, publish, read
+from tests.export.warehouses import into, run_sql
 
 MODES = list(Mode)
 
@@ -61,17 +59,6 @@ def test_a_table_that_is_empty_or_adopted_is_written(table: Destination) -> None
     assert read(table) == [(4, "Ann", 4)]
 
 
-def test_an_export_that_wrote_nothing_leaves_no_table_and_no_new_file(table: Destination) -> None:
-    prepare(table)
-    if table.url is None:
-        assert list(table.path.parent.iterdir()) == []
-        return
-    with pytest.raises(sa.exc.DBAPIError):
-        run_sql(table, "select * from {}subscribers")
-    publish(table, [person(1)], 1)
-    assert read(table) == [(1, "Ann", 1)]
-
-
 def test_a_table_that_foreign_keys_refer_to_is_not_replaced(table: Destination) -> None:
     publish(table, [person(1)], 1)
     run_sql(table, "create table {}orders (of bigint references {}subscribers (id))"
@@ -82,14 +69,6 @@ def test_a_table_that_foreign_keys_refer_to_is_not_replaced(table: Destination) 
     assert read(table) == [(1, "Ann", 1)]
 
 
-@into(MERGING, "upsert")
-def test_columns_that_clash_are_found_before_the_list_is_read(table: Destination) -> None:
-    publish(table, [person(1)], 1)
-    run_sql(table, "alter table {}subscribers rename column last_name to family_name")
-    with pytest.raises(ConfigurationError, match="last_name"):
-        prepare(table)
-
-
 @into([Format.POSTGRESQL], "replace", "history")
 def test_a_type_that_clashes_is_found_before_the_list_is_read(table: Destination) -> None:
     publish(table, [person(1)], 1)
@@ -98,61 +77,29 @@ def test_a_type_that_clashes_is_found_before_the_list_is_read(table: Destination
         prepare(table)
 
 
-def test_a_filter_by_a_column_that_is_left_out_is_refused_where_rows_are_closed_by_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["sqlite", "duckdb"])
+def test_a_table_whose_name_differs_in_case_is_the_same_table(tmp_path: Path, form: str) -> None:
+    table = parse_destination(f"{form}:///{tmp_path}/w.db")
+    publish(table, [person(1)], 1)
+    with pytest.raises(ConfigurationError, match=r"exists as subscribers, .*--table subscribers"):
+        publish(replace(table, table="Subscribers"), [person(2)], 2)
+    assert read(table) == [(1, "Ann", 1)]
+
+
+def test_a_merge_without_a_column_of_its_filter_is_refused(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db", mode="history", columns=["email"])
-    with pytest.raises(ConfigurationError, match="lack base_id"):
+    with pytest.raises(ConfigurationError, match="filtered by base_id, which its columns lack"):
         publish(table, [], 1, asked={"base_id": 7})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_the_columns_that_were_asked_for_are_written(table: Destination) -> None:
-    chosen = replace(table, columns=("id", "email"))
-    publish_narrow(chosen)
+def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destination) -> None:
+    publish(replace(table, columns=("id", "email")), [person(1, Email="a@x.example")], 1)
     assert run_sql(table, "select id, email, _run_id from {}subscribers") == [(1, "a@x.example", "run-1")]
+    with pytest.raises(ConfigurationError, match=r"lacks base_id, .*first_name.*Leave that out by --columns"):
+        prepare(table)
     with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match="first_name"):
         run_sql(table, "select first_name from {}subscribers")
-
-
-def test_a_table_with_fewer_columns_than_an_export_has_is_refused_with_the_next_step(table: Destination) -> None:
-    publish_narrow(replace(table, columns=("id", "email")))
-    with pytest.raises(
-        ConfigurationError, match=r"lacks base_id, .*first_name.*Leave that out by --columns"
-    ) as refused:
-        prepare(table)
-    assert "lacks email" not in str(refused.value)
-    assert run_sql(table, "select id, email from {}subscribers") == [(1, "a@x.example")]
-
-
-def test_a_table_whose_name_differs_from_ours_in_case_alone_is_called_by_its_name(table: Destination) -> None:
-    publish(table, [person(1)], 1)
-    other = replace(table, table="Subscribers")
-    if table.format in (Format.SQLITE, Format.DUCKDB):
-        with pytest.raises(ConfigurationError, match=r"is there as subscribers, .*--table subscribers"):
-            publish(other, [person(2)], 2)
-        assert read(table) == [(1, "Ann", 1)]
-    else:  # there it is another table, unless a MySQL server was set up to tell no capitals
-        publish(other, [person(2)], 2)
-        assert read(table) == [(1, "Ann", 1)]
-
-
-@pytest.mark.parametrize("form", ["sqlite", "duckdb"])
-def test_an_interruption_before_anything_was_written_leaves_no_new_file(tmp_path: Path, form: str) -> None:
-    writer = open_writer(parse_destination(f"{form}:///{tmp_path}/w.db"))
-    writer.interrupt()
-    with pytest.raises(Interrupted):
-        writer.prepare(beginning_of(run_of(0)))
-    writer.discard()
-    assert list(tmp_path.iterdir()) == []
-
-
-def publish_narrow(destination: Destination) -> None:
-    writer, run = open_writer(destination), run_of(1, at=day(1))
-    rows = build_table([person(1, Email="a@x.example")], run_id=run.run_id, exported_at=day(1))
-    writer.prepare(beginning_of(run))
-    writer.start()
-    writer.add(narrow_table(rows, select_columns(destination.columns)))
-    writer.publish(run)
-    writer.discard()
 
 
 GRANTS = {

@@ -15,14 +15,12 @@ from connector.errors import RunAborted
 from connector.listing.columns import build_columns
 from connector.paging.certificate import TotalCount
 from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
+from connector.warehouse.database import Interruption, StagedRows, Statement, TableName
 from connector.warehouse.destination import parse_destination
-from connector.warehouse.dialect import Statement, TableName
 from connector.warehouse.duckdb import DuckdbDatabase
-from connector.warehouse.interruption import Interruption
-from connector.warehouse.postgres import PostgresDatabase
 from connector.warehouse.runs import CommitUnknown, Mode
+from connector.warehouse.servers import PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
-from connector.warehouse.stage import StagedRows
 from connector.warehouse.statements import TableStatements
 from connector.warehouse.table_writer import TableWriter
 from tests.databases import Database

@@ -1,9 +1,7 @@
 """Exports to a store: the rows of a local file, whole at any moment, and whose they are."""
 
 import shutil
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,12 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import s3fs
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.export import open_writer
 from connector.paging.certificate import Verdict
+from connector.warehouse import files
 from connector.warehouse.destination import Destination, parse_destination
-from connector.warehouse.opening import open_writer
 from tests.export.nursery import Export, open_nursery
 from tests.export.people import BARE, FULL, beginning_of, run_of
 from tests.export.test_killed import KILLS
@@ -93,63 +91,6 @@ def test_a_bucket_that_is_not_there_or_refuses_is_said_before_the_list_is_read_a
         open_writer(parse_destination("s3://no-such-bucket/a.csv")).prepare(beginning_of(run_of(1)))
 
 
-class SlowStore(BaseHTTPRequestHandler):
-    """S3 as far as one object needs it: a PUT is answered only when `released` is set."""
-
-    protocol_version = "HTTP/1.1"  # which answers "Expect: 100-continue"
-    put, released = threading.Event(), threading.Event()
-
-    def do_HEAD(self) -> None:
-        self._answer(404)
-
-    def do_GET(self) -> None:
-        self._answer(200, b"<ListBucketResult></ListBucketResult>")
-
-    def do_POST(self) -> None:
-        self._answer(200, b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
-
-    def do_DELETE(self) -> None:
-        self._answer(204)
-
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.put.set()
-        assert self.released.wait(30)
-        self._answer(200)
-
-    def _answer(self, status: int, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Be silent."""
-
-
-def test_while_an_object_is_being_put_the_writer_says_that_it_may_take_its_place(
-    s3: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), SlowStore) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        s3fs.S3FileSystem.clear_instance_cache()
-        writer = open_writer(parse_destination(s3.url("a.csv")))
-        writer.prepare(beginning_of(run_of(0)))
-        writer.start()
-        assert not writer.is_committing
-        publishing = threading.Thread(target=writer.publish, args=(run_of(0),))
-        publishing.start()
-        assert SlowStore.put.wait(30)
-        assert writer.is_committing, "a stop that comes now must not say that nothing was written"
-        SlowStore.released.set()
-        publishing.join()
-        server.shutdown()
-        serving.join()
-    s3fs.S3FileSystem.clear_instance_cache()
-
-
 @pytest.mark.parametrize(
     ("to", "options", "words"),
     [
@@ -170,6 +111,18 @@ def test_what_cannot_be_written_is_refused_without_a_password(to: str, options: 
     with pytest.raises(ConfigurationError, match=words) as caught:
         parse_destination(to, **options)
     assert "pass-word" not in str(caught.value)
+
+
+def test_a_stop_during_the_put_of_an_object_cannot_say_that_nothing_was_written(
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, seen = open_writer(parse_destination(s3.url("a.csv"))), list[bool]()
+    writer.prepare(beginning_of(run_of(0)))
+    monkeypatch.setattr(files, "put_file", lambda *_, **__: seen.append(writer.is_committing))
+    seen.append(writer.is_committing)
+    writer.publish(run_of(0))
+
+    assert seen == [False, True]
 
 
 BEFORE: list[list[Any]] = [[1, "Ann", 7], [2, "Ann", 7], [3, "Ann", 9]]

@@ -106,7 +106,7 @@ def test_a_link_is_followed_and_a_pipe_or_a_device_is_no_target(filled: Connecto
     assert (tmp_path / "null.csv").resolve() == Path(os.devnull)
     for url in ("sqlite:///pipe.csv", "duckdb:///pipe.csv", "duckdb:///null.csv"):
         ended = filled.run_json("export", url)
-        assert (ended.code, "is no file" in ended.report["message"]) == (2, True)
+        assert (ended.code, "is not a file" in ended.report["message"]) == (2, True)
 
 
 def test_parquet_carries_the_run_and_the_certificate(filled: Connector, tmp_path: Path) -> None:
