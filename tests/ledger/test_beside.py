@@ -1,9 +1,7 @@
 """The limit that a load found is the first guess of runs beside the ledger."""
 
 import asyncio
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,12 +42,6 @@ def test_a_run_begins_at_the_limit_that_the_last_load_of_its_account_found(ledge
     assert read_guess(ledger_url, "other") is None
 
 
-def test_the_guess_is_read_beside_a_run_that_holds_the_ledger(ledger_url: str) -> None:
-    record(ledger_url, FIRST)
-    with open_ledger(ledger_url):
-        assert read_guess(ledger_url) is not None
-
-
 @pytest.mark.parametrize(("name", "value"), [("schema_version", "2"), ("identity_rule", "0")])
 def test_a_ledger_of_another_version_gives_no_guess(ledger_url: str, name: str, value: str) -> None:
     record(ledger_url, FIRST)
@@ -61,19 +53,6 @@ def test_reading_the_guess_creates_no_ledger(tmp_path: Path, postgres_url: str) 
     for url in (url_of(tmp_path / "ledger.db"), url_of(tmp_path / "folder" / "ledger.db"), postgres_url):
         assert read_guess(url) is None
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("is_database", [True, False])
-def test_reading_the_guess_leaves_a_foreign_file_as_it_is(tmp_path: Path, is_database: bool) -> None:
-    path = tmp_path / "other.db"
-    if is_database:
-        with closing(sqlite3.connect(path)) as other:
-            other.execute("CREATE TABLE people (name TEXT)")
-    else:
-        path.write_text("no database", encoding="utf-8")
-    before = path.read_bytes()
-    assert read_guess(url_of(path)) is None
-    assert (path.read_bytes(), list(tmp_path.iterdir())) == (before, [path])
 
 
 @pytest.mark.parametrize(

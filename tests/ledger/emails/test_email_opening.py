@@ -234,9 +234,3 @@ def test_a_campaign_and_single_emails_are_written_by_processes_at_once(ledger_ur
         assert connection.exec_driver_sql(singles).scalar_one() == number
         if connection.dialect.name == "sqlite":
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]
-
-
-@pytest.mark.parametrize("url", ["nonsense", "sqlite://", "mysql://u:p@h/d"])
-def test_a_place_that_can_hold_no_ledger_can_hold_no_emails(url: str) -> None:
-    for opening in (open_emails, open_existing_emails):
-        check_refused(opening(url), ConfigurationError, ".")
