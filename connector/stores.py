@@ -222,11 +222,6 @@ def _open_filesystem(url: str) -> Any:
         raise StoreError(_mask(str(error)), is_passing=False) from None
 
 
-def _list_errors() -> tuple[type[Exception], ...]:
-    found = (getattr(sys.modules.get(module), name, None) for module, name in _ERRORS)
-    return (OSError, ValueError, *(each for each in found if each is not None))
-
-
 @contextmanager
 def _reach(url: str) -> Iterator[Any]:
     """The file system of a URL; what its library raises meanwhile becomes a StoreError, fit to show."""
@@ -235,20 +230,18 @@ def _reach(url: str) -> Iterator[Any]:
         yield filesystem
     except (FileNotFoundError, FileExistsError):
         raise
-    except _list_errors() as error:
-        if _read_code(error) == "PreconditionFailed":  # of S3: another object came meanwhile
+    except Exception as error:
+        kinds = (getattr(sys.modules.get(module), name, None) for module, name in _ERRORS)
+        if not isinstance(error, (OSError, ValueError, *filter(None, kinds))):
+            raise
+        answer = getattr(error.__cause__, "response", None) or {}  # of S3: s3fs keeps it as the cause of what it raises
+        if answer.get("Error", {}).get("Code") == "PreconditionFailed":  # another object came meanwhile
             raise FileExistsError(url) from None
         kind = type(error).__name__
         is_final = isinstance(error, PermissionError | ValueError) or "Credential" in kind or "Auth" in kind
         said = error.strerror if isinstance(error, OSError) and error.strerror else say_safely(error)
         advice = "; check the credentials, and the rights that they have" if is_final else ""
         raise StoreError(_mask(said.rstrip(".")) + advice, is_passing=not is_final) from None
-
-
-def _read_code(error: BaseException) -> str:
-    """Return the code of S3's answer, which s3fs keeps as the cause of what it raises, or ""."""
-    response = getattr(error.__cause__, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
 
 
 def _mask(said: str) -> str:
