@@ -56,7 +56,8 @@ class _StderrHandler(logging.Handler):
 def start_logging(verbosity: int, form: str) -> None:
     """Log from now on: nothing (0), runs, look-ups, refusals and pauses (1), each page, batch and commit besides (2);
     `form` is text or json."""
-    handler = _build_handler(_JsonFormatter() if form == "json" else _TextFormatter())
+    handler = _StderrHandler()
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     for name in _NAMES:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -68,7 +69,9 @@ def start_logging(verbosity: int, form: str) -> None:
 def log_runs() -> Iterator[None]:
     """Log when runs begin and end, and their progress, while the context lasts, whether or not more is logged."""
     loggers = [logging.getLogger(name) for name in _OF_RUNS]
-    handlers = [] if logging.getLogger(_NAMES[0]).handlers else [_build_handler(_TextFormatter())]
+    handler = _StderrHandler()
+    handler.setFormatter(_TextFormatter())
+    handlers = [] if logging.getLogger(_NAMES[0]).handlers else [handler]
     before = [(logger, logger.level, logger.handlers) for logger in loggers]
     for logger in loggers:
         logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
@@ -79,12 +82,6 @@ def log_runs() -> Iterator[None]:
         for logger, level, earlier in before:
             logger.setLevel(level)
             logger.handlers = earlier
-
-
-def _build_handler(formatter: logging.Formatter) -> logging.Handler:
-    handler = _StderrHandler()
-    handler.setFormatter(formatter)
-    return handler
 
 
 def is_logging() -> bool:

@@ -1,6 +1,6 @@
 """What the last runs did, what they left open, and what to do next: read without a lock, also beside a run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -37,21 +37,18 @@ def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str
     """Return the values of the page of `status`: the last runs of each job and command, the latest first, with the time
     of the last success; the open entries; and the next steps. Raises LedgerError when the ledger cannot be read."""
     runs = list(list_runs(place.state_dir))
-    jobs = _group([run for run in runs if job in (None, run["job"])], last)
-    chosen = [run for each in jobs for run in each["runs"]]
-    return {"jobs": jobs, **_find_open(place, chosen, runs)}
-
-
-def _group(runs: Iterable[dict[str, Any]], last: int) -> list[dict[str, Any]]:
     jobs: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
-        key = run["job"], run["command"]
-        job = jobs.setdefault(key, {"job": key[0], "command": key[1], "last_succeeded_at": None, "runs": []})
-        if len(job["runs"]) < last:
-            job["runs"].append(run)
-        if run["status"] == "ok" and job["last_succeeded_at"] is None:
-            job["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
-    return list(jobs.values())
+        if job not in (None, run["job"]):
+            continue
+        new = {"job": run["job"], "command": run["command"], "last_succeeded_at": None, "runs": []}
+        group = jobs.setdefault((run["job"], run["command"]), new)
+        if len(group["runs"]) < last:
+            group["runs"].append(run)
+        if run["status"] == "ok" and group["last_succeeded_at"] is None:
+            group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
+    chosen = [run for group in jobs.values() for run in group["runs"]]
+    return {"jobs": list(jobs.values()), **_find_open(place, chosen, runs)}
 
 
 def _find_open(

@@ -38,11 +38,8 @@ def open_source(source: JobSource | Suppress) -> Source:
 def open_as(path: str | Path, file: FileSource) -> Source:
     """Return a file, or those that match a pattern, with the options of `file`. Raises SourceError and
     ConfigurationError."""
-    return open_files(path, lambda each: _open_one(each, file))
-
-
-def _open_one(path: str, file: FileSource) -> Source:
-    return open_file(path, format=file.format, encoding=file.encoding, delimiter=file.delimiter, sheet=file.sheet)
+    options = file.model_dump(include={"format", "encoding", "delimiter", "sheet"})
+    return open_files(path, lambda each: open_file(each, **options))
 
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:

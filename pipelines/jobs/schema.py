@@ -41,22 +41,15 @@ def build_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT},
     }
-    definitions["Mail"]["properties"] |= _describe_people(definitions["Mail"]["properties"])
+    mail = definitions["Mail"]["properties"]
+    for name in ("from", "to", "reply_to"):  # each as one text or by its keys, several also as a list
+        if "$ref" not in mail[name]:
+            person = {"anyOf": [{"type": "string"}, _PERSON]}
+            shape = person if name == "from" else {"anyOf": [*person["anyOf"], {"type": "array", "items": person}]}
+            mail[name] = {"description": mail[name]["description"], **shape}
     subscriber["required"]["items"] = {"enum": [field.name for field in SENT]}
     loosened: dict[str, Any] = _loosen(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loosened, "title": "A job of connector"}
-
-
-def _describe_people(properties: dict[str, Any]) -> dict[str, Any]:
-    """Senders and recipients: each as one text or by its keys, several as a list or, where it is one, by itself."""
-    described = {}
-    for name in {"from", "to", "reply_to"} & set(properties):
-        given = properties[name]
-        if "$ref" not in given:
-            person = {"anyOf": [{"type": "string"}, _PERSON]}
-            shape = person if name == "from" else {"anyOf": [*person["anyOf"], {"type": "array", "items": person}]}
-            described[name] = {"description": given["description"], **shape}
-    return described
 
 
 def _loosen(node: Any) -> Any:
@@ -65,23 +58,19 @@ def _loosen(node: Any) -> Any:
         return [_loosen(each) for each in node]
     if not isinstance(node, dict):
         return node
-    loosened = {key: value if _is_value(key, value) else _loosen(value) for key, value in node.items()}
+    # A value of the job's is no schema, but a key of a job may be named `default`, too.
+    loosened = {
+        key: value if key in ("default", "enum") and not isinstance(value, dict) else _loosen(value)
+        for key, value in node.items()
+    }
+    kept = {key: node[key] for key in ("description", "default") if key in node}
     if "enum" in node or "const" in node:
-        return {"anyOf": [loosened, _FILLED_IN], **_keep(node)}
+        return {"anyOf": [loosened, _FILLED_IN], **kept}
     if str(node.get("$ref", "")).rpartition("/")[2] in _SHORT:
-        return {"anyOf": [_SHORT_FORM, {"$ref": node["$ref"]}], **_keep(node)}
+        return {"anyOf": [_SHORT_FORM, {"$ref": node["$ref"]}], **kept}
     if isinstance(node.get("type"), str):
         loosened |= _SCALARS.get(node["type"], {})
     return loosened
-
-
-def _is_value(key: str, content: Any) -> bool:
-    """Return whether it is a value of the job's, and no schema (a key of a job may be named `default`, too)."""
-    return key in ("default", "enum") and not isinstance(content, dict)
-
-
-def _keep(node: dict[str, Any]) -> dict[str, Any]:
-    return {key: node[key] for key in ("description", "default") if key in node}
 
 
 @dataclass(frozen=True, slots=True)
