@@ -186,19 +186,3 @@ def test_a_report_replaces_a_report_and_no_other_file(filled: Connector, tmp_pat
         refused = filled.run_json("export", "out.parquet", "--report", name)
         assert (refused.code, refused.report["status"]) == (2, "usage")
         assert (tmp_path / name).read_bytes() == foreign
-
-
-def test_a_report_goes_through_links_and_to_devices_and_never_to_a_pipe(filled: Connector, tmp_path: Path) -> None:
-    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
-    (tmp_path / "null.json").symlink_to(os.devnull)
-    os.mkfifo(tmp_path / "pipe.json")
-    for name in ("link.json", "null.json", "link.json", os.devnull):
-        assert filled.run_json("export", "out.parquet", "--report", name).code == 0
-    assert (tmp_path / "link.json").is_symlink()
-    assert (tmp_path / "real.json").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "null.json").resolve() == Path(os.devnull)
-
-    before = filled.sandbox.stats()["requests"]
-    refused = filled.run_json("export", "out.parquet", "--report", "pipe.json")
-    assert (refused.code, "a pipe" in refused.report["message"]) == (2, True)
-    assert filled.sandbox.stats()["requests"] == before
