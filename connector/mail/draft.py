@@ -8,15 +8,19 @@ UseDkimSelector apart, whose null means at once, and no selector.
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from mimetypes import MimeTypes
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient
 from connector.mail.plain_text import html_to_text
+from connector.rows import Row
+
+if TYPE_CHECKING:  # a single email has no template and does not pay for Jinja2
+    from connector.templates import Template
 
 # Recipients as a person writes them: an address, with a name before it or without
 
@@ -183,3 +187,61 @@ def compose_draft(draft: Draft, now: datetime) -> Message:
         headers=draft.headers,
         attachments=draft.attachments,
     )
+
+
+# the texts of a mail job
+
+
+@dataclass(frozen=True, slots=True)
+class MailTexts:
+    """The email of a mail job before any row: the part that all rows share, and the templates."""
+
+    shared: Draft
+    address_column: str
+    name_column: str | None
+    subject: "Template"
+    html: "Template | None"
+    text: "Template | None"
+    headers: tuple[tuple[str, "Template"], ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the addresses and the templates use."""
+        asked = [self.address_column, *([self.name_column] if self.name_column else [])]
+        for template in self._templates():
+            asked += template.columns
+        return tuple(dict.fromkeys(asked))
+
+    def name_place(self, column: str) -> str:
+        """Return the key of the job whose text uses a column."""
+        if column in (self.address_column, self.name_column):
+            return "mail.to"
+        return next(each.name for each in self._templates() if column in each.columns)
+
+    def read_address(self, row: Row) -> str:
+        """Return the address that a row's email goes to, as it is sent."""
+        return _read_cells(row).get(self.address_column, "").strip()
+
+    def compose(self, row: Row, now: datetime) -> Message:
+        """Return the email of a row; `now` is aware. Raises MessageError and TemplateError."""
+        cells = _read_cells(row)
+        name = cells.get(self.name_column, "").strip() if self.name_column else ""
+        recipient = build_recipient(self.read_address(row), name or None, "Email.To[0]")
+        draft = replace(
+            self.shared,
+            to=(recipient,),
+            subject=self.subject.render(cells),
+            html=self.html.render(cells) if self.html else None,
+            plain_text=self.text.render(cells) if self.text else None,
+            headers=tuple(Header(header, template.render(cells)) for header, template in self.headers),
+        )
+        return compose_draft(draft, now)
+
+    def _templates(self) -> "list[Template]":
+        found = [self.subject, self.html, self.text, *(each for _, each in self.headers)]
+        return [each for each in found if each is not None]
+
+
+def _read_cells(row: Row) -> dict[str, str]:
+    """Return a row's cells by column, "" for an empty one."""
+    return {column: cell or "" for column, cell in zip(row.columns, row.cells, strict=True)}

@@ -8,7 +8,7 @@ from email import errors, policy
 from email.headerregistry import Address
 from email.message import EmailMessage
 
-from connector.mail.message import Attachment, Message, MessageError, Recipient
+from connector.mail.message import Message, MessageError, Recipient
 
 _OWN_TYPES = ("message", "multipart")  # Python would take such a file apart, and encode what it must not
 
@@ -47,7 +47,7 @@ def _build_address(recipient: Recipient, field: str) -> Address:
 
 
 def _add_contents(mail: EmailMessage, message: Message) -> None:
-    """Files around a choice of texts; the page's pictures with the page."""
+    """Add the files around a choice of texts, and the pictures of the page with the page."""
     page = mail
     if message.plain_text:
         mail.set_content(message.plain_text)
@@ -56,24 +56,16 @@ def _add_contents(mail: EmailMessage, message: Message) -> None:
         page = mail.get_payload()[-1]  # type: ignore[assignment, index] # the part just added
     elif message.html:
         mail.set_content(message.html, subtype="html")
-    pictures = [each for each in message.attachments if each.disposition == "inline" and message.html]
-    for each in pictures:
-        _add_file(page, each, is_related=True)
-    for each in message.attachments:
-        if each not in pictures:
-            _add_file(mail, each, is_related=False)
-
-
-def _add_file(mail: EmailMessage, file: Attachment, *, is_related: bool) -> None:
-    kind = policy.SMTP.header_factory("Content-Type", file.mime_type)
-    is_own = kind.maintype in _OWN_TYPES
-    add = mail.add_related if is_related else mail.add_attachment
-    add(
-        file.content,
-        maintype="application" if is_own else kind.maintype,
-        subtype="octet-stream" if is_own else kind.subtype,
-        params={} if is_own else dict(kind.params),
-        disposition=file.disposition,
-        filename=file.filename,
-        cid=None if file.content_id is None else f"<{file.content_id}>",
-    )
+    for file in sorted(message.attachments, key=lambda file: file.disposition != "inline" or not message.html):
+        kind = policy.SMTP.header_factory("Content-Type", file.mime_type)
+        is_own = kind.maintype in _OWN_TYPES
+        add = page.add_related if file.disposition == "inline" and message.html else mail.add_attachment
+        add(
+            file.content,
+            maintype="application" if is_own else kind.maintype,
+            subtype="octet-stream" if is_own else kind.subtype,
+            params={} if is_own else dict(kind.params),
+            disposition=file.disposition,
+            filename=file.filename,
+            cid=None if file.content_id is None else f"<{file.content_id}>",
+        )

@@ -14,8 +14,8 @@ from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
 from connector.load.session import Problem
 from connector.mail.campaign import MailPolicy
+from connector.mail.draft import MailTexts
 from connector.mail.message import MessageError
-from connector.mail.texts import MailTexts
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
