@@ -64,8 +64,8 @@ def test_an_export_under_a_limit_needs_no_ledger_to_keep_it_in(
     prepare(connector, tmp_path)
     ledger, url = tmp_path / "ledger" / "ledger.db", f"sqlite:///{tmp_path}/ledger/ledger.db"
     with ExitStack() as stack:
+        holder = stack.enter_context(ExitStack())
         if state != "none":
-            holder = stack.enter_context(ExitStack())
             holder.enter_context(open_ledger(url))
         if state == "not writable":
             holder.close()
