@@ -63,6 +63,11 @@ class Move:
     answered_base: tuple[int | None, str | None] | None = None
     is_stale: bool = False
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the service refused the create with 429 (too many requests)."""
+        return self.event is Event.REFUSED and self.status == 429
+
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:

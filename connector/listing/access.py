@@ -63,12 +63,14 @@ class LookupResult:
 
 @dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class Sentinel:
-    """A subscriber that this run confirmed at `at` (monotonic), with the identity's field and its text as sent."""
+    """A subscriber that this run created, with the identity's field and its text as sent. `at` is when the answer came,
+    `sent_at` when the request left (monotonic)."""
 
     at: float
     subscriber_id: int
     field: str
     value: str = dataclasses.field(repr=False)
+    sent_at: float = float("-inf")
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class Candidate:
     refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
     known_until: float = inf  # monotonic: until then what a look-up said of them may be relied on (architecture 4.7)
     omission: Omission | None = None
+    sent_at: float = -inf  # when its latest request left (monotonic)
 
     @property
     def name(self) -> str:
@@ -181,12 +182,6 @@ class CandidateList:
 def read_body(entry: Unfinished) -> dict[str, object]:
     """Return the values of a kept body by field name; None for a field that it lacks."""
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
-
-
-def want_candidate(candidate: Candidate) -> LookupKey:
-    """Return the key to look up the subscriber that a create is for."""
-    field = candidate.intent.field
-    return LookupKey(candidate.intent.identity, field, str(candidate.sent[field]))
 
 
 def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> LookupKey:

@@ -17,7 +17,7 @@ from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
 from connector.sender import Sender, Take, Unanswered
 from connector.service.answers import refusal_kind
-from connector.service.wire import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields, echoes
+from connector.service.wire import Ambiguous, Created, NotSent, Refused, altered_fields, echoes
 from connector.states import Event, State
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
@@ -36,18 +36,15 @@ WHAT_TO_DO = "Nothing more was sent. Look at that subscriber, then decide on wha
 
 Settle = Callable[[Candidate, Move], None]
 
-ClassifyRefusal = Callable[[Candidate, Move], Awaitable[Event]]
-"""Returns REFUSED, or LOST for a refusal that may have taken effect."""
-
 
 class Creator:
     """Sends the candidates of one base in a run, and reports each one's verdict: a `Delivery` with its `Sender`."""
 
     most_at_once = 256  # of a fast service: 14 µs a create in commits, where groups of 64 took 22 to 32
 
-    def __init__(self, session: Session, classify_refusal: ClassifyRefusal, on_verdict: Settle) -> None:
+    def __init__(self, session: Session, check_list: Callable[[], Awaitable[object]], on_verdict: Settle) -> None:
         self.is_proved = False
-        self._session, self._classify_refusal, self._on_verdict = session, classify_refusal, on_verdict
+        self._session, self._check_list, self._on_verdict = session, check_list, on_verdict
         self._own = Canaries()
         self._limited: dict[bytes, Move] = {}  # refused with 429 last, and to be sent again, by identity
         self._answered_base: tuple[int, str] | None = None  # as the first accepted create was answered
@@ -78,20 +75,21 @@ class Creator:
 
     def attempt(self, candidate: Candidate) -> Awaitable[CreateAnswer]:
         """Create one subscriber (service-api.md 4.2)."""
+        candidate.sent_at = self._session.clock.monotonic()
         return self._session.access.client.create_subscriber(candidate.intent.body)
 
     async def judge(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
         """Return what the answer means; None: it had no effect, and the create is to be sent again."""
         verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
-        if isinstance(answer, Refused):
-            verdict = replace(verdict, event=await self._classify_refusal(candidate, verdict))
-            if verdict.event is Event.REFUSED and verdict.status == TOO_MANY_REQUESTS:
-                self._limited[candidate.intent.identity] = verdict
-                return None
         if verdict.event is Event.NOT_SENT:
             return None
-        if isinstance(answer, Refused) and verdict.event is Event.LOST:
-            return verdict  # a 429 is about the pace and not about the health of the service
+        if verdict.is_limited and self._session.policy.is_looking:
+            return verdict
+        if verdict.is_limited:  # the job skips look-ups, so the refusal is believed
+            self._limited[candidate.intent.identity] = verdict
+            return None
+        if verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN:
+            await self._check_list()
         self._watch(verdict)
         if not self.is_proved:
             self._watch_first(candidate, answer, verdict)
@@ -103,7 +101,8 @@ class Creator:
         self._limited.pop(candidate.intent.identity, None)
         if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
             now, value = session.control.clock.monotonic(), str(candidate.sent[field])
-            session.access.sentinels.append(Sentinel(now, verdict.subscriber_id, field, value))
+            sentinel = Sentinel(now, verdict.subscriber_id, field, value, candidate.sent_at)
+            session.access.sentinels.append(sentinel)
         session.journal.note(candidate.intent.identity, _keep_entry(candidate, verdict))
         self._on_verdict(candidate, verdict)
 

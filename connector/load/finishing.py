@@ -58,7 +58,7 @@ class Finisher:
         self.refusals = Refusals(session)
         self.create = self._plan
         if mode is RunMode.LOAD:
-            self.create = Creator(session, self.refusals.classify, self._on_verdict).create
+            self.create = Creator(session, self.refusals.check_list, self._on_verdict).create
         self.settler = Settler(session, self.create, self._on_settled, KeyLookup)
         self.unresolved = self.settler.unresolved
         self._kept: list[_KeptRow] = []
@@ -162,10 +162,10 @@ class Finisher:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan has left no zip out
             self._note_reactivated(candidate.intent.identity)
             self._session.tally.report_created(candidate.take_row, omission)
+        elif verdict.event is Event.LOST or verdict.is_limited:
+            self.unresolved[candidate.intent.identity] = self._build_unresolved(candidate, verdict)
         elif verdict.event is Event.REFUSED:
             self._keep_refused(candidate, candidate.take_row(), verdict)
-        elif verdict.event is Event.LOST:
-            self.unresolved[candidate.intent.identity] = self._build_unresolved(candidate, verdict)
         elif verdict.event is Event.MISANSWERED:
             self._keep_misanswered(candidate, candidate.take_row(), verdict, attempts=1)
         elif verdict.is_stale:
@@ -173,7 +173,7 @@ class Finisher:
             self._session.limits.begun -= 1
 
     def _judge_limits(self, verdict: Move) -> None:
-        if verdict.event in (Event.ANSWERED, Event.REFUSED):
+        if verdict.event in (Event.ANSWERED, Event.REFUSED) and not verdict.is_limited:
             reason = self._session.limits.note(is_rejected=verdict.event is Event.REFUSED)
             if reason is not None:
                 self._session.control.end(reason)
@@ -186,12 +186,15 @@ class Finisher:
             verdict.message,
             is_of_this_run=self._session.policy.is_looking,
             known_until=candidate.known_until,
+            is_refused=verdict.is_limited,
+            is_recorded=verdict.is_limited,
+            uncounted=int(verdict.is_limited),
         )
 
     def _on_second_verdict(self, candidate: Candidate, verdict: Move) -> None:
         """A create that was sent again, after its first was proved to have had no effect."""
         self._session.tally.settled_absent += verdict.event is not Event.NOT_SENT
-        if verdict.event in (Event.LOST, Event.NOT_SENT):
+        if verdict.event in (Event.LOST, Event.NOT_SENT) or verdict.is_limited:
             self.settler.renew(candidate, verdict)
             return
         unresolved = self.unresolved.pop(candidate.intent.identity)

@@ -3,7 +3,8 @@
 Theory of operation. A subscriber that a look-up shows is present. It is absent when two look-ups in a row miss it:
 the first begins a quiet period after the attempt ended (or was found), the second a quiet period later. The second
 must show a sentinel, a subscriber that was confirmed after that attempt: a create that had taken effect would have
-shown, too. If there is no sentinel, twice the largest lag on record for the account must have passed instead. A
+shown, too. If there is no sentinel, twice the largest lag on record for the account must have passed instead. A create
+that got a 429 is over, so one look-up is enough if that shows a subscriber whose create left after the 429. A
 subscriber that may have come by another way since it was known to be absent is looked up in any spelling
 (architecture 4.7). Absent ones are sent again, held, or given up if they are suppressed by now. What that leaves
 unknown is settled in the next round.
@@ -21,7 +22,7 @@ from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup, LookedUp
 from connector.load.session import Session
 from connector.rows import LoadRow
 from connector.sender import Take
-from connector.service.wire import encode_subscriber
+from connector.service.wire import TOO_MANY_REQUESTS, encode_subscriber
 from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
@@ -40,7 +41,8 @@ class Unresolved:
     message: str = ""
     is_of_this_run: bool = False  # sent by this run, and known absent before
     known_until: float = float("-inf")  # until when it may be relied on (monotonic) that they were absent
-    is_refused: bool = False  # an earlier run's refusal that is not final: absent, it is sent again under any policy
+    is_refused: bool = False  # a 429, or an earlier run's refusal that is not final: absent, any policy sends it again
+    is_recorded: bool = False  # the ledger has the 429 as REJECTED, until the next look-up begins
     missed_at: float | None = None  # when the first look-up that missed it began
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
@@ -133,15 +135,26 @@ class Settler:
         if verdict.is_stale:
             unresolved.uncounted += 1
             return
-        unresolved.is_of_this_run |= verdict.event is Event.LOST
-        unresolved.is_refused = False  # the last attempt was lost: the policy of the job decides again
+        unresolved.is_of_this_run |= verdict.event is not Event.NOT_SENT
+        unresolved.is_refused = unresolved.is_recorded = verdict.is_limited  # a lost attempt: the policy decides again
+        unresolved.uncounted += verdict.is_limited
         unresolved.known_until = candidate.known_until
         unresolved.since, unresolved.missed_at = self._session.clock.monotonic(), None
         unresolved.status, unresolved.message = verdict.status, verdict.message
 
     async def _read_unknown(self) -> list[Unfinished]:
         base = self._session.journal.base
-        entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, State.UNKNOWN))
+        recorded = [identity for identity, each in self.unresolved.items() if each.is_recorded]
+
+        def read(ledger: Ledger) -> list[Unfinished]:
+            states = ledger.find_entries(base, recorded)
+            refused = [identity for identity, entry in states.items() if entry.state is State.REJECTED]
+            ledger.mark_unresolved(base, refused)
+            return ledger.find_unfinished(base, State.UNKNOWN)
+
+        entries = await self._session.journal.ask(read)
+        for identity in recorded:
+            self.unresolved[identity].is_recorded = False
         unknown = [entry for entry in entries if self._is_to_be_settled(entry)]
         found_at = self._session.clock.monotonic()
         for entry in unknown:
@@ -234,6 +247,9 @@ class Settler:
 
     def _is_absent(self, entry: Unfinished) -> bool:
         unresolved, result = self.unresolved[entry.identity], self._last
+        is_limited = unresolved.status == TOO_MANY_REQUESTS and entry.identity in result.missed
+        if is_limited and self._session.has_shown_since(result, unresolved.since):
+            return True
         if unresolved.missed_at is None:
             return False
         if result.started_at < unresolved.missed_at + self._session.policy.quiet_period_s:

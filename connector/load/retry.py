@@ -135,6 +135,8 @@ class _Retry:
         for entry in recent:
             self._settle_later(entry)
         others = [entry for entry in rejected if not self._finisher.refusals.may_not_show_yet(entry)]
+        if self._finisher.settler.only is not None:
+            self._finisher.settler.only.update(entry.identity for entry in others)
         while others and not self._session.control.is_stopping:
             began_at = self._session.clock.monotonic()
             absent = await self._find_out(others, State.REJECTED, is_known=True)

@@ -16,7 +16,7 @@ from connector.control import Stop
 from connector.errors import RunAborted
 from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
-from connector.listing.access import ListAccess, ListPolicy
+from connector.listing.access import ListAccess, ListPolicy, LookupResult
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.rows import Chunk, LoadRow, Omission, Row
@@ -358,6 +358,10 @@ class Session:
         """Return whether this run has confirmed a subscriber after `at` (monotonic)."""
         sentinels = self.access.sentinels
         return bool(sentinels) and sentinels[-1].at > at
+
+    def has_shown_since(self, result: LookupResult, at: float) -> bool:
+        """Return whether the look-up showed a subscriber of this run whose create left after `at` (monotonic)."""
+        return any(each.at == result.latest_seen_at and each.sent_at > at for each in self.access.sentinels)
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
         """Return whether a create that an earlier run left may not be sent again, by the job's list or by the

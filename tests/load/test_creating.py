@@ -42,17 +42,6 @@ class Service:
         return self._answers.get(subscriber["Email"]) or Created(len(self.sent), subscriber, 200)
 
 
-class SlowLook:
-    """Believes a refusal once everybody else has been sent: whoever waits for a sentinel waits like that."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def judge(self, _candidate: Candidate, _verdict: Move) -> Event:
-        await self._service.has_sent_all.wait()
-        return Event.REFUSED
-
-
 def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Move]:
     """Send them one at a time; returns what became of each email. A creator that hangs fails in ten seconds."""
     verdicts: dict[str, Move] = {}
@@ -64,7 +53,7 @@ def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Ref
         service = Service(answers)
         with open_journal(folder) as journal:
             session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
-            creator = Creator(session, SlowLook(service).judge, keep)
+            creator = Creator(session, service.has_sent_all.wait, keep)
             take = CandidateList(candidates, session.clock.monotonic).take
             await asyncio.wait_for(creator.create(take), 10)
 
@@ -72,9 +61,10 @@ def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Ref
     return verdicts
 
 
-def test_a_refusal_that_is_being_looked_up_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_refusal_for_which_the_list_is_asked_holds_no_other_create_up(tmp_path: Path) -> None:
+    """The list answers once all other creates have left."""
     candidates = [build_candidate(number) for number in range(NUMBER)]
-    verdicts = create_all(tmp_path, candidates, {"person2@x.org": Refused(400, "no")})
+    verdicts = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})
     assert sorted(verdict.event for verdict in verdicts.values()) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])
 
 

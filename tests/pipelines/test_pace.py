@@ -28,7 +28,7 @@ def test_no_request_leaves_while_the_service_asks_for_a_pause_and_no_row_is_lost
 def test_a_pause_that_is_absurdly_long_ends_the_run_and_says_until_when(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(refuse=1, refuse_retry_after_s=7200)
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 10))
-    assert (ended.code, ended.report["status"], ended.rows) == (3, "aborted", {"read": 10, "unknown": 1, "unsent": 9})
+    assert (ended.code, ended.report["status"], ended.rows) == (3, "aborted", {"read": 10, "rejected": 1, "unsent": 9})
     assert "run again after 20" in ended.stderr
     assert connector.sandbox.stats()["requests"]["create"]["received"] == 1
 

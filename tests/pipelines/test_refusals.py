@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connector.listing.evidence import MOST_REQUESTS
-from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects
 
 
@@ -44,6 +44,37 @@ def test_a_create_that_took_effect_and_got_a_429_is_not_sent_again(connector: Co
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 12))
     assert (ended.code, ended.rows) == (0, {"read": 12, "created": 12}), ended.stderr
     assert connector.sandbox.stats()["faults"]["created_429"] > 0
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_list_lags(
+    connector: Connector, tmp_path: Path
+) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 60)
+    sandbox.seed(3000, base_name="News")
+    sandbox.switch(created_429=1, list_lag_ms=10_000, duplicates="accept", retry_after="none")
+    arguments = ("import", path, "--base-name", "News", "--quiet-period", "6s", "--output", "json")
+    with connector.start(*arguments) as process:
+        wait_for(lambda: len(count_stored(sandbox)) >= 2)
+        sandbox.switch(created_429=0)
+        stdout, stderr = process.communicate(timeout=60)
+    ended = Ended(process.returncode, stdout, stderr)
+    assert (ended.code, ended.rows) == (0, {"read": 60, "created": 60}), stderr
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_a_first_create_that_another_client_s_limit_refuses_is_sent_again_under_hold(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(refuse=1, retry_after="seconds")
+    path = write_addresses(tmp_path / "people.csv", 3)
+    arguments = ("import", path, "--base-name", "News", "--on-unknown", "hold", "--quiet-period", "500ms")
+    with connector.start(*arguments, "--output", "json") as process:
+        wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
+        connector.sandbox.switch(refuse=0)
+        stdout, stderr = process.communicate(timeout=60)
+    ended = Ended(process.returncode, stdout, stderr)
+    assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 

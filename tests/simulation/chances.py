@@ -114,7 +114,6 @@ class _Builder:
         """
         random, settings = Random(f"{self._seed} astray"), dict(scenario.settings)
         chance, nights = random.random(), scenario.nights
-        has_429 = any(night.storm and "created_429" in night.storm.switches for night in nights)
         if chance < 0.05:
             settings["base_alias"] = f"{BASE_NAME}=Other,{BASE_ID}={_OTHER_BASE}"
             held: tuple[Held, ...] = ("leave", "drop")
@@ -125,7 +124,7 @@ class _Builder:
         elif chance < 0.2 and self._has_base:
             settings["base_names"] = "folded"
             return replace(scenario, settings=settings, base_name=random.choice(("NEWS", " news")))
-        elif chance < 0.3 and not self._lag_s and not has_429:
+        elif chance < 0.3 and not self._lag_s:
             most_ms = 1000 * self._policy.quiet_period_s * random.uniform(0.05, 0.9)
             settings["replica_lags_ms"] = (0.0, most_ms)
         elif chance < 0.5:

@@ -186,14 +186,8 @@ MUTATIONS = (
     ),
     Mutation("hold is not heard", (Edit("load/resolution.py", "if self._is_to_be_held(entry):", "if False:"),)),
     Mutation(
-        "the first 429 of a run is believed",
-        (
-            Edit(
-                "load/refusals.py",
-                "if move.status == TOO_MANY_REQUESTS and not await self._has_429_no_effect(candidate):",
-                "if False:",
-            ),
-        ),
+        "a 429 is believed without a look-up",
+        (Edit("load/creates.py", "if verdict.is_limited and self._session.policy.is_looking:", "if False:"),),
         first=120,
     ),
     Mutation(

@@ -49,8 +49,7 @@ def _delayed(random: Random, share: float, setting: Setting) -> Part:
     return Part({}, Weather(delayed=share, delay_s=longest_s))
 
 
-# Of two in one group a storm has one: they are one switch of the sandbox, or could not be told apart by any client
-# (a 429 that created looks like one that did not, and the first 429 decides for all: architecture 4.8).
+# Of two in one group a storm has one, because they are one switch of the sandbox.
 FAULTS: tuple[tuple[str, str, Callable[[Random, float, Setting], Part]], ...] = (
     ("drop_before", "drop", _switch("drop_before")),
     ("late inside", "drop", _late(0.05, 0.95)),
@@ -64,8 +63,8 @@ FAULTS: tuple[tuple[str, str, Callable[[Random, float, Setting], Part]], ...] = 
     ("hang_after", "hang_after", _switch("hang_after")),
     ("garbage_after", "garbage_after", _switch("garbage_after")),
     ("created_422", "created_422", _switch("created_422")),
-    ("refuse", "429", _switch("refuse")),
-    ("created_429", "429", _switch("created_429")),
+    ("refuse", "refuse", _switch("refuse")),
+    ("created_429", "created_429", _switch("created_429")),
     ("wrong_answer", "wrong_answer", _switch("wrong_answer")),
     ("refused", "refused", lambda random, share, setting: Part({}, Weather(refused=share))),
     ("delayed", "delayed", _delayed),
@@ -107,8 +106,6 @@ def build_storm(random: Random, setting: Setting) -> Storm:
 
 def _draw_parts(random: Random, setting: Setting) -> list[Part]:
     possible = sorted(FAULTS, key=lambda each: random.random() ** (1 / _WEIGHTS.get(each[0], 1.0)), reverse=True)
-    if setting.lag_s:  # it is looked up at once, and only once, before it is sent again: a list that lags shows nobody
-        possible = [each for each in possible if each[0] != "created_429"]
     number = random.choice((1, 2, 2, 3, 4))
     total = random.uniform(0.02, 0.4)
     chosen: dict[str, Part] = {}
