@@ -16,7 +16,6 @@ import numpy as np
 from connector.errors import RunAborted
 from connector.fields import BY_NAME
 from connector.ledger.entries import Known, Ledger
-from connector.ledger.store import Base
 from connector.listing.access import (
     KeyGroup,
     ListAccess,
@@ -27,11 +26,10 @@ from connector.listing.access import (
     LookupState,
     read_visibility,
 )
-from connector.listing.base_reader import BaseReader, bears_identity
+from connector.listing.base_reader import SweptRows, bears_identity, build_reader
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
 from connector.listing.requests import ask, look_up, take_stats
-from connector.listing.swept_rows import SweptRows, build_reader
 from connector.paging.certificate import Certificate, Order, Reason
 from connector.paging.overlap import IdArray
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
@@ -122,15 +120,11 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
         digests.frombytes(b"".join(each[:_DIGEST_BYTES] for each, _ in listed))
         waiting += listed
         if len(waiting) >= _RECORDED_AT_ONCE:
-            await journal.ask(partial(_write_listed, base, identity, waiting))
+            await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
             waiting = []
-    await journal.ask(partial(_write_listed, base, identity, waiting))
+    await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
     _, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
     return int(np.count_nonzero(counts > 1))
-
-
-def _write_listed(base: Base, identity: str, listed: Sequence[tuple[bytes, int]], ledger: Ledger) -> None:
-    ledger.record_listed(base, identity, listed)
 
 
 async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: SweptRows) -> ListEnd | None:
@@ -152,47 +146,34 @@ async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     access.control.activity = f"looking for {sum(len(group.keys) for group in groups):,} on the list"
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
     seen_before = access.state.swept
-    searching = _Searching([_BaseSearch.build(group) for group in groups])
+    search = _Search(groups)
     watched = frozenset(each.subscriber_id for each in sentinels)
-    certificate, seen = await _sweep([group.access for group in groups], searching, watched)
+    certificate, seen = await _sweep([group.access for group in groups], search, watched)
     visibility = read_visibility(sentinels, seen, seen_before, certificate, started_at)
     results = list[LookupResult]()
-    for search in searching.searches:
-        found = {identity: tuple(sorted(ids)) for identity, ids in search.found.items()}
-        missed = search.identities.difference(found) if certificate.is_complete else frozenset()
+    for identities, ids_of in zip(search.identities, search.found, strict=True):
+        found = {identity: tuple(sorted(ids)) for identity, ids in ids_of.items()}
+        missed = identities.difference(found) if certificate.is_complete else frozenset()
         results.append(LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at))
     return results
 
 
-@dataclass(frozen=True, slots=True)
-class _BaseSearch:
-    """The identities that are looked for in one base, and the ids that a listing shows for each."""
+class _Search:
+    """A sink that looks for `identities` in some bases; `found` has the ids that the listing shows for each."""
 
-    reader: BaseReader
-    identities: frozenset[bytes]
-    found: dict[bytes, set[int]] = field(default_factory=dict)
-
-    @classmethod
-    def build(cls, group: KeyGroup) -> "_BaseSearch":
-        """Return the search for these keys."""
-        fields = sorted({key.field for key in group.keys})
-        return cls(build_reader(group.access, fields), frozenset(key.identity for key in group.keys))
-
-
-@dataclass(slots=True)
-class _Searching:
-    """Passes a listing to the searches of some bases."""
-
-    searches: Sequence[_BaseSearch]
+    def __init__(self, groups: Sequence[KeyGroup]) -> None:
+        self._readers = [build_reader(group.access, sorted({key.field for key in group.keys})) for group in groups]
+        self.identities = [frozenset(key.identity for key in group.keys) for group in groups]
+        self.found: list[dict[bytes, set[int]]] = [{} for _ in groups]
 
     def start_sweep(self, number: int) -> None:
         """Do nothing: presence counts in every sweep."""
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        for search in self.searches:
-            for identity, subscriber_id in search.reader.read(wire_objects):
-                if identity in search.identities:
-                    search.found.setdefault(identity, set()).add(subscriber_id)
+        for reader, identities, found in zip(self._readers, self.identities, self.found, strict=True):
+            for identity, subscriber_id in reader.read(wire_objects):
+                if identity in identities:
+                    found.setdefault(identity, set()).add(subscriber_id)
 
 
 @dataclass(slots=True)
@@ -238,7 +219,10 @@ async def _sweep(
     """
     access = accesses[0]
     state, sentinels = access.state, frozenset(each.subscriber_id for each in access.sentinels)
-    watching = _Watching(sink, accesses, watched | sentinels, ListStats(access.clock.monotonic()))
+    now, earlier_total = access.clock.monotonic(), None  # the TotalCount that the run saw shortly before
+    if state.stats is not None and now <= state.stats.taken_at + access.policy.fresh_s:
+        earlier_total = state.stats.total
+    watching = _Watching(sink, accesses, watched | sentinels, ListStats(now))
     reading = read_list(
         access.client,
         access.retrier,
@@ -250,7 +234,7 @@ async def _sweep(
         accept_cut_off_possible=access.policy.accepts_cut_off_possible,
         find_lacking=partial(_find_lacking, accesses),
         base_ids=[each.journal.base.service_id for each in accesses if each.journal.base.service_id is not None],
-        earlier_total=_find_earlier_total(access),
+        earlier_total=earlier_total,
         draw=access.draw,
     )
     certificate = await access.control.until_stopped(reading)
@@ -268,14 +252,6 @@ async def _sweep(
             raise EmptiedError(len(missing[0].known))
         return await _sweep(accesses, sink, watched, is_again=True)
     return certificate, seen & watched
-
-
-def _find_earlier_total(access: ListAccess) -> int | None:
-    """Return the TotalCount of the list that the run saw shortly before, or None if it saw none."""
-    stats = access.state.stats
-    if stats is None or access.clock.monotonic() > stats.taken_at + access.policy.fresh_s:
-        return None
-    return stats.total
 
 
 async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> bool | None:
@@ -345,17 +321,14 @@ async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequenc
     (architecture 7, rule 7)."""
     lacking, compared = list[int](), max(1, _KNOWN_COMPARED // len(accesses))
     for access in accesses:
-        known = await _find_confirmed(access, compared)
+        base, before, start = access.journal.base, access.journal.run_key, access.draw(IDENTITY_BYTES)
+        find = partial(Ledger.find_confirmed, base=base, start=start, number=compared, before=before)
+        known = await access.journal.ask(find)
         shown_since = access.clock.now().timestamp() - access.shown_after_s
         old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]
         asked = np.array(old, dtype=np.int64)
         lacking += asked[~np.isin(asked, ids)].tolist()
     return lacking
-
-
-async def _find_confirmed(access: ListAccess, most: int) -> Sequence[Known]:
-    base, before, start = access.journal.base, access.journal.run_key, access.draw(IDENTITY_BYTES)
-    return await access.journal.ask(lambda ledger: ledger.find_confirmed(base, start, most, before=before))
 
 
 def describe_unreadable(certificate: Certificate) -> str:

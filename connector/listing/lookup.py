@@ -11,7 +11,7 @@ before the others.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -20,7 +20,6 @@ from connector.listing.access import (
     ListAccess,
     LookupKey,
     LookupResult,
-    LookupState,
     Sentinel,
     Visibility,
     keep_shown,
@@ -51,15 +50,6 @@ class FilterCheck:
     is_case_blind: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """The result of the controls of one class; `sentinel` is the one that showed, if one did."""
-
-    is_conclusive: bool
-    is_passed: bool = False
-    sentinel: Sentinel | None = None
-
-
 async def check_filters(
     access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False, is_again: bool = False
 ) -> FilterCheck:
@@ -71,12 +61,16 @@ async def check_filters(
     """
     state = access.state
     await _try_fields(access, sorted({each.field for each in classes}))
-    due = [each for each in classes if each.field in state.checked_fields and _is_due(state, each, is_again=is_again)]
+    due = [
+        each
+        for each in classes
+        if each.field in state.checked_fields and (each not in state.controls or (state.controls[each] and is_again))
+    ]
     due.sort(key=lambda each: sorted(each.traits))
     tried = await look_up_together(access, [partial(_try_class, access, each) for each in due])
-    for spelling_class, result in zip(due, tried, strict=True):
-        if result.is_conclusive:
-            state.controls[spelling_class] = result.is_passed
+    for spelling_class, (is_passed, _) in zip(due, tried, strict=True):
+        if is_passed is not None:
+            state.controls[spelling_class] = is_passed
     is_case_due = state.is_case_blind is None or (state.is_case_blind and is_again)
     if with_case and "email" in state.checked_fields and is_case_due:
         state.is_case_blind = await _is_case_blind(access)
@@ -85,7 +79,7 @@ async def check_filters(
         frozenset(
             each for each in classes if each.field not in state.checked_fields or state.controls.get(each) is False
         ),
-        tuple(result.sentinel for result in tried if result.sentinel is not None),
+        tuple(sentinel for _, sentinel in tried if sentinel is not None),
         is_case_blind=with_case and state.is_case_blind is True,
     )
 
@@ -100,11 +94,6 @@ def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
     return next(_find_sentinels(access, spelling_class), None) is not None
 
 
-def _is_due(state: LookupState, spelling_class: SpellingClass, *, is_again: bool) -> bool:
-    is_passed = state.controls.get(spelling_class)
-    return is_passed is None or (is_passed and is_again)
-
-
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
     """Ask for a made-up value of each field, once in a run."""
     state = access.state
@@ -117,17 +106,20 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
             state.checked_fields.add(name)
 
 
-async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> _Tried:
-    """Try the class by sentinels first, then by listed subscribers; the first conclusive trial counts."""
+async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> tuple[bool | None, Sentinel | None]:
+    """Try the class by sentinels first, then by listed subscribers; the first conclusive trial counts.
+
+    Return whether the filter passed (None: no trial was conclusive), and the sentinel that showed.
+    """
     page = partial(ask_page, access)
     for sentinel in islice(_find_sentinels(access, spelling_class), _SENTINELS_TRIED):
         is_passed = await _try_sentinel(access, sentinel)
         if is_passed is not None:
-            return _Tried(is_conclusive=True, is_passed=is_passed, sentinel=sentinel if is_passed else None)
+            return is_passed, sentinel if is_passed else None
     stats = access.state.stats
     samples = stats.samples.get(spelling_class, []) if stats is not None else []
     trial = await try_samples(page, spelling_class.field, [(each.subscriber_id, each.text) for each in samples])
-    return _Tried(is_conclusive=bool(samples), is_passed=trial.is_proof)
+    return trial.is_proof if samples else None, None
 
 
 async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
@@ -237,7 +229,7 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
     """Return the requests of `look_by_filter`, controls included, when each control passes at once and the stats are
     known."""
     questions = [_build_question(key) for key in keys]
-    classes = _classes_of(questions)
+    classes = frozenset[SpellingClass]().union(*(each.classes for each in questions))
     controls = len(classes) + 2 * any(each.needs_case_blind for each in questions)
     rounds = 1 + -(-len(questions) // ASKED_TOGETHER)
     made_up, sentinel = len({each.field for each in classes}), 1
@@ -279,10 +271,6 @@ def _build_question(key: LookupKey) -> _Question:
     )
 
 
-def _classes_of(questions: Iterable[_Question]) -> frozenset[SpellingClass]:
-    return frozenset().union(*(each.classes for each in questions))
-
-
 @dataclass(slots=True)
 class _FilterLookup:
     """One look-up by filters, in progress."""
@@ -306,14 +294,19 @@ class _FilterLookup:
             batch = self.questions[start : start + ASKED_TOGETHER]
             shown = await self._ask([each for each in batch if each.is_askable(checked)])
             before, checked = checked, await self._check(is_again=True)
-            self._note_missed(batch, shown, before, checked)
+            for each in batch:
+                answers = shown.get(each.key.identity, ())
+                is_whole = bool(answers) and all(answer.is_whole for answer in answers)
+                if is_whole and each.proves_absence(before) and each.proves_absence(checked):
+                    self.missed.add(each.key.identity)
         found = {identity: tuple(sorted(ids)) for identity, ids in self.found.items()}
         missed = frozenset(self.missed.difference(found))
         return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
 
     async def _check(self, *, is_again: bool = False) -> FilterCheck:
         with_case = any(each.needs_case_blind for each in self.questions)
-        return await check_filters(self.access, _classes_of(self.questions), with_case=with_case, is_again=is_again)
+        classes = frozenset[SpellingClass]().union(*(each.classes for each in self.questions))
+        return await check_filters(self.access, classes, with_case=with_case, is_again=is_again)
 
     def _is_worth_asking(self, checked: FilterCheck) -> bool:
         """Return whether an answer could help: to prove an identity absent, or to find an unresolved one."""
@@ -337,17 +330,3 @@ class _FilterLookup:
             if identity in identities:
                 self.found.setdefault(identity, set()).add(subscriber_id)
         return shown
-
-    def _note_missed(
-        self,
-        batch: Sequence[_Question],
-        shown: Mapping[bytes, Sequence[Shown]],
-        before: FilterCheck,
-        after: FilterCheck,
-    ) -> None:
-        """Record the identities whose answers are all whole and empty, where the controls passed before and after."""
-        for each in batch:
-            answers = shown.get(each.key.identity, ())
-            is_whole = bool(answers) and all(answer.is_whole for answer in answers)
-            if is_whole and each.proves_absence(before) and each.proves_absence(after):
-                self.missed.add(each.key.identity)

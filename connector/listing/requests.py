@@ -140,15 +140,11 @@ async def take_stats(access: ListAccess) -> ListStats:
     listed = await access.control.until_stopped(
         fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))
     )
-    stats = ListStats(now, listed.total_count, _count_sweep(listed))
+    pages = None  # the requests of a sweep in id order, the empty page past the end included
+    if listed.total_count is not None:
+        rows = listed.limit if listed.limit is not None and listed.limit > 0 else max(1, len(listed.subscribers))
+        pages = math.ceil(listed.total_count / (rows * _STEP_SHARE)) + 1
+    stats = ListStats(now, listed.total_count, pages)
     stats.note(listed.subscribers)
     state.stats = stats
     return stats
-
-
-def _count_sweep(listed: ListPage) -> int | None:
-    """The requests of a sweep in id order, the empty page past the end included."""
-    if listed.total_count is None:
-        return None
-    rows = listed.limit if listed.limit is not None and listed.limit > 0 else max(1, len(listed.subscribers))
-    return math.ceil(listed.total_count / (rows * _STEP_SHARE)) + 1

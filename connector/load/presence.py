@@ -15,10 +15,10 @@ from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
 from connector.listing.base_list import Listing, detect_hidden_base, list_account, list_on, record_base
+from connector.listing.base_reader import SweptRows, build_reader
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
 from connector.listing.requests import find_shown
-from connector.listing.swept_rows import SweptRows, build_reader
 from connector.load.lookups import (
     LOOKED_UP_AS_SENT,
     LookupProgress,
