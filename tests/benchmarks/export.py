@@ -1,14 +1,9 @@
-"""What an export takes: `connector export` to each destination, beside the bounds of its two halves and other tools.
+"""The speed of `connector export` to each destination, beside a script by hand with requests and pandas.
 
-`python -m tests.benchmarks.export [--rows N …] [--rounds N] [--others N]` seeds the sandbox, a process of its own, with
-N people and exports them all, to a new target each time; it prints a table for each N, what was promised, and a line of
-JSON. The pace is that of the whole process, its start among it, and the peak of memory is the kernel's count.
-
-`of reading` is the pace as a share of a bare loop that gets and decodes every page and does nothing with it; `of
-writing` as a share of a bare driver that writes the same rows from memory into the same kind of database. Both bounds
-are without the start of their process, so the shares are what a whole export is of the least that it could take. The
-script that one writes by hand, to Parquet, DuckDB and SQLite, and dlt's rest_api source, which takes so long, and
-gigabytes, export fewer people in turns with the connector (`--others`; 0: neither of them runs).
+`python -m tests.benchmarks.export [--rows N …] [--rounds N] [--others N]` seeds a sandbox with N people and exports
+them to a new target in each round. It prints a table for each N, the promises, and a line of JSON. The pace is that of
+the whole process with its start, and the peak of memory is the kernel's count. The script by hand exports `--others`
+people to Parquet, DuckDB and SQLite in turns with the connector (0: no script).
 """
 
 import argparse
@@ -25,9 +20,9 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.sandbox import SandboxProcess
 from connector.warehouse.destination import parse_destination
-from tests.benchmarks.exporting import Target, export_list, fetch_bare, write_bare
+from tests.benchmarks.exporting import Target, export_list
 from tests.benchmarks.machine import describe_machine
-from tests.benchmarks.other_tools import BY_HAND_EXPORT, DLT_EXPORT, Tool, install
+from tests.benchmarks.other_tools import BY_HAND_EXPORT, install
 from tests.benchmarks.people import BASE_ID
 from tests.benchmarks.processes import CommandError, Spent
 from tests.benchmarks.tables import Promise, at_least, at_most, print_json, print_promises, print_table, write_number
@@ -48,11 +43,9 @@ Place = Callable[[int], Target]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One export, in rows/s over the whole process, and as shares of the two bounds."""
+    """One export, in rows/s over the whole process."""
 
     per_s: float
-    of_reading: float
-    of_writing: float
     peak_mb: float
     cpu_us_per_row: float
 
@@ -97,57 +90,40 @@ def _build_place(name: str, url: str) -> Place:
     return lambda number: Target(name, url, f"subscribers_{number}")
 
 
-class Export:
-    """The rounds of one number of rows."""
-
-    def __init__(self, sandbox: SandboxProcess, folder: Path, rows: int, places: dict[str, Place | str]) -> None:
-        self._sandbox, self._folder, self._rows = sandbox, folder, rows
-        self._places = places
-        self.entries = {name: Entry(name, left_out=_reason(place)) for name, place in places.items()}
-        self.reading_s: list[float] = []
-        self._source = folder / f"rows_{rows}.parquet"
-
-    def run_round(self) -> None:
-        """The bound of reading, then each destination, with its bound of writing after it."""
-        if not self._source.exists():
-            export_list(self._sandbox, Target("rows", str(self._source)), self._rows, self._folder / "state")
-        reading_s = float(fetch_bare(self._sandbox, self._rows).stdout)
-        self.reading_s.append(reading_s)
-        for name, place in self._places.items():
-            if not isinstance(place, str) and self.entries[name].left_out is None:
-                try:
-                    self.entries[name].runs.append(self._measure(place, reading_s))
-                except CommandError as error:
-                    self.entries[name].left_out = str(error)
-
-    def _measure(self, place: Place, reading_s: float) -> Measured:
-        target, bare = place(next(_NUMBERS)), place(next(_NUMBERS))
-        spent = export_list(self._sandbox, target, self._rows, self._folder / "state")
-        writing_s = float(write_bare(self._sandbox, bare, self._source).stdout)
-        for each in (target, bare):
-            _remove(each)
-        return _measure(spent, self._rows, reading_s, writing_s)
+def run_round(
+    entries: dict[str, Entry], sandbox: SandboxProcess, folder: Path, rows: int, places: dict[str, Place | str]
+) -> None:
+    """Export once to each destination; one that fails is left out."""
+    for name, entry in entries.items():
+        place = places[name]
+        if not isinstance(place, str) and entry.left_out is None:
+            try:
+                entry.runs.append(measure_export(place, sandbox, folder, rows))
+            except CommandError as error:
+                entry.left_out = str(error)
 
 
-def measure_tool(entry: Entry, tool: Tool, place: str, sandbox: SandboxProcess, rows: int) -> None:
-    """Export by another tool; one that cannot be installed, or fails, is left out."""
+def measure_export(place: Place, sandbox: SandboxProcess, folder: Path, rows: int) -> Measured:
+    """Export to a new target, and remove it. Raises CommandError."""
+    target = place(next(_NUMBERS))
+    spent = export_list(sandbox, target, rows, folder / "state")
+    _remove(target)
+    return _measure(spent, rows)
+
+
+def measure_by_hand(entry: Entry, place: str, sandbox: SandboxProcess, rows: int) -> None:
+    """Export by the script; a script that cannot be installed, or fails, is left out."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            spent = install(tool).export(sandbox, place.format(folder))
-        entry.runs.append(_measure(spent, rows, float("nan"), float("nan")))
+            spent = install(BY_HAND_EXPORT).export(sandbox, place.format(folder))
+        entry.runs.append(_measure(spent, rows))
     except CommandError as error:
         entry.left_out = str(error)
 
 
-def _measure(spent: Spent, rows: int, reading_s: float, writing_s: float) -> Measured:
+def _measure(spent: Spent, rows: int) -> Measured:
     peak_mb = float("nan") if spent.peak_bytes is None else spent.peak_bytes / 1e6
-    return Measured(
-        rows / spent.wall_s, reading_s / spent.wall_s, writing_s / spent.wall_s, peak_mb, spent.cpu_s / rows * 1e6
-    )
-
-
-def _reason(place: Place | str) -> str | None:
-    return place if isinstance(place, str) else None
+    return Measured(rows / spent.wall_s, peak_mb, spent.cpu_s / rows * 1e6)
 
 
 def _remove(target: Target) -> None:
@@ -161,22 +137,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[200_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--others", type=int, default=200_000, help="people that the other tools export; 0: none")
+    parser.add_argument("--others", type=int, default=200_000, help="people that the script by hand exports; 0: none")
     options = parser.parse_args()
     machine = describe_machine()
     values: dict[str, object] = {}
     by_size: dict[int, dict[str, Entry]] = {}
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        places = open_places(Path(name), stack)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        places = open_places(Path(folder), stack)
         for rows in options.rows:
+            left_out = {name: place if isinstance(place, str) else None for name, place in places.items()}
+            entries = by_size[rows] = {name: Entry(name, left_out=reason) for name, reason in left_out.items()}
             with seeded(rows) as sandbox:
-                export = Export(sandbox, Path(name), rows, places)
                 for _ in range(options.rounds):
-                    export.run_round()
-            by_size[rows] = export.entries
-            show(rows, options.rounds, statistics.median(export.reading_s), list(export.entries.values()))
-            values[f"of_{rows}"] = [asdict(entry) for entry in export.entries.values()]
-        others = measure_others(options.others, options.rounds, Path(name), places) if options.others else {}
+                    run_round(entries, sandbox, Path(folder), rows, places)
+            show_table(f"{rows:,} rows, {options.rounds} rounds", list(entries.values()))
+            values[f"of_{rows}"] = [asdict(entry) for entry in entries.values()]
+        others = measure_others(options.others, options.rounds, Path(folder), places) if options.others else {}
     values["others"] = [asdict(entry) for entry in others.values()]
     promises = build_promises(by_size[max(by_size)], max(by_size)) + build_ratios(others, options.others)
     print_promises(promises)
@@ -193,35 +169,25 @@ def seeded(rows: int) -> Iterator[SandboxProcess]:
 
 
 def measure_others(rows: int, rounds: int, folder: Path, places: dict[str, Place | str]) -> dict[str, Entry]:
-    """The connector and the other tools in turns, so that what else the machine does is to the cost of all."""
+    """Export by the connector and by the script in turns, so that other work of the machine slows both."""
     by_hand = {"Parquet": "{}/people.parquet", "DuckDB": "{}/people.duckdb", "SQLite": "sqlite:///{}/people.db"}
     entries = {name: Entry(f"connector export, {name}") for name in _PROMISED_BY_HAND}
     entries |= {f"by hand, {name}": Entry(f"by hand, {name}") for name in by_hand}
-    entries["dlt"] = Entry("dlt rest_api, DuckDB")
     with seeded(rows) as sandbox:
         for _ in range(rounds):
             for name in _PROMISED_BY_HAND:
                 place = places[name]
                 assert not isinstance(place, str), place  # they are files
-                target = place(next(_NUMBERS))
-                spent = export_list(sandbox, target, rows, folder / "state")
-                entries[name].runs.append(_measure(spent, rows, float("nan"), float("nan")))
-                _remove(target)
+                entries[name].runs.append(measure_export(place, sandbox, folder, rows))
             for name, place in by_hand.items():
-                measure_tool(entries[f"by hand, {name}"], BY_HAND_EXPORT, place, sandbox, rows)
-        measure_tool(entries["dlt"], DLT_EXPORT, "{}/people.duckdb", sandbox, rows)
+                measure_by_hand(entries[f"by hand, {name}"], place, sandbox, rows)
     print()
     show_table(f"{rows:,} rows, {rounds} rounds", list(entries.values()))
     return entries
 
 
-def show(rows: int, rounds: int, reading_s: float, entries: list[Entry]) -> None:
-    show_table(f"{rows:,} rows, {rounds} rounds", entries)
-    print(f"\ngetting and decoding alone: {rows / reading_s:,.0f} rows/s\n")
-
-
 def show_table(title: str, entries: list[Entry]) -> None:
-    header = (title, "rows/s", "of reading", "of writing", "peak MB", "CPU µs/row")
+    header = (title, "rows/s", "peak MB", "CPU µs/row")
     print_table(header, [_build_line(entry) for entry in entries if entry.left_out is None])
     for entry in entries:
         if entry.left_out is not None:
@@ -230,8 +196,8 @@ def show_table(title: str, entries: list[Entry]) -> None:
 
 def _build_line(entry: Entry) -> tuple[str, ...]:
     median = entry.median
-    numbers = (median.per_s, median.of_reading, median.of_writing, median.peak_mb, median.cpu_us_per_row)
-    forms = zip(("{:,.0f}", "{:.2f}", "{:.2f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
+    numbers = (median.per_s, median.peak_mb, median.cpu_us_per_row)
+    forms = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
     return (entry.name, *(write_number(form, number) for form, number in forms))
 
 

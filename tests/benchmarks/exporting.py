@@ -1,4 +1,4 @@
-"""`connector export` as its users run it, and the yardsticks of its two halves, each a process of its own."""
+"""`connector export` as its users run it, in its own process."""
 
 import json
 import sys
@@ -33,15 +33,3 @@ def export_list(sandbox: SandboxProcess, target: Target, rows: int, state: Path)
     if report["status"] != "ok" or report["rows"] != {"read": rows, "written": rows}:
         raise CommandError(f"the export of {rows} came to {report['status']}, {report['rows']}")
     return spent
-
-
-def fetch_bare(sandbox: SandboxProcess, rows: int) -> Spent:
-    """Get and decode every page once, and do nothing with it; `stdout` is the time in s. Raises CommandError."""
-    command = (sys.executable, "-m", "tests.benchmarks.bare_fetch", str(rows))
-    return run_process(command, build_environment(sandbox))
-
-
-def write_bare(sandbox: SandboxProcess, target: Target, source: Path) -> Spent:
-    """Write the rows of a Parquet file by the bare driver; `stdout` is the time in s. Raises CommandError."""
-    command = (sys.executable, "-m", "tests.benchmarks.bare_write", source, target.place, target.table or "subscribers")
-    return run_process(command, build_environment(sandbox))

@@ -7,8 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
@@ -22,19 +21,18 @@ _SCRIPTS = Path(__file__).parent / "others"
 _INSTALLING_S = 900.0
 _RUNNING_S = 900.0
 
-_PRIVATE = {"DO_NOT_TRACK": "1", "RUNTIME__DLTHUB_TELEMETRY": "false"}
-"""Nobody is told that a benchmark was run."""
+_PRIVATE = {"DO_NOT_TRACK": "1"}
+"""The tools send no telemetry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A script, what it needs, the distribution whose version names it, and settings of its own."""
+    """A script, its requirements, and the distribution whose version is shown."""
 
     name: str
     script: str
     requirements: tuple[str, ...]
     distribution: str
-    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class Installed:
 
     def _run(self, sandbox: SandboxProcess, *arguments: str) -> Spent:
         with tempfile.TemporaryDirectory() as home:
-            environment = build_environment(sandbox) | {"HOME": home} | _PRIVATE | dict(self.tool.settings)
+            environment = build_environment(sandbox) | {"HOME": home} | _PRIVATE
             command: tuple[Path | str, ...] = (self.python, _SCRIPTS / self.tool.script, *arguments)
             return run_process(command, environment, timeout_s=_RUNNING_S, folder=Path(home))
 
@@ -73,18 +71,6 @@ BY_HAND_EXPORT = Tool(
     ("requests>=2.32,<3", "pandas>=3.0,<4", "pyarrow>=21", "sqlalchemy>=2.0,<3", "duckdb>=1.3"),
     "requests",
 )
-DLT_EXPORT = Tool("dlt rest_api", "dlt_export.py", ("dlt[duckdb,parquet]>=1.31,<2",), "dlt")
-
-
-def list_tools(rows: int) -> tuple[Tool, ...]:
-    """Those that load `rows` rows. dlt sends as many files at once as it has workers, 20, where there are so many."""
-    dlt = ("dlt>=1.31,<2", "pandas>=3.0,<4")
-    files = {"DATA_WRITER__FILE_MAX_ITEMS": str(max(1, rows // 20))}
-    return (
-        Tool("dlt, its default settings", "dlt_load.py", dlt, "dlt"),
-        Tool("dlt, 20 files at once", "dlt_load.py", dlt, "dlt", files),
-        Tool("drt, its own pace turned off", "drt_load.py", ("drt-core>=1.2,<2",), "drt-core"),
-    )
 
 
 def install(tool: Tool) -> Installed:

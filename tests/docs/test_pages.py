@@ -16,7 +16,6 @@ import pytest
 
 from connector.report import start_report
 from connector.sandbox import SandboxProcess
-from tests.benchmarks import plots
 from tests.databases import open_postgres
 from tests.pipelines.forked import serve_commands
 
@@ -106,11 +105,6 @@ def test_the_reference_is_what_the_code_says() -> None:
     pages = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))["build_pages"]()
     behind = [name for name, text in pages.items() if (ROOT / "docs" / "reference" / name).read_text("utf-8") != text]
     assert not behind, "run: python docs/generate_reference.py"
-
-
-def test_the_plots_are_what_the_kept_figures_say() -> None:
-    for file, svg in plots.build_plots(plots.read_figures()).items():
-        assert (plots.FOLDER / file).read_text("utf-8") == svg, "run: python -m tests.benchmarks.plots"
 
 
 def test_every_variable_and_every_key_of_a_report_is_on_its_page() -> None:
