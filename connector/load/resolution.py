@@ -282,8 +282,20 @@ class Settler:
                     self._end(entry, fate)
 
         await self._session.journal.ask(write, report)
-        again = [self._build_again(entry, base) for entry in chosen(Event.ABSENT)]
-        await self._create(CandidateList(again, self._session.clock.monotonic).take)
+        await self._send_again(chosen(Event.ABSENT), base)
+
+    async def _send_again(self, absent: list[Unfinished], base: Base) -> None:
+        """Send these creates again. Entries that no sentinel proves absent go one at a time, until one is created:
+        that one is the sentinel of the others, which wait for the next look-up."""
+        session, monotonic, began_at = self._session, self._session.clock.monotonic, self._looked.began_at
+        proved = [entry for entry in absent if session.has_confirmed_since(self.unresolved[entry.identity].since)]
+        await self._create(CandidateList([self._build_again(entry, base) for entry in proved], monotonic).take)
+        identities = {entry.identity for entry in proved}
+        for entry in absent:
+            if session.control.is_stopping or session.has_confirmed_since(began_at):
+                return
+            if entry.identity not in identities:
+                await self._create(CandidateList([self._build_again(entry, base)], monotonic).take)
 
     def _decide_fate(self, entry: Unfinished) -> Event | None:
         """Return the event for an absent entry; None if only another job's suppression list could decide."""
