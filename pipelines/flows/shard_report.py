@@ -2,7 +2,7 @@
 
 import csv
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import chain
@@ -91,8 +91,9 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
             f"workers died, and their shards were started again. The rows include {count(lost, 'create')} that the "
             "lost attempts had sent; the requests do not"
         )
-    report.rejects_file = _join_files(state_dir / "rejects" / f"{report.run_id}.csv", reports, _read_rejects_path)
-    report.drift_file = _join_files(state_dir / "drift" / f"{report.run_id}.csv", reports, _read_drift_path)
+    name = f"{report.run_id}.csv"
+    report.rejects_file = _join_files(state_dir / "rejects" / name, [each.rejects_file for each in reports])
+    report.drift_file = _join_files(state_dir / "drift" / name, [each.drift_file for each in reports])
     worst = pick_worst([EXIT_CODES[end.status] for end in ends if end.status != "stopped"])
     end_run(report, stop, _STATUS_OF[worst], stop.clock.now())
 
@@ -131,18 +132,9 @@ def _merge_causes(causes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(merged.values(), key=lambda cause: -int(cause["rows"]))
 
 
-def _read_rejects_path(report: Report) -> str | None:
-    return report.rejects_file
-
-
-def _read_drift_path(report: Report) -> str | None:
-    return report.drift_file
-
-
-def _join_files(path: Path, reports: Sequence[Report], read_path: Callable[[Report], str | None]) -> str | None:
+def _join_files(path: Path, paths: Sequence[str | None]) -> str | None:
     """Join the files of the shards at `path`. A file on another machine stays there, under the id of its run."""
-    paths = [Path(path_text) for each in reports if (path_text := read_path(each)) is not None]
-    files = [file for file in paths if file.is_file()]
+    files = [Path(each) for each in paths if each is not None and Path(each).is_file()]
     if not files:
         return None
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

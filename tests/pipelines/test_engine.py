@@ -7,8 +7,12 @@ which one is killed every ten seconds.
 import os
 import random
 import signal
+import sqlite3
 import time
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -18,6 +22,7 @@ from tests.pipelines.forked import Forked
 from tests.pipelines.sharded import (
     FAULTS,
     IS_CAMPAIGN,
+    JOB,
     LOSSES,
     MANY,
     ODD,
@@ -29,9 +34,11 @@ from tests.pipelines.sharded import (
 )
 
 
-def start(connector: Connector, *options: str, workers: int = 2) -> Forked:
+def start(
+    connector: Connector, *options: str, workers: int = 2, environ: Mapping[str, str | None] | None = None
+) -> Forked:
     command = ("sync", "job.yaml", "--engine", "dask", "--workers", str(workers), "--output", "json")
-    return connector.start(*command, *options)
+    return connector.start(*command, *options, environ=environ)
 
 
 def wait_for_creates(connector: Connector, number: int) -> None:
@@ -76,6 +83,26 @@ def test_one_report_has_the_sums_of_all_shards(shared: Connector, tmp_path: Path
     assert sum(cause["rows"] for cause in ended.report["causes"]) == 4
     runs = shared.run_json("status", ended.report["run_id"]).report["runs"]
     assert runs[0]["rows"] == ended.report["rows"]
+
+
+def test_a_worker_that_dies_after_its_shard_has_ended_takes_no_counts_with_it(
+    shared: Connector, tmp_path: Path
+) -> None:
+    """The next attempt would read nothing: the cursor of an incremental source has moved."""
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+        database.execute("create table people (email, first_name, seq)")
+        rows = [(f"person{each}@example.com", f"Ann {each}", each) for each in range(PEOPLE)]
+        database.executemany("insert into people values (?, ?, ?)", [*rows, ("no address", "Ann", 1)])
+    source = f"{{sql: {{url: 'sqlite:///{tmp_path}/crm.db', table: people, cursor: {{column: seq, start: 0}}}}}}"
+    (tmp_path / "job.yaml").write_text(JOB.replace("{file: {path: people.csv}}", source))
+    with TemporaryDirectory() as folder, start(shared, workers=1, environ={"TMPDIR": folder}) as process:
+        wait_for(lambda: any(Path(folder).glob("connector-engine-*/dask-scratch-space/*-1")))
+        for worker in list_workers(process.pid):
+            os.kill(worker, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+    ended = Ended(process.returncode, stdout, stderr)
+    assert (ended.code, ended.rows) == (1, {"read": PEOPLE + 1, "created": PEOPLE, "invalid": 1}), stderr
+    assert ended.report["requests"]["create"]["sent"] == PEOPLE
 
 
 def test_a_command_that_is_killed_leaves_no_process_and_the_next_one_goes_on(shared: Connector, tmp_path: Path) -> None:
