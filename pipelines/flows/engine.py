@@ -44,7 +44,8 @@ from pipelines.jobs.settings import read_settings
 if TYPE_CHECKING:
     from distributed import Client
 
-_ANSWER_S = 5.0  # seconds to wait for the answer of a scheduler
+_ANSWER_S = 5.0  # seconds to wait for the answer of a running scheduler
+_START_S = 60.0  # seconds to wait for a scheduler of this command's own, on a busy machine
 _STOP_AGAIN_S = 0.5
 _CLOSE_S = 2.0  # seconds for workers to end; then they are killed
 _MOST_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
@@ -209,7 +210,10 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                 stack.push_async_callback(_close, cluster)
             try:
                 client = await Client(
-                    cluster or options.scheduler, timeout=_ANSWER_S, set_as_default=False, asynchronous=True
+                    cluster or options.scheduler,
+                    timeout=_ANSWER_S if cluster is None else _START_S,
+                    set_as_default=False,
+                    asynchronous=True,
                 )
             except (OSError, ValueError, TypeError) as error:  # no such address, or no answer (TimeoutError among them)
                 raise ConfigurationError(

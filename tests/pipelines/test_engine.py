@@ -50,7 +50,7 @@ def test_workers_that_are_killed_lose_nobody_and_the_report_is_the_truth(shared:
     shared.sandbox.switch(latency_ms=20, seed=5, **LOSSES)
     rng, killed = random.Random(5), 0
     with start(shared, workers=4) as process:
-        wait_for_creates(shared, 300)
+        wait_for(lambda: process.poll() is not None or count_stored(shared.sandbox).total() >= 300)
         while process.poll() is None:
             if workers := list_workers(process.pid):
                 os.kill(rng.choice(workers), signal.SIGKILL)
