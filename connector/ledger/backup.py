@@ -79,7 +79,9 @@ def back_up_ledger(url: str, target: Path, *, is_replacing: bool = False) -> Bac
 def _check_target(sources: tuple[Path, ...], target: Path, *, is_replacing: bool, is_copied: bool) -> None:
     resolved = target.resolve()
     for source in sources:
-        if resolved in {source.with_name(source.name + suffix) for suffix in ("", ".lock", *_BESIDE)}:
+        is_lock = resolved.name.startswith(f"{source.name}.") and resolved.suffix == ".lock"  # of a campaign, too
+        is_beside = resolved in {source.with_name(source.name + suffix) for suffix in ("", *_BESIDE)}
+        if is_beside or (is_lock and resolved.parent == source.parent):
             raise ConfigurationError(f"{target} is a part of the ledger itself: name another file")
     if target.exists() and not target.is_file():
         raise ConfigurationError(f"{target} is no file, and is left as it is: name a file")
@@ -133,8 +135,9 @@ def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
     """Put the backup `source`, and the emails beside it, in the place of the ledger at `url`; `at` is aware.
 
     The ledger is overwritten. Raises ConfigurationError if the ledger is not a file, or `source` is not a ledger of
-    this version; LockedError while a run has the ledger or a campaign; LedgerError if the ledger cannot be written.
-    After an error the ledger is as it was.
+    this version; LockedError while a run has the ledger, or a campaign whose emails are overwritten; LedgerError if the
+    ledger cannot be written. After an error the ledger is as it was. Without emails in the backup, the present emails
+    stay as they are, and a campaign goes on.
     """
     place = parse_place(url)
     if not isinstance(place, Path):

@@ -83,7 +83,10 @@ def test_an_older_copy_is_not_left_to_be_taken_for_part_of_this_one(source: Path
 
 
 @pytest.mark.parametrize("has_emails", [True, False])
-@pytest.mark.parametrize("name", ["ledger.db", "ledger-emails.db", "ledger-emails.db-journal"])
+@pytest.mark.parametrize(
+    "name",
+    ["ledger.db", "ledger.db.lock", "ledger-emails.db", "ledger-emails.db-journal", "ledger-emails.db.ab.lock"],
+)
 def test_no_file_of_the_emails_is_the_target(source: Path, name: str, has_emails: bool) -> None:
     emails = source.with_name("ledger-emails.db")
     if not has_emails:
