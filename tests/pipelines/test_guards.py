@@ -167,6 +167,15 @@ def test_of_few_rows_the_rejected_are_counted_at_the_end_and_only_if_all_are(
     assert (ended.code, ended.rows["rejected"]) == (code, 10 - created)
 
 
+def test_a_row_that_was_created_although_refused_is_not_counted_as_rejected(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(created_422=1)
+    write_people(tmp_path, 12)
+    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 10%}"))
+    assert (ended.code, ended.rows) == (0, {"read": 12, "created": 12}), ended.stderr
+
+
 def test_a_plan_says_that_a_guard_would_stop_the_run(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, 4)
     ended = plan(connector, write_job(tmp_path, "guard: {max_creates: 3}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.ledger.opening import open_emails
+from connector.ledger.opening import open_emails, open_ledger
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 
@@ -102,14 +102,18 @@ def test_what_is_no_backup_of_a_ledger_is_refused_and_the_ledger_stays(
     assert connector.run_json("ledger", "restore", ledger).is_refused
 
 
-def test_no_backup_is_restored_while_a_campaign_runs(connector: Connector, tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", ["the ledger", "a campaign"])
+def test_no_backup_is_restored_while_a_run_writes_what_it_overwrites(
+    connector: Connector, tmp_path: Path, held: str
+) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     url = f"sqlite:///{tmp_path}/state/ledger.db"
-    with open_emails(url) as log, log.hold_campaign("account", "welcome"):
-        pass
-    connector.run_json("ledger", "backup", "copy.db")
-    with open_emails(url) as log, log.hold_campaign("account", "welcome"):
-        ended = connector.run_json("ledger", "restore", "copy.db")
+    with open_emails(url) as log:
+        with log.hold_campaign("account", "welcome"):
+            pass
+        connector.run_json("ledger", "backup", "copy.db")
+        with open_ledger(url) if held == "the ledger" else log.hold_campaign("account", "welcome"):
+            ended = connector.run_json("ledger", "restore", "copy.db")
     assert (ended.code, ended.report["status"]) == (4, "locked")
 
 
@@ -119,11 +123,14 @@ def test_emails_that_the_backup_lacks_stay_and_without_any_every_campaign_is_ask
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     connector.run_json("ledger", "backup", "copy.db")
     url = f"sqlite:///{tmp_path}/state/ledger.db"
-    with open_emails(url) as log, log.hold_campaign("account", "welcome"):
-        pass
-    assert connector.run_json("ledger", "restore", "copy.db").code == 0
+    with open_emails(url) as log, log.hold_campaign("account", "welcome") as campaign:
+        for number in (1, 2):
+            with log.transaction():
+                log.mark_intended(campaign, "run-1", [(bytes([number]) * 16, "ann@x.org")], at=1.0)
+            assert connector.run_json("ledger", "restore", "copy.db").code == 0  # the campaign goes on meanwhile
     with open_emails(url) as log, log.transaction():
-        assert log.find_campaign("account", "welcome") is not None
+        assert log.find_campaign("account", "welcome") == campaign
+        assert len(log.find(campaign, [b"\1" * 16, b"\2" * 16])) == 2
 
     (tmp_path / "state" / "ledger-emails.db").unlink()
     assert connector.run_json("ledger", "restore", "copy.db").code == 0

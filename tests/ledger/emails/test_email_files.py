@@ -112,6 +112,13 @@ def test_under_each_name_of_a_ledger_its_emails_are_the_same(path: Path, tmp_pat
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["link.db"]
 
 
+def test_a_file_with_a_second_name_is_refused(path: Path) -> None:
+    """By a hard link the file has another journal and another lock."""
+    fill(path, 10)
+    path.with_name("other-emails.db").hardlink_to(find_emails(path))
+    check_refused(open_emails(url_of(path)), LedgerError, "hard link")
+
+
 def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(find_emails(path))) as connection:
