@@ -179,15 +179,18 @@ async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: 
     are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in tried])
     looked_up = list(zip(tried, are_shown, strict=True))
     latest = max((each.at for each, is_shown in looked_up if is_shown), default=float("-inf"))
-    return Visibility(latest, measure_lag([each for each, is_shown in looked_up if not is_shown], started_at))
+    return Visibility(latest, measure_lag([each for each, is_shown in looked_up if is_shown is False], started_at))
 
 
-async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool:
-    """Return whether the sentinel shows by any spelling of what was sent."""
+async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
+    """Return whether the sentinel shows by any spelling of what was sent, or None if an answer was not whole."""
+    is_whole = True
     for text in build_spellings(sentinel.field, sentinel.value):
-        if (await look_up(access, sentinel.field, text)).holds(sentinel.subscriber_id):
+        shown = await look_up(access, sentinel.field, text)
+        if shown.holds(sentinel.subscriber_id):
             return True
-    return False
+        is_whole = is_whole and shown.is_whole
+    return False if is_whole else None
 
 
 ASKED_TOGETHER = 300  # identities between two rounds of controls: a filter that stops working spoils no more than these
