@@ -112,7 +112,8 @@ class Program:
         counts = client.counts["create"]
         self.report.attempts, self.report.limited = counts.sent, counts.limited
         with self.ledger.transaction() as connection:
-            finish_run(connection, session.journal.run_key, "ok", self.timeline.read_wall())
+            status = "aborted" if self.report.reason is not None else "stopped" if self.control.is_stopping else "ok"
+            finish_run(connection, session.journal.run_key, status, self.timeline.read_wall())
         return self.report
 
     @property
