@@ -18,7 +18,11 @@ LOSSES = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_
 PEOPLE = 100 * (KILLS + 1)
 
 
-def test_killed_at_random_moments_nobody_is_lost_or_there_twice(connector: Connector, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fixture", ["connector", "shared"], ids=["sqlite", "postgresql"])
+def test_killed_at_random_moments_nobody_is_lost_or_there_twice(
+    fixture: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    connector: Connector = request.getfixturevalue(fixture)
     sandbox, chance = connector.sandbox, random.Random(11)
     sandbox.switch(latency_ms=40, **LOSSES)
     path = write_addresses(tmp_path / "people.csv", PEOPLE)
