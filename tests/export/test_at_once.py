@@ -161,10 +161,8 @@ def test_a_locked_file_can_be_written_later(
     assert read(table) == [(2, "Ann", 2)]
 
 
-@into(OPEN_TO_READERS)
-def test_an_interruption_ends_a_publishing_that_waits_for_a_lock(table: Destination) -> None:
-    publish(table, [person(1)], 1)
-    writer = begin(table, 2)
+def interrupt_while_it_waits(writer: Writer) -> None:
+    """Publish in a thread, interrupt the publishing, and check that it ends without a commit."""
     ends: list[BaseException] = []
 
     def run() -> None:
@@ -174,18 +172,36 @@ def test_an_interruption_ends_a_publishing_that_waits_for_a_lock(table: Destinat
             ends.append(error)
 
     waiting = threading.Thread(target=run)
+    waiting.start()
+    waiting.join(0.5)
+    assert waiting.is_alive()
+    writer.interrupt()
+    waiting.join(5)
+    assert not waiting.is_alive()
+    assert len(ends) == 1
+
+
+@into(OPEN_TO_READERS)
+def test_an_interruption_ends_a_publishing_that_waits_for_a_lock(table: Destination) -> None:
+    publish(table, [person(1)], 1)
+    writer = begin(table, 2)
     with connect(table) as holder:
         holder.exec_driver_sql(FIRST_LINE.replace("{}", f"{table.schema}." if table.schema else ""))
-        waiting.start()
-        waiting.join(0.5)
-        assert waiting.is_alive()
-        writer.interrupt()
-        waiting.join(5)
-        assert not waiting.is_alive()
-    assert len(ends) == 1
+        interrupt_while_it_waits(writer)
     assert read(table) == [(1, "Ann", 1)]
     publish(replace(table), [person(3)], 3)
     assert read(table) == [(3, "Ann", 3)]
+
+
+def test_an_interruption_ends_a_commit_that_waits_for_a_reader_of_the_file(tmp_path: Path) -> None:
+    table = parse_destination(f"sqlite:///{tmp_path}/w.db")
+    publish(table, [person(1)], 1)
+    writer = begin(table, 2)
+    with closing(sqlite3.connect(table.path, isolation_level=None)) as reader:
+        reader.execute("begin")
+        reader.execute("select count(*) from subscribers").fetchone()
+        interrupt_while_it_waits(writer)
+    assert read(table) == [(1, "Ann", 1)]
 
 
 def open_database(table: Destination) -> Database:

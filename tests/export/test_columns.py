@@ -15,6 +15,7 @@ from connector.atomic_file import GUARDED, guard_formula
 from connector.fields import BY_NAME, NAMES
 from connector.warehouse.columns import (
     SCHEMA,
+    move_nuls,
     write_lists_as_json,
 )
 from connector.warehouse.file_formats import GuardedCsvFormat
@@ -180,3 +181,10 @@ def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row
         f"I ('{'x' * 40}',1)", "I ('it''s',NULL),('\\',3)", "I (NULL,4)",
     ]  # fmt: skip
     assert len(list(write_inserts("I", batch, 1000, []))) == 1
+
+
+def test_a_text_with_a_nul_becomes_null_and_is_kept_among_the_invalid_values() -> None:
+    batch = table_of({"Id": 1, "FirstName": "a\0", "LastName": "b", "Email": 5, "Tags": ["\0", "c"]}).combine_chunks()
+    (row,) = move_nuls(batch.to_batches()[0]).to_pylist()
+    assert (row["first_name"], row["last_name"], row["tags"]) == (None, "b", None)
+    assert json.loads(row["_invalid"]) == {"email": 5, "first_name": "a\0", "tags": ["\0", "c"]}

@@ -34,6 +34,11 @@ def test_rows_go_to_the_bases_that_their_cells_name(connector: Connector, tmp_pa
     again = connector.run_json("sync", job)
     assert again.rows == {"read": 8, "exists": 4, "duplicate": 1, "invalid": 3}
     assert again.report["requests"]["create"]["sent"] == 0
+    rejects = Path(first.report["rejects_file"])
+    rejects.write_text(rejects.read_text(encoding="utf-8").replace("nwes", "shop"), encoding="utf-8")
+    corrected = connector.run_json("import", rejects, "--job", job)
+    assert corrected.rows == {"read": 3, "created": 1, "invalid": 2}
+    assert count_by_base(connector.sandbox) == Counter([*stored, (9, "dan@x.org")])
 
 
 def test_cells_are_ids_and_names_themselves_where_nothing_says_what_they_mean(

@@ -40,6 +40,7 @@ def hook() -> Iterator[Hook]:
             known.posts.append((dict(self.headers), body))
             self.send_response(known.answers.pop(0) if known.answers else 200)
             self.send_header("Content-Length", "0")
+            self.send_header("Location", self.path)  # of a redirect
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -98,7 +99,7 @@ def test_a_notification_that_fails_is_reported_and_changes_nothing(
     connector: Connector, tmp_path: Path, hook: Hook
 ) -> None:
     write_job(tmp_path, hook, when="always", webhook={"url": hook.url, "secret": SECRET})
-    hook.answers = [500, 302, 404]
+    hook.answers = [500, 307, 404]
 
     ended = connector.run_json("sync", "job.yaml")
 

@@ -1,11 +1,21 @@
 """Refused creates (architecture 4.8): each is looked up once at the end of the run."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from connector.listing.evidence import MOST_REQUESTS
-from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import (
+    INTO_NEWS,
+    Connector,
+    Ended,
+    count_stored,
+    end,
+    wait_for,
+    write_addresses,
+    write_csv,
+)
 from tests.pipelines.leftovers import read_rejects
 
 
@@ -76,6 +86,20 @@ def test_a_first_create_that_another_client_s_limit_refuses_is_sent_again_under_
     ended = Ended(process.returncode, stdout, stderr)
     assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def test_a_token_that_is_revoked_in_mid_run_ends_the_run_and_costs_no_row(connector: Connector, tmp_path: Path) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 300)
+    sandbox.switch(latency_ms=20)
+    with connector.start("import", path, *INTO_NEWS, "--max-concurrency", "4", "--output", "json") as process:
+        wait_for(lambda: len(count_stored(sandbox)) >= 20)
+        sandbox.switch(authorization="other {token}")
+        ended = end(process)
+    assert (ended.code, ended.rows["unsent"] > 0) == (3, True), ended.stderr
+    sandbox.switch(authorization="{token}", latency_ms=0)
+    again = connector.import_file(path)
+    assert (again.code, again.rows["created"] + again.rows["exists"]) == (0, 300), again.stderr
+    assert Counter(count_stored(sandbox).values()) == {1: 300}
 
 
 def test_refusals_with_one_cause_are_looked_up_once(connector: Connector, tmp_path: Path) -> None:

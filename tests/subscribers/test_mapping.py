@@ -94,6 +94,7 @@ def test_an_override_keeps_what_the_headers_tell_of_apostrophes() -> None:
     mapping = override_mapping(guess_mapping(columns), {"phone": "Customer ID"}, columns)
     assert mapping.rules["phone"].is_apostrophe_dropped
     assert not mapping.rules["email"].is_apostrophe_dropped
+    assert not guess_mapping(columns[:2]).rules["client_user_id"].is_apostrophe_dropped  # only Shopify writes them
 
 
 def test_an_empty_column_unmaps_a_field() -> None:

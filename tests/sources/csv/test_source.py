@@ -20,6 +20,14 @@ def test_every_cell_is_text_as_it_came(tmp_path: Path) -> None:
     assert chunk.name == str(path)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "shift_jis"])
+def test_a_character_that_two_blocks_share_is_read_whole(tmp_path: Path, encoding: str) -> None:
+    rows = [[f"{number}", "山田" * (number % 4)] for number in range(200)]
+    path = write(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
+    chunks = read(path, encoding=encoding, chunk_bytes=37)
+    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
+
+
 def test_a_delimiter_in_most_cells_does_not_mislead(tmp_path: Path) -> None:
     path = write(tmp_path, "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50)
     assert read_rows(path)[0] == ["a@x.com", "Doe, Ann, Dr"]

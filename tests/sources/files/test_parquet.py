@@ -102,3 +102,10 @@ def test_damage_in_the_middle_is_told_after_the_rows_before_it(tmp_path: Path) -
     chunks, message = read_until_error(path)
     assert [len(chunk.frame) for chunk in chunks] == [20_000]
     assert "cannot be read on after row 20000" in message
+
+
+def test_bytes_that_are_not_utf8_within_a_list_cost_their_row(tmp_path: Path) -> None:
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, *pa.array([b"ok", b"M\xfc"]).buffers()[1:]])
+    (chunk,) = read(write_table(tmp_path, pa.table({"t": pa.ListArray.from_arrays([0, 1, 2], texts)})))
+    assert chunk.frame["t"].tolist() == ['["ok"]']
+    assert [(row.number, row.code) for row in chunk.malformed] == [(2, "encoding")]
