@@ -155,3 +155,16 @@ def test_a_page_in_the_middle_that_fails_for_good_ends_the_reading_and_leaves_no
         assert 3000 < len(collector.ids) < 6000
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("status", "is_end"),
+    [
+        (400, True),
+        (404, True),
+        (422, True),
+        *((each, False) for each in (None, 301, 401, 403, 405, 408, 409, 429, 500)),
+    ],
+)
+def test_a_refused_token_or_rate_is_not_the_end_of_the_list(status: int | None, is_end: bool) -> None:
+    assert ListFailed("refused", status=status).says_no_more is is_end

@@ -211,6 +211,16 @@ def test_a_confirmed_entry_is_known_since_the_end_of_the_run_that_sent_it(ledger
         assert ledger.find_confirmed(base, b"", 9) == [Known(IDENTITY, 7, 1e9 + 0.5), Known(OTHER, 8, None)]
 
 
+def test_a_listing_that_confirms_a_refused_entry_clears_the_fingerprint_of_its_row(ledger: Ledger) -> None:
+    base = add_base(ledger)
+    bring_to(ledger, base, State.REJECTED)
+    with ledger.transaction():
+        ledger.record_listed(base, "email", [(IDENTITY, 7)])
+    entry = read_entry(ledger, base)
+    assert entry is not None
+    assert (entry.state, entry.fingerprint) == (State.CONFIRMED, None)
+
+
 def test_a_fingerprint_is_taken_only_by_the_confirmed(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():

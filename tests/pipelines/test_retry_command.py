@@ -245,7 +245,13 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
         csv.writer(file).writerows(
             [header, ["2" if name == "phone" else value for name, value in zip(header, values, strict=True)]]
         )
-    again = connector.import_file(rejects)
+    job = tmp_path / "job.yaml"  # the columns of these rejects are fields, whatever a job's own source calls them
+    fields = "{name: News}, fields: {email: mail, is_active: {value: true}}"
+    job.write_text(LISTED_JOB.replace("{name: News}", fields), encoding="utf-8")
+    write_csv(tmp_path / "gone.csv", "address", "b@x.org")
+    assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "suppressed": 1}
+    write_csv(tmp_path / "gone.csv", "address", "c@x.org")
+    again = connector.run_json("import", rejects, "--job", job)
     assert (again.code, again.rows) == (0, {"read": 1, "created": 1})
     stored = list_stored(connector.sandbox)
     assert (stored["b@x.org"]["Phone"], stored["b@x.org"]["Tags"]) == ("2", ["news", "vip"])

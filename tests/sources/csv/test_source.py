@@ -20,11 +20,11 @@ def test_every_cell_is_text_as_it_came(tmp_path: Path) -> None:
     assert chunk.name == str(path)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "shift_jis"])
-def test_a_character_that_two_blocks_share_is_read_whole(tmp_path: Path, encoding: str) -> None:
-    rows = [[f"{number}", "山田" * (number % 4)] for number in range(200)]
+@pytest.mark.parametrize("encoding", ["utf-8", "shift_jis"])
+def test_a_character_that_two_reads_share_is_read_whole(tmp_path: Path, encoding: str) -> None:
+    rows = [[str(number), "山田" * 20_000] for number in range(5)]
     path = write(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
-    chunks = read(path, encoding=encoding, chunk_bytes=37)
+    chunks = read(path, encoding=encoding, chunk_bytes=1000)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
 
 
