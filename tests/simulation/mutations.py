@@ -102,11 +102,6 @@ MUTATIONS = (
         first=40,
     ),
     Mutation(
-        "a cancelled request gets no event",
-        (Edit("sender.py", "            delivery.give_up(item, Unanswered.CUT_OFF)\n", ""),),
-        first=215,
-    ),
-    Mutation(
         "an answer that says neither yes nor no counts as a refusal",
         (
             Edit(
@@ -210,11 +205,6 @@ MUTATIONS = (
         first=1180,
     ),
     Mutation(
-        "who came by another way in other capitals is not looked for before a re-send",
-        (Edit("load/resolution.py", "in_any_spelling=policy.is_looking and not is_fresh", "in_any_spelling=False"),),
-        first=8010,
-    ),
-    Mutation(
         "people of other bases count",
         (Edit("listing/base_reader.py", "return bool(service_id == self.service_id)", "return True"),),
     ),
@@ -247,6 +237,16 @@ MUTATIONS = (
 _OF_WINDOWS = "paging/test_windows.py::test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had"
 
 SEEN_BY_TESTS = (
+    SeenByTest(
+        "a cancelled request gets no event",
+        Edit("sender.py", "            delivery.give_up(item, Unanswered.CUT_OFF)\n", ""),
+        "simulation/test_crash_points.py::test_a_run_that_is_cut_off_while_creates_are_under_way_reports_each_of_them",
+    ),
+    SeenByTest(
+        "who came by another way in other capitals is not looked for before a re-send",
+        Edit("load/resolution.py", "in_any_spelling=policy.is_looking and not is_fresh", "in_any_spelling=False"),
+        "load/test_settling.py::test_who_was_left_by_an_earlier_run_may_have_come_by_another_way_in_any_spelling",
+    ),
     SeenByTest(
         "the largest lag that was seen is forgotten",
         Edit("ledger/records.py", "return lag_s or 0.0", "return 0.0"),

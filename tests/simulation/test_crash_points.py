@@ -52,3 +52,11 @@ def test_a_run_ends_right_after_a_death(name: str, way: str, record_property: Ca
     record_property("died", json.dumps([name, way, len(deaths)]))
     assert [fault for faults in deaths for fault in faults] == []
     assert len(deaths) >= _POINTS[way] // stride, "the night no longer does what it is there for"
+
+
+def test_a_run_that_is_cut_off_while_creates_are_under_way_reports_each_of_them() -> None:
+    """A second signal follows the first one at once, every 20 ms."""
+    ledgers, small = Ledgers(), SMALL["losses"]
+    endings = [Ending(stop_at_s=0.02 * number, cut_at_s=0.02 * number + 0.001) for number in range(1, 50)]
+    results = [simulate(small.die(ending, is_source_kept=True), ledgers) for ending in endings]
+    assert [fault for result in results for fault in result.faults] == []
