@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tests.pipelines.conftest import INTO_NEWS, Connector, write_csv
+from tests.pipelines.leftovers import read_rejects
 
 PERSONAL = {
     "email": "ann.lee@x.org",
@@ -45,6 +46,15 @@ def test_vv_logs_a_request_that_got_no_answer(connector: Connector, tmp_path: Pa
     connector.sandbox.switch(drop_before=1)
     logged = connector.import_file(write_people(tmp_path), "--quiet-period", "0ms", "-vv").stderr
     assert "status no answer after" in logged
+
+
+def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector, tmp_path: Path) -> None:
+    """These words may quote the row."""
+    connector.sandbox.switch(required="Phone")
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@x.org"), "-vv")
+    (words,) = {row["_message"] for row in read_rejects(ended)}
+    lines = [line for line in ended.stderr.splitlines() if "refusal: create refused" in line]
+    assert (len(lines), [line for line in lines if words in line]) == (1, [])
 
 
 def test_one_v_leaves_pages_and_commits_out_and_none_says_beginning_and_end(

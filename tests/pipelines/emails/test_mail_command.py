@@ -375,3 +375,9 @@ def test_a_preview_names_an_invalid_row_by_its_number_alone(many: Connector, tmp
     assert (ended.code, ended.rows) == (1, {"read": 1, "invalid": 1})
     assert "row 1 is invalid: Email." in ended.stderr
     assert "Annabel" not in ended.stderr + ended.stdout
+
+
+def test_a_redirect_ends_a_mail_run_at_the_first_email(many: Connector) -> None:
+    many.sandbox.switch(redirect_to="http://127.0.0.1:9")
+    ended = many.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (3, {"read": 600, "unknown": 1, "unsent": 599}), ended.stderr
