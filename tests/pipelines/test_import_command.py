@@ -182,3 +182,9 @@ def test_an_encoding_that_is_not_certain_costs_its_rows_and_the_next_import_crea
     assert (unsure.code, unsure.rows) == (1, {"read": 2, "created": 1, "invalid": 1})
     assert any("not certain" in message and "may be cp850" in message for message in unsure.report["messages"])
     assert connector.import_file(path, "--encoding", "cp850").rows == {"read": 2, "exists": 1, "created": 1}
+
+
+def test_an_import_of_a_file_without_rows_is_aborted(connector: Connector, tmp_path: Path) -> None:
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email"))
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert "has a header and no rows" in ended.report["messages"][0]
