@@ -261,7 +261,9 @@ class Finisher:
             if entry.state is State.CONFIRMED:
                 unresolved = self.unresolved.pop(identity)
                 if (row := unresolved.row) is not None:
-                    self._report_found(row, _decide_found(entry, row), unresolved.is_of_this_run)
+                    # a listing shows the subscriber of a create that got a 429: it may have come by another way
+                    is_ours = unresolved.is_of_this_run and not unresolved.is_refused
+                    self._report_found(row, _decide_found(entry, row), is_ours)
             elif entry.state is State.REJECTED:
                 unresolved = self.unresolved.pop(identity)
                 words = entry.message or ""
