@@ -59,7 +59,7 @@ def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
 def _report_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
     """Report a row that was not compared. Its subscriber exists; except for its first row, it differs from what was
     sent."""
-    if each.since is Since.FIRST:
+    if each.since in (Since.FIRST, Since.LIMITED):
         tally.count_row(Outcome.EXISTS, lambda: each.row.source)
         tally.say(
             "some rows count as existing, though their values were not compared with the "
@@ -227,7 +227,9 @@ class _Comparison:
 
     def _report(self, index: int, each: WaitingRow) -> None:
         tally, verdict, row = self._session.tally, self._verdicts[index], each.row
-        if verdict == _EQUAL:
+        if verdict == _EQUAL and each.since is Since.LIMITED:
+            tally.report_created(lambda: row.source, row.omission)
+        elif verdict == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: each.row.source)
         elif verdict == _DIFFERENT:
             kept = self._differences.read(int(self._kept_at[index]))

@@ -261,9 +261,10 @@ class Finisher:
             if entry.state is State.CONFIRMED:
                 unresolved = self.unresolved.pop(identity)
                 if (row := unresolved.row) is not None:
-                    # a listing shows the subscriber of a create that got a 429: it may have come by another way
-                    is_ours = unresolved.is_of_this_run and not unresolved.is_refused
-                    self._report_found(row, _decide_found(entry, row), is_ours)
+                    if unresolved.is_of_this_run and unresolved.is_refused:  # a 429 rarely takes effect
+                        self._session.waiting.add(self._session.journal, [(row, Since.LIMITED)])
+                    else:
+                        self._report_found(row, _decide_found(entry, row), unresolved.is_of_this_run)
             elif entry.state is State.REJECTED:
                 unresolved = self.unresolved.pop(identity)
                 words = entry.message or ""

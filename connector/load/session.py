@@ -63,6 +63,7 @@ class Since(IntEnum):
     CHANGED = 0  # it is another than the one that was sent
     REPORTED = 1  # it differs as an earlier run has reported
     FIRST = 2  # it is the first row of a subscriber who was there before
+    LIMITED = 3  # this run's create got a 429, and the list shows the subscriber: equal values prove the create
 
 
 @dataclass(frozen=True, slots=True)
