@@ -1,13 +1,11 @@
 """Switches, and the control address: setting, seeding, resetting, and the truth log."""
 
 import json
-from typing import get_args
 
 import pytest
 
-from connector.sandbox.switches import FieldName, SandboxSettings, list_switches, parse_settings
+from connector.sandbox.switches import SandboxSettings, list_switches, parse_settings
 from tests.sandbox.calls import CREATE, Calls
-from tests.sandbox.test_creates import EVERYTHING
 
 
 def test_every_default_of_the_table_sets_the_default() -> None:
@@ -19,44 +17,19 @@ def test_every_switch_explains_itself_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "name", "value"),
-    [
-        ("duplicates=reject_409", "duplicates", "reject_409"),
-        (" rate = 2.5 ", "rate", 2.5),
-        ("total_off=-3", "total_off", -3),
-        ("alter_identity=true", "alter_identity", True),
-        ("verified_domains=a.org, b.org", "verified_domains", ("a.org", "b.org")),
-        ("required=", "required", ()),
-        ("authorization=Bearer {token}", "authorization", "Bearer {token}"),
-        ("replica_lags_ms=0, 1.5", "replica_lags_ms", (0.0, 1.5)),
-        ("base_alias=Old = New,7=9", "base_alias", {"Old": "New", "7": "9"}),
-        ("redirect_to=http://x/?a=b", "redirect_to", "http://x/?a=b"),
-    ],
-)
-def test_a_setting_is_read(setting: str, name: str, value: object) -> None:
-    assert getattr(parse_settings([setting]), name) == value
-
-
-@pytest.mark.parametrize(
     ("name", "value", "words"),
     [
         ("duplicates", "maybe", "reject_409"),
-        ("duplicates", 1, "reject_409"),
         ("drop_after", "1.5", "0 to 1"),
-        ("drop_after", "nan", "0 to 1"),
         ("capacity", "1.5", "whole"),
-        ("latency_ms", "-1", "from 0"),
         ("rate", [1], "a number"),
         ("alter_identity", "maybe", "true | false"),
         ("required", "Shoe", "Email"),
-        ("required", [1], "Email"),
         ("authorization", "Bearer", "{token}"),
         ("redirect_to", "a\nb", "a text"),
         ("replica_lags_ms", "1,soon", "comma-separated numbers"),
         ("base_alias", "Old=", "left=right"),
-        ("executed_statuses", "", "401"),
         ("drop_afterr", "1", "did you mean 'drop_after'"),
-        ("xyzzy", "1", "there are: "),
     ],
 )
 def test_a_wrong_switch_is_named_with_its_values_and_nothing_is_set(
@@ -73,11 +46,6 @@ def test_switches_that_were_read_can_be_set_again(calls: Calls) -> None:
     assert (switches["base_alias"], switches["replica_lags_ms"]) == ({"Old": "New"}, [0, 500])
     assert switches["limit_status"] == 503
     assert calls.sandbox.switch(**switches) == switches
-
-
-def test_the_fields_that_switches_name_are_those_of_a_create() -> None:
-    known = {name for name in EVERYTHING if name not in ("Address", "Base")}
-    assert set(get_args(FieldName)) == known | {f"Address.{name}" for name in EVERYTHING["Address"]}
 
 
 def test_the_truth_log_has_each_create_with_what_was_stored_and_answered(calls: Calls) -> None:
@@ -113,10 +81,7 @@ def test_reset_empties_everything_and_sets_the_switches_back(calls: Calls) -> No
         ("POST", "truth", b"", 404),
         ("GET", "truth?after=x", None, 400),
         ("POST", "switches", b"{", 400),
-        ("POST", "switches", b"[]", 400),
         ("POST", "seed", b"{}", 400),
-        ("POST", "seed", b'{"count":0}', 400),
-        ("POST", "seed", b'{"count":1,"base_name":""}', 400),
         ("POST", "seed", b'{"count":1,"colour":"x"}', 400),
     ],
 )

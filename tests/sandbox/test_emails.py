@@ -1,7 +1,6 @@
 import base64
 import email
 import email.policy
-import json
 import time
 from email.message import EmailMessage
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from connector.sandbox import SandboxProcess
-from tests.sandbox.calls import SEND, Calls
+from tests.sandbox.calls import Calls
 
 PLAIN: dict[str, Any] = {
     "To": [{"Email": "ana@example.net", "Name": "Ana"}],
@@ -71,22 +70,12 @@ def test_everything_that_an_email_may_have_is_in_its_file(calls: Calls) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"PlainText": "", "Html": "<p>x</p>"},
-        {"PlainText": "", "Html": "<p>x</p>", "Attachments": [LOGO]},
-        {"To": [{"Email": "用户@例子.example", "Name": 'Жук, "И"'}]},
-    ],
-)
-def test_an_email_may_have_a_page_alone_and_addresses_in_any_script(calls: Calls, change: dict[str, Any]) -> None:
-    assert calls.send(PLAIN | change).status == 200
-    eml = calls.sandbox.outbox()[0]["eml"]
-    assert ("text/html" if "Html" in change else "用户@例子.example") in eml
-
-
-@pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"TrackingSettings": {"TrackLinks": "yes"}}, "TrackLinks"),
+        ({"TrackingSettings": {"TrackAll": True}}, "TrackAll"),
+        ({"EmailSettings": {"SendAt": True}}, "SendAt"),
+        ({"EmailSettings": {"SendAt": 10**13}}, "SendAt"),
         ({"To": []}, "Email.To: "),
         ({"To": [{"Name": "x"}]}, "Email.To[0].Email"),
         ({"Cc": [{"Email": "nobody"}]}, "Email.Cc[0].Email"),
@@ -109,29 +98,10 @@ def test_an_email_may_have_a_page_alone_and_addresses_in_any_script(calls: Calls
     ],
 )
 def test_an_email_that_breaks_a_rule_is_rejected_by_name(calls: Calls, change: dict[str, Any], words: str) -> None:
-    reply = calls.send(PLAIN | change)
+    reply = calls.send(PLAIN, **change) if "Settings" in next(iter(change)) else calls.send(PLAIN | change)
     assert (reply.status, reply.json["success"]) == (400, False)
     assert words in reply.json["message"]
     assert calls.sandbox.outbox() == []
-
-
-@pytest.mark.parametrize(
-    ("parts", "words"),
-    [
-        ({"TrackingSettings": {"TrackLinks": "yes"}}, "TrackLinks"),
-        ({"TrackingSettings": {"TrackAll": True}}, "TrackAll"),
-        ({"TrackingSettings": []}, "TrackingSettings"),
-        ({"EmailSettings": {"SendAt": "2026"}}, "SendAt"),
-        ({"EmailSettings": {"SendAt": True}}, "SendAt"),
-        ({"EmailSettings": {"SendAt": 10**13}}, "SendAt"),
-        ({"EmailSettings": {"UseDkimSelector": 5}}, "UseDkimSelector"),
-        ({"Other": {}}, "SendEmail.Other"),
-    ],
-)
-def test_settings_that_break_a_rule_are_rejected_by_name(calls: Calls, parts: dict[str, Any], words: str) -> None:
-    reply = calls.send(PLAIN, **parts)
-    assert reply.status == 400
-    assert words in reply.json["message"]
 
 
 def test_settings_are_kept_and_a_dkim_selector_counts_as_dkim(calls: Calls) -> None:
@@ -175,8 +145,3 @@ def test_with_data_each_email_is_a_file_that_survives(tmp_path: Path) -> None:
     assert second == first + 1
     assert [entry["file"] for entry in entries] == [str(path) for path in files]
     assert all(path.suffix == ".eml" and read_eml(path.read_text())["Subject"] == "Hi" for path in files)
-
-
-def test_a_send_body_that_is_no_json_object_is_rejected(calls: Calls) -> None:
-    for body in (b"", b"[]", b"{}", json.dumps({"SendEmail": {}}).encode()):
-        assert calls.ask("POST", SEND, body).status == 400

@@ -139,14 +139,9 @@ def test_a_create_shows_in_the_list_and_its_filters_only_after_the_lag(calls: Ca
     assert calls.emails() == calls.emails(BaseId=1) == ["now@example.com"]
     assert calls.page(Email="late@example.com")["TotalCount"] == calls.page(Id=hidden)["TotalCount"] == 0
     assert calls.sandbox.stats()["subscribers"] == 2
-
-
-@pytest.mark.parametrize("lag", [{"list_lag_ms": 1}, {"replica_lags_ms": "1"}])
-def test_a_lag_ends(calls: Calls, lag: dict[str, object]) -> None:
-    calls.sandbox.switch(**lag)
+    calls.sandbox.switch(list_lag_ms=1)
     calls.create("soon@example.com")
-    wait_until(calls.emails)
-    assert calls.emails(Email="soon@example.com") == ["soon@example.com"]
+    wait_until(lambda: calls.emails(Email="soon@example.com"))
 
 
 def test_total_count_can_be_capped_or_wrong(calls: Calls) -> None:
@@ -165,12 +160,6 @@ def test_the_bounds_of_limit_and_a_page_past_the_end_are_switches(calls: Calls) 
     assert (calls.page(limit=1)["Limit"], calls.page(limit=100)["Limit"]) == (5, 8)
     calls.sandbox.switch(past_end="repeat")
     assert calls.ids(offset=64, limit=8) == ids[24:]
-
-
-def test_a_list_request_can_fail(calls: Calls) -> None:
-    calls.sandbox.switch(list_error=1, server_error=503)
-    assert calls.ask_list().status == 503
-    assert calls.create("a@example.com").status == 200
 
 
 # what a service may do with a list
@@ -287,9 +276,3 @@ def test_churn_stays_in_the_base_that_is_listed(calls: Calls) -> None:
     others = read(calls, BaseId=1)
     assert others == [event["first_id"] + n for event in calls.events("seeded")[:1] for n in range(20)]
     assert len(read(calls, BaseId=2)) == 20
-
-
-def test_churn_in_an_empty_list_inserts_and_deletes_nothing_that_is_not_there(calls: Calls) -> None:
-    calls.sandbox.switch(churn_insert=1, churn_delete=1, churn_where="head")
-    assert calls.ids() == []
-    assert len(read(calls)) == 1

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -115,17 +114,6 @@ def test_what_cannot_be_used_ends_it_with_2_and_a_clear_word(
     assert "Traceback" not in ended.stderr
 
 
-def test_one_line_says_where_it_listens_and_a_signal_ends_it() -> None:
-    environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": "t"}
-    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as child:
-        assert child.stdout is not None
-        line = child.stdout.readline()
-        child.send_signal(signal.SIGINT)
-        rest = child.stdout.read()
-    assert line.startswith("sandbox listening on http://127.0.0.1:")
-    assert (rest, child.returncode) == ("", 0)
-
-
 def test_a_child_ends_with_its_context_keeps_its_port_and_hides_its_token() -> None:
     sandbox = SandboxProcess()
     with sandbox:
@@ -159,13 +147,3 @@ def test_switches_are_keywords_and_a_wrong_value_is_refused() -> None:
     assert (switches["rate"], switches["verified_domains"], switches["alter_identity"]) == (5, ["a.org", "b.org"], True)
     with pytest.raises(RuntimeError, match="ended before it was ready"):
         SandboxProcess(rate="often").start()
-
-
-def test_the_sandbox_imports_nothing_of_the_rest() -> None:
-    script = (
-        "import sys, connector.sandbox, connector.sandbox.__main__\n"
-        "print([m for m in sys.modules if m.split('.')[0] in ('connector', 'pipelines', 'pandas', 'pyarrow')])"
-    )
-    names = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True).stdout
-    assert "connector.sandbox.server" in names
-    assert [each for each in eval(names) if each != "connector" and not each.startswith("connector.sandbox")] == []
