@@ -172,7 +172,7 @@ def test_upsert_updates_the_existing_subscriber_and_keeps_what_was_not_sent(call
     assert new == old["Subscriber"] | {
         "Email": "ANA@example.com", "FirstName": "Anna", "Address": {"City": "X", "Zip": "2"}
     }  # fmt: skip
-    assert calls.page()["Subscribers"] == [new]
+    assert calls.page()["Subscribers"] == calls.page(Email="ANA@example.com")["Subscribers"] == [new]
     assert [event["subscriber"] for event in calls.events("updated")] == [new]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlsplit
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.clock import system_clock
+from connector.pace.rate import RateController
+from connector.sandbox import SandboxProcess
 from connector.service.client import Client, RequestCounts, open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import Accepted, Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
@@ -164,3 +167,17 @@ async def test_no_log_and_no_answer_shows_the_token_or_a_person(caplog: pytest.L
     shown = caplog.text + repr(answers) + repr(client) + repr(client.counts)
     assert "s3cret" not in shown
     assert "ann@" not in shown
+
+
+@pytest.mark.parametrize(("ceiling", "limit"), [(20.0, 0), (float("inf"), 5)])
+def test_list_requests_keep_the_ceiling_and_show_the_services_limit(ceiling: float, limit: int) -> None:
+    async def list_often() -> float:
+        async with open_client(Service(sandbox.base_url, Token(sandbox.token)), rate=rate) as client:
+            began = time.monotonic()
+            await asyncio.gather(*(client.list_subscribers(ListQuery(limit=1)) for _ in range(21)))
+            return time.monotonic() - began
+
+    with SandboxProcess(rate=limit, burst=2) as sandbox:
+        rate = RateController(ceiling)
+        assert asyncio.run(list_often()) >= 20 / ceiling - 0.01
+        assert (rate.found is not None) == bool(limit)

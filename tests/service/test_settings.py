@@ -17,18 +17,13 @@ TOKEN = Token("s3cret-token")
     ("given", "kept"),
     [
         ("https://api.example.com", "https://api.example.com"),
-        ("https://api.example.com/", "https://api.example.com"),
         ("https://api.example.com:8443/v1//", "https://api.example.com:8443/v1"),
         ("HTTPS://API.Example.COM/V1", "https://api.example.com/V1"),
         ("https://[2001:db8::1]:443", "https://[2001:db8::1]"),
-        ("https://API.Example.com:443//", "https://api.example.com"),
         ("https://api.example.com:80/v1/", "https://api.example.com:80/v1"),
-        ("http://127.0.0.1:80", "http://127.0.0.1"),
         ("https://bücher.example", "https://bücher.example"),
         ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
-        ("http://127.9.9.9", "http://127.9.9.9"),
         ("http://localhost:1", "http://localhost:1"),
-        ("http://LOCALHOST", "http://localhost"),
         ("http://[::1]:5", "http://[::1]:5"),
     ],
 )
@@ -43,26 +38,19 @@ def test_https_and_loopback_are_kept_in_one_form(given: str, kept: str) -> None:
         ("", "empty"),
         ("api.example.com", "begin with https"),
         ("ftp://example.com", "begin with https"),
-        ("file:///etc/passwd", "begin with https"),
         ("https://", "name a host"),
-        ("https:///path", "name a host"),
         ("https://:443", "name a host"),
         ("https://host:port", "no URL"),
         ("https://host:99999", "no URL"),
-        ("https://[::1", "no URL"),
         ("https://api.example.com?x=1", "query"),
-        ("https://api.example.com/?", "query"),
         ("https://api.example.com#x", "fragment"),
         ("https://api.example.com/a b", "blank"),
-        ("https://api.example.com\n", "blank"),
         ("https://api.exam\tple.com", "blank"),
         ("https:\\\\api.example.com", "backslash"),
         ("http://api.example.com", "plain http to api.example.com"),
-        ("http://10.0.0.1", "plain http"),
         ("http://0.0.0.0", "plain http"),
         ("http://localhost.example.com", "plain http"),
         ("http://127.0.0.1.example.com", "plain http"),
-        ("http://127.1", "plain http"),
         ("http://2130706433", "plain http"),
         ("http://[::ffff:10.0.0.1]", "plain http"),
     ],
@@ -105,18 +93,9 @@ def test_a_time_out_that_is_none_or_endless_is_refused(timeout_s: float) -> None
         Service("https://h", TOKEN, timeout_s=timeout_s)
 
 
-def test_no_connection_at_all_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="at least 1"):
-        Service("https://h", TOKEN, max_connections=0)
-
-
 # A token shows itself only when asked to
 
 TEXT = "s3cret-token"
-
-
-def test_a_token_is_revealed_when_asked() -> None:
-    assert Token(TEXT).reveal() == TEXT
 
 
 def test_a_token_is_masked_wherever_it_is_written() -> None:
@@ -133,13 +112,6 @@ def test_a_token_is_not_pickled(protocol: int) -> None:
     with pytest.raises(TypeError, match="not pickled") as caught:
         pickle.dumps(Token(TEXT), protocol)
     assert TEXT not in str(caught.value)
-
-
-def test_tokens_are_equal_by_their_text() -> None:
-    assert Token(TEXT) == copy.deepcopy(Token(TEXT))
-    assert hash(Token(TEXT)) == hash(Token(TEXT))
-    assert Token(TEXT) != Token("another")
-    assert Token(TEXT) != TEXT
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,3 @@ async def test_over_tls_a_trusted_certificate_counts_and_only_for_its_own_name(t
         assert misnamed.startswith("NotSent the certificate of 127.0.0.1 is not trusted: IP address mismatch")
         assert cut == "Ambiguous the connection was cut before the answer"
         assert (len(good.requests), len(cutting.requests)) == (1, 1)
-
-
-def test_no_private_key_lies_among_the_tests() -> None:
-    marks = tuple(b"-----BEGIN %sPRIVATE KEY" % kind for kind in (b"", b"RSA ", b"EC ", b"OPENSSH ", b"ENCRYPTED "))
-    files = [path for path in (ROOT / "tests").rglob("*") if path.is_file()]
-    assert Path(__file__) in files
-    assert [path for path in files if any(mark in path.read_bytes() for mark in marks)] == []

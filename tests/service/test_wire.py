@@ -12,11 +12,9 @@ from connector.errors import ConfigurationError
 from connector.fields import FIELDS, NAMES, Kind
 from connector.service.wire import (
     ListQuery,
-    Request,
     altered_fields,
     build_create,
     build_list,
-    build_send,
     decode_subscriber,
     differing_fields,
     encode_subscriber,
@@ -113,15 +111,12 @@ def test_numbers_and_lists_of_numpy_are_sent_as_plain_ones() -> None:
         ("email", float("nan")),
         ("first_name", 5),
         ("address_zip", "02134"),
-        ("address_zip", 12.0),
         ("address_zip", True),
         ("base_id", "7"),
         ("is_active", 1),
-        ("is_active", "true"),
         ("tags", "a,b"),
         ("birthday", np.datetime64("2020-01-01")),
         ("last_name", "broken \ud800"),
-        ("base_id", 2**70),
         ("tags", ["ok", "\udfff"]),
     ],
 )
@@ -139,10 +134,6 @@ def test_an_address_that_is_no_object_is_an_address_without_values(address: obje
     assert (values["id"], values["base_id"], values["address_zip"]) == (3, 7, None)
 
 
-def test_what_comes_is_decoded_as_it_came_whatever_its_type() -> None:
-    assert decode_subscriber({"Email": ["odd"], "IsActive": "yes"})["email"] == ["odd"]
-
-
 @given(FULL)
 def test_the_echo_of_a_service_that_keeps_to_the_document_is_unaltered(values: dict[str, object]) -> None:
     answered = {**values, "id": 9, "address_zip": str(values["address_zip"]), "base_name": "another"}
@@ -150,64 +141,39 @@ def test_the_echo_of_a_service_that_keeps_to_the_document_is_unaltered(values: d
 
 
 @pytest.mark.parametrize(
-    ("field", "sent", "answered"),
+    ("field", "sent", "answered", "is_altered"),
     [
-        ("address_state", "", None),
-        ("address_line3", "", None),
-        ("address_state", None, ""),
-        ("gender", "", None),
-        ("gender", "", ""),
-        ("gender", None, ""),
-        ("address_zip", 1234, "1234"),
-        ("address_zip", 1234, 1234),
-        ("address_zip", np.int64(1234), "1234"),
-        ("tags", ("a", "b"), ["a", "b"]),
-        ("email", None, "set by the service"),
-        ("is_active", True, True),
+        ("address_state", "", None, False),
+        ("address_line3", None, "", False),
+        ("gender", "", None, False),
+        ("address_zip", 1234, "1234", False),
+        ("address_zip", np.int64(1234), "1234", False),
+        ("tags", ("a", "b"), ["a", "b"], False),
+        ("email", None, "set by the service", False),
+        ("email", "Ann@example.com", "ann@example.com", True),
+        ("first_name", "", None, True),
+        ("address_state", "ZH", "", True),
+        ("gender", "", "male", True),
+        ("address_zip", 1234, "01234", True),
+        ("address_zip", 0, "", True),
+        ("tags", ["a", "b"], ["b", "a"], True),
+        ("is_active", True, 1, True),
+        ("is_active", False, None, True),
+        ("base_id", 7, 8, True),
+        ("base_name", "News", "news", True),
+        ("birthday", "1990-01-02", "1990-02-01", True),
     ],
 )
-def test_under_the_normalisation_rules_these_are_the_same(field: str, sent: object, answered: object) -> None:
-    assert altered_fields({field: sent}, {field: answered}) == ()
-
-
-@pytest.mark.parametrize(
-    ("field", "sent", "answered"),
-    [
-        ("email", "Ann@example.com", "ann@example.com"),
-        ("email", "a@b.c", None),
-        ("first_name", "", None),
-        ("phone", "+31 6", "+316"),
-        ("address_state", "ZH", ""),
-        ("address_line3", "x", None),
-        ("gender", "male", ""),
-        ("gender", "", "male"),
-        ("address_zip", 1234, "01234"),
-        ("address_zip", 1, True),
-        ("address_zip", 1234, None),
-        ("address_zip", 0, ""),
-        ("tags", ["a", "b"], ["b", "a"]),
-        ("tags", ["a"], None),
-        ("tags", ["a"], "a"),
-        ("is_active", True, 1),
-        ("is_active", False, None),
-        ("base_id", 7, 8),
-        ("base_name", "News", "news"),
-        ("birthday", "1990-01-02", "1990-02-01"),
-    ],
-)
-def test_these_came_back_different(field: str, sent: object, answered: object) -> None:
-    assert altered_fields({field: sent}, {field: answered}) == (field,)
+def test_an_echo_is_altered_unless_the_normalisation_rules_explain_it(
+    field: str, sent: object, answered: object, is_altered: bool
+) -> None:
+    assert altered_fields({field: sent}, {field: answered}) == ((field,) if is_altered else ())
 
 
 def test_a_base_named_by_both_is_known_by_its_id() -> None:
     sent = {"base_id": 7, "base_name": "whatever"}
     assert altered_fields(sent, {"base_id": 7, "base_name": "News"}) == ()
     assert altered_fields(sent, {"base_id": 8, "base_name": "whatever"}) == ("base_id",)
-
-
-def test_altered_fields_are_named_in_the_tables_order() -> None:
-    sent = {"birthday": "x", "email": "x", "address_city": "x"}
-    assert altered_fields(sent, {}) == ("email", "address_city", "birthday")
 
 
 # The three requests, as service-api.md 4.1 to 4.3 writes them
@@ -217,18 +183,6 @@ PATH = "/api/subscribers/subscribers-list/"
 NUMBERS = ("offset", "limit", "id", "base_id")
 
 TEXTS = ("client_user_id", "email", "first_name", "last_name")
-
-
-def test_a_create_posts_its_body() -> None:
-    assert build_create(b"{}") == Request("create", "POST", "/api/subscribers/create-subscriber/", (), b"{}")
-
-
-def test_a_send_posts_its_body() -> None:
-    assert build_send(b"{}") == Request("send", "POST", "/api/emails/send-instant-email/", (), b"{}")
-
-
-def test_a_plain_list_says_its_offset_and_limit_and_has_no_body() -> None:
-    assert build_list(ListQuery()) == Request("list", "GET", PATH, (("offset", "0"), ("limit", "1000")), None)
 
 
 def test_all_ten_parameters_have_the_names_and_forms_of_the_document() -> None:
@@ -324,68 +278,40 @@ def test_no_request_shows_a_persons_data_in_its_repr() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "listed"),
+    ("name", "told", "listed", "differs"),
     [
-        ("first_name", "Ann", "Ann"),
-        ("first_name", None, None),
-        ("first_name", None, ""),  # what comes back of a field that was not sent is not shown
-        ("first_name", "", None),
-        ("address_state", None, ""),
-        ("address_line3", None, ""),
-        ("gender", None, ""),
-        ("gender", "", None),
-        ("is_active", True, True),
-        ("is_active", None, False),  # service-api.md 2.1: the default
-        ("is_active", False, None),
-        ("tags", None, []),
-        ("tags", ["a", "b"], ["a", "b"]),
-        ("address_zip", 10115, "10115"),
-        ("address_zip", None, ""),
-        ("address_zip", "SW1A 1AA", ""),  # it could not be sent
-        ("address_zip", "SW1A 1AA", None),
-        ("address_zip", "02134", "02134"),  # somebody has entered it there
-        ("email", "Ann@X.org", "ann@x.org"),
-        ("email", "zoe@bücher.example", "zoe@xn--bcher-kva.example"),
-        ("client_user_id", "7", " 7 "),
-        ("birthday", "1980-02-29", "1980-02-29"),
+        ("first_name", None, None, False),
+        ("first_name", None, "", False),  # what comes back of a field that was not sent is not shown
+        ("address_state", None, "", False),
+        ("gender", "", None, False),
+        ("is_active", None, False, False),  # service-api.md 2.1: the default
+        ("tags", None, [], False),
+        ("tags", ["a", "b"], ["a", "b"], False),
+        ("address_zip", 10115, "10115", False),
+        ("address_zip", "SW1A 1AA", "", False),  # it could not be sent
+        ("address_zip", "02134", "02134", False),  # somebody has entered it there
+        ("email", "Ann@X.org", "ann@x.org", False),
+        ("email", "zoe@bücher.example", "zoe@xn--bcher-kva.example", False),
+        ("client_user_id", "7", " 7 ", False),
+        ("first_name", "Ann", "ann", True),
+        ("first_name", "Ann", "", True),
+        ("first_name", None, "Ann", True),
+        ("first_name", "5", 5, True),
+        ("gender", None, "male", True),
+        ("is_active", True, None, True),
+        ("is_active", None, True, True),
+        ("is_active", True, 1, True),
+        ("tags", ["a", "b"], ["b", "a"], True),  # as in the echo of a create
+        ("tags", ["a"], [], True),
+        ("address_zip", 10115, "", True),
+        ("address_zip", None, "10115", True),
+        ("address_zip", 2134, "02134", True),
+        ("address_zip", "SW1A 1AA", "10115", True),
+        ("email", "ann@x.org", "anna@x.org", True),
+        ("client_user_id", "a", "A", True),
+        ("address_city", "Ulm", {"strange": "thing"}, True),
     ],
 )
-def test_the_same(name: str, told: object, listed: object) -> None:
-    assert differing_fields([name], [told], [listed]) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "told", "listed"),
-    [
-        ("first_name", "Ann", "ann"),
-        ("first_name", "Ann", ""),
-        ("first_name", None, "Ann"),
-        ("first_name", "5", 5),
-        ("gender", "male", ""),
-        ("gender", None, "male"),
-        ("is_active", True, False),
-        ("is_active", True, None),
-        ("is_active", None, True),
-        ("is_active", True, 1),
-        ("tags", ["a", "b"], ["b", "a"]),  # as in the echo of a create
-        ("tags", ["a"], []),
-        ("tags", None, ["a"]),
-        ("address_zip", 10115, "10117"),
-        ("address_zip", 10115, ""),
-        ("address_zip", None, "10115"),
-        ("address_zip", 2134, "02134"),
-        ("address_zip", "02134", "2134"),
-        ("address_zip", "SW1A 1AA", "10115"),
-        ("email", "ann@x.org", "anna@x.org"),
-        ("client_user_id", "a", "A"),
-        ("birthday", "1980-02-29", "1980-02-28"),
-        ("address_city", "Ulm", {"strange": "thing"}),
-    ],
-)
-def test_not_the_same(name: str, told: object, listed: object) -> None:
-    assert differing_fields([name], [told], [listed]) == [0]
-
-
-def test_the_places_of_the_fields_that_differ_are_told() -> None:
-    names, told, listed = ["first_name", "phone", "tags"], ["Ann", "+1", ["a"]], ["Anna", "+1", []]
-    assert differing_fields(names, told, listed) == [0, 2]
+def test_a_listed_value_differs_from_the_source_or_not(name: str, told: object, listed: object, differs: bool) -> None:
+    names, others = ["phone", name, "birthday"], "1980-02-29"
+    assert differing_fields(names, ["+1", told, others], ["+1", listed, others]) == ([1] if differs else [])
