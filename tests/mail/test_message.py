@@ -1,12 +1,10 @@
 """An email that can be composed is one that service-api.md 2.2 allows, and its JSON is the document's."""
 
-from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, strategies as st
 
 from connector.mail.message import (
     Attachment,
@@ -84,25 +82,6 @@ def test_the_fullest_email_is_the_documents() -> None:
             "Type": "image/png",
         },
     ]
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_no_setting_has_a_default(name: str) -> None:
-    with pytest.raises(TypeError, match=name):
-        EmailSettings(**{key: value for key, value in SAID.items() if key != name})
-
-
-@given(st.binary(min_size=1, max_size=200))
-def test_an_attachment_arrives_as_it_was(content: bytes) -> None:
-    (attachment,) = sent(attachments=[Attachment(content, "a.bin", "application/octet-stream")])["Email"]["Attachments"]
-    assert b64decode(attachment["ContentBase64"], validate=True) == content
-
-
-def test_a_list_that_changes_afterwards_changes_no_message() -> None:
-    to = [ANN]
-    message = Message(**{**PLAIN, "to": to})
-    to.clear()
-    assert message.to == (ANN,)
 
 
 def message(**changes: Any) -> Callable[[], object]:
