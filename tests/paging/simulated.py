@@ -4,6 +4,7 @@ It keeps the truth: who was on the list throughout the reading, and who ever was
 """
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from random import Random
 
 import numpy as np
@@ -11,7 +12,9 @@ import numpy as np
 from connector.paging.certificate import Certificate
 from connector.paging.overlap import PageRequest
 from connector.paging.pager import Pager
-from tests.paging.times import FINISHED, STARTED
+
+STARTED = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
+FINISHED = datetime(2026, 11, 21, 9, 0, 30, tzinfo=UTC)
 
 ORDERS = (
     "id",

@@ -2,8 +2,16 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
-from connector.paging.overlap import OverlapKind, PageOverlap, decide_direction, decide_overlap
+from connector.paging.overlap import (
+    IdSet,
+    OverlapKind,
+    PageOverlap,
+    decide_direction,
+    decide_overlap,
+    first_occurrences,
+)
 
 BEFORE = [10, 20, 30, 40, 50]  # at offset 100, so its last row has rank 104
 
@@ -38,3 +46,19 @@ def test_joint(ids: list[int], offset: int, overlap: PageOverlap) -> None:
 @pytest.mark.parametrize(("ids", "direction"), [([1, 2, 3], 1), ([3, 2, 1], -1), ([1, 1], 0), ([1, 3, 2], 0), ([7], 1)])
 def test_direction(ids: list[int], direction: int) -> None:
     assert decide_direction(np.array(ids)) == direction
+
+
+IDS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=30)
+
+
+@given(st.lists(IDS, max_size=12), IDS)
+def test_it_holds_what_was_added_and_nothing_else(pages: list[list[int]], asked: list[int]) -> None:
+    ids, expected = IdSet(), set[int]()
+    for page in pages:
+        array = np.array(page, dtype=np.int64)
+        ids.add(array[~ids.holds(array) & first_occurrences(array)])
+        expected |= set(page)
+
+    assert ids.holds(np.array(asked, dtype=np.int64)).tolist() == [each in expected for each in asked]
+    assert len(ids) == len(expected)
+    assert ids.to_array().tolist() == sorted(expected)

@@ -14,8 +14,7 @@ from connector.paging.certificate import Certificate, decide_cut_off
 from connector.paging.overlap import PageRequest
 from connector.paging.pager import Pager
 from connector.service.wire import ListPage, ListQuery
-from tests.paging.simulated import SimulatedList
-from tests.paging.times import FINISHED, STARTED
+from tests.paging.simulated import FINISHED, STARTED, SimulatedList
 
 _FILTERS = ("id", "is_active", "base_id", "gender")
 
