@@ -41,14 +41,13 @@ def parse_created(
     Created needs a 2xx status, `success` true and a whole positive Subscriber.Id; whether base and identity are those
     sent is for the caller to compare. `now` is aware, for a Retry-After that is a date.
     """
-    answer = _read_object(body)
-    subscriber = answer.get("Subscriber") if _is_success(answer) else None
-    if isinstance(subscriber, dict) and _is_2xx(status):
+    subscriber, success = _read_success(status, body, "Subscriber")
+    if subscriber is not None:
         _read_quoted_ids(subscriber)
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
-    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
+    return _unsuccessful(status, headers, body, now, mask, success)
 
 
 def parse_listed(
@@ -56,9 +55,8 @@ def parse_listed(
 ) -> ListPage | Refused | Ambiguous:
     """Read a page of the list; obeys service-api.md 4.3. A page with an element that is no object is Ambiguous as a
     whole."""
-    answer = _read_object(body)
-    page = answer.get("SubscribersList") if _is_success(answer) else None
-    if isinstance(page, dict) and _is_2xx(status):
+    page, success = _read_success(status, body, "SubscribersList")
+    if page is not None:
         total, offset, limit = (read_whole_number(page.get(name)) for name in ECHOES)
         subscribers = page.get("Subscribers")
         if subscribers is None and "Subscribers" in page and total is not None and total <= (offset or 0):
@@ -67,7 +65,7 @@ def parse_listed(
             for each in subscribers:
                 _read_quoted_ids(each)
             return ListPage(subscribers, total, offset, limit)
-    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
+    return _unsuccessful(status, headers, body, now, mask, success)
 
 
 async def parse_wire_page(
@@ -81,43 +79,33 @@ def parse_sent(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Accepted | Refused | Ambiguous:
     """Return what became of an email; obeys service-api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
-    answer = _read_object(body)
-    result = answer.get("SendEmail") if _is_success(answer) else None
-    if isinstance(result, dict) and _is_2xx(status):
+    result, success = _read_success(status, body, "SendEmail")
+    if result is not None:
         request_id = read_whole_number(result.get("SendMessageRequestId"))
         if request_id is not None:
             message_id = result.get("MessageId")
             return Accepted(request_id, message_id if isinstance(message_id, str) else "")
-    return _unsuccessful(status, headers, body, now, mask, answer.get("success"))
+    return _unsuccessful(status, headers, body, now, mask, success)
 
 
-def _read_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object of an answer, an empty one for any other answer."""
+def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | None, object]:
+    """Return the object under `key` of a 2xx answer whose `success` is true, else None; and `success` itself."""
     try:
         answer = orjson.loads(body.removeprefix(_BOM))
     except orjson.JSONDecodeError:
-        answer = _read_leniently(body)
-    return answer if isinstance(answer, dict) else {}
-
-
-def _is_success(answer: Mapping[str, Any]) -> bool:
-    return answer.get("success") is True
-
-
-def _read_leniently(body: bytes) -> object:
-    """What the fast reader refuses and JSON allows: an escaped half of a character, a number beyond a double."""
-    try:
-        return json.loads(body, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return None
+        try:  # orjson refuses an escaped half of a character and a number beyond a double, which JSON allows
+            answer = json.loads(body, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            answer = None
+    if not isinstance(answer, dict):
+        return None, None
+    success, result = answer.get("success"), answer.get(key)
+    is_success = success is True and 200 <= status < 300 and isinstance(result, dict)
+    return (result if is_success else None), success
 
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
-
-
-def _is_2xx(status: int) -> bool:
-    return 200 <= status < 300
 
 
 def read_whole_number(value: object) -> int | None:
@@ -140,16 +128,13 @@ def _unsuccessful(
 ) -> Refused | Ambiguous:
     message = mask(extract_words(status, headers, body))[:MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
-    is_refused = _is_definite(status) and success is not True  # a 4xx that says `success: true` contradicts itself
+    is_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
+    is_refused = is_definite and success is not True  # a 4xx that says `success: true` contradicts itself
     is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect says nothing of the row
     # A 403 that names a Retry-After speaks of the pace, and not of the row: it is looked up, and sent again.
     is_of_the_pace = status != TOO_MANY_REQUESTS and says_limit(status, retry_after_s)
     is_refusal = (is_refused or is_stated) and not is_of_the_pace
     return (Refused if is_refusal else Ambiguous)(status, message, retry_after_s)
-
-
-def _is_definite(status: int) -> bool:
-    return status == TOO_MANY_REQUESTS or (400 <= status < 500 and status not in _UNCERTAIN_4XX)
 
 
 # Retry-After
@@ -270,10 +255,7 @@ def _read_message(path: tuple[str, ...], leaf: object) -> str:
 
 
 def _words_of_text(text: str, content_type: str) -> str:
-    is_markup = (
-        "html" in content_type.lower() or "xml" in content_type.lower() or text.lstrip("\ufeff \r\n\t")[:1] == "<"
-    )
-    if not is_markup:
+    if not re.search("html|xml", content_type, re.IGNORECASE) and text.lstrip("\ufeff \r\n\t")[:1] != "<":
         return text
     seen = _UNSEEN.sub(" ", text)
     words = _TAG.sub(" ", _HEAD.sub(" ", seen))
@@ -326,7 +308,8 @@ def build_mask(secret: str) -> Mask:
 
     @cache
     def find_spellings() -> re.Pattern[str]:
-        spellings = [spelling for form in _read_as_words(secret) for spelling in (_spell(form), re.escape(form))]
+        forms = _read_as_words(secret)
+        spellings = [each for form in forms for each in ("".join(map(_spell_character, form)), re.escape(form))]
         return re.compile("|".join(spellings), re.IGNORECASE)
 
     return lambda words: find_spellings().sub(MASKED, words)
@@ -337,10 +320,6 @@ def _read_as_words(secret: str) -> list[str]:
     texts = (secret.encode(), b'"%s"' % secret.encode())
     read = [extract_words(401, headers, text).strip('"') for text in texts for headers in ({}, _IN_HTML)]
     return [form for form in dict.fromkeys([secret, *read]) if len(form) >= _SHORTEST_MASKED]
-
-
-def _spell(text: str) -> str:
-    return "".join(map(_spell_character, text))
 
 
 def _spell_character(character: str) -> str:

@@ -68,7 +68,7 @@ class Retrier:
         answer = await attempt()
         if type(answer) is not NotSent:
             return answer
-        return await self._again(answer, attempt, is_unsent, counts, rest)
+        return await self._again(answer, attempt, lambda each: isinstance(each, NotSent), counts, rest)
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter) -> _Answer:
         """Read one page; try again until it comes, except after a refusal or a redirect.
@@ -78,8 +78,8 @@ class Retrier:
         self._budget.note_request(self._clock.monotonic())
         answer = await attempt()
         if not self._has_given_up:
-            answer = await self._again(answer, attempt, is_unread, counts)
-        self._has_given_up = is_unread(answer)
+            answer = await self._again(answer, attempt, _is_unread, counts)
+        self._has_given_up = _is_unread(answer)
         return answer
 
     async def _again(
@@ -136,12 +136,7 @@ class Retrier:
         return not self._budget.take(self._clock.monotonic())
 
 
-def is_unsent(answer: object) -> bool:
-    """Return whether the request is known to have had no effect because it never left."""
-    return isinstance(answer, NotSent)
-
-
-def is_unread(answer: object) -> bool:
+def _is_unread(answer: object) -> bool:
     """Return whether reading again may help: the request had no answer, one that says nothing certain, or a limit."""
     match answer:
         case NotSent():

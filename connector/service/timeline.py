@@ -2,7 +2,6 @@
 become one. An answer costs two readings of the clock.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,16 +86,12 @@ class Timeline:
             self._full.append(self._now)
             self._now = _Bucket()
             if len(self._full) == _MOST:
-                self._full = list(_join_pairs(self._full))
+                for first, second in zip(self._full[::2], self._full[1::2], strict=True):
+                    first.add(second)
+                self._full = self._full[::2]
                 self._width_s *= 2
             self._ends_at = self._began_at + (len(self._full) + 1) * self._width_s
         self._pauses = [each for each in self._pauses if each[1] > self._ends_at - self._width_s]
 
     def _sum_pauses(self, began_at: float, ended_at: float) -> float:
         return sum(max(0.0, min(until, ended_at) - max(since, began_at)) for since, until in self._pauses)
-
-
-def _join_pairs(buckets: Sequence[_Bucket]) -> Iterator[_Bucket]:
-    for first, second in zip(buckets[::2], buckets[1::2], strict=True):
-        first.add(second)
-        yield first

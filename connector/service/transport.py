@@ -54,11 +54,14 @@ class Transport:
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt. A cancellation passes through and closes the connection: what became of it is unknown."""
+        body: bytes | io.BytesIO | None = request.body
+        if request.body is not None and len(request.body) > 2**20:
+            body = io.BytesIO(request.body)  # aiohttp warns of bytes past 1 MiB; a file goes out in parts
         try:
             async with self._session.request(
                 request.method,
                 self._url(request),
-                data=_payload(request.body),
+                data=body,
                 headers=self._headers if request.body is None else self._posted_headers,
                 allow_redirects=False,
                 middlewares=_ONCE if request.method == "GET" else None,
@@ -117,11 +120,6 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 _ONCE: Final = (_send_once,)
-
-
-def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    """aiohttp writes a body of bytes in one go, and warns of it past 1 MiB; as a file it goes out in parts."""
-    return body if body is None or len(body) <= 2**20 else io.BytesIO(body)
 
 
 async def _read_bounded(response: aiohttp.ClientResponse, announced: int) -> RawAnswer | Ambiguous:
@@ -185,13 +183,6 @@ def _reason(error: Exception) -> str:
 _WEBHOOK_TIMEOUT_S = 10.0
 
 
-def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """`sha256=` and the HMAC of the timestamp, a full stop and the body: the receiver, who has the secret,
-    can check that neither was altered, and that no old one is sent again."""
-    digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
-    return f"sha256={digest.hexdigest()}"
-
-
 async def post_webhook(url: str, body: bytes, secret: str | None, timestamp: int) -> str | None:
     """Post a JSON `body` once, signed if there is a secret; redirects are not followed. `timestamp` is in Unix seconds.
 
@@ -200,7 +191,9 @@ async def post_webhook(url: str, body: bytes, secret: str | None, timestamp: int
     """
     headers = {"Content-Type": "application/json", "X-Connector-Timestamp": str(timestamp)}
     if secret is not None:
-        headers["X-Connector-Signature"] = sign(secret, str(timestamp), body)
+        # The timestamp is signed with the body, so that the receiver can refuse an old notice that is sent again.
+        digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256)
+        headers["X-Connector-Signature"] = f"sha256={digest.hexdigest()}"
     host = urlsplit(url).hostname or "the address"
     try:
         async with (

@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 
 from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, FIELDS, NAMES, Field, Kind, normalise_identity
+from connector.fields import BY_NAME, FIELDS, NAMES, Kind, normalise_identity
 
 # Requests
 
@@ -25,8 +25,9 @@ Operation = Literal["create", "list", "send"]
 OPERATIONS: tuple[Operation, ...] = ("create", "list", "send")
 
 TOO_MANY_REQUESTS = 429
-UNAUTHORISED = frozenset({401, 403})  # what is refused is the token
 """RFC 6585: refused for its rate. Whether and when the service answers so is not shown."""
+
+UNAUTHORISED = frozenset({401, 403})  # the token is refused
 
 LARGEST_PAGE = 1000
 """service-api.md 8: a limit above it is reduced to it by the service."""
@@ -79,7 +80,7 @@ class ListQuery:
     def __post_init__(self) -> None:
         for name, read in _READERS.items():
             given = getattr(self, name)
-            if given is not None or name in _ALWAYS_SAID:
+            if given is not None or name in ("offset", "limit"):
                 object.__setattr__(self, name, read(name, given))
         if self.offset < 0:
             raise ConfigurationError(f"The list's offset must be 0 or more, not {self.offset}.")
@@ -144,12 +145,8 @@ def _read_flag(name: str, given: object) -> bool:
 def _read_text(name: str, given: object) -> str:
     if not isinstance(given, str):
         raise _build_refusal(name, "a text", given)
-    return str(given)
-
-
-def _read_filled_text(name: str, given: object) -> str:
-    text = _read_text(name, given)
-    if not text.strip():
+    text = str(given)
+    if not text.strip() and name != "gender":  # the gender "" asks for Not specified
         raise ConfigurationError(f"The list's filter {name} is blank: leave it out to list all subscribers.")
     try:
         text.encode()
@@ -164,19 +161,10 @@ def _build_refusal(name: str, wanted: str, given: object) -> ConfigurationError:
     return ConfigurationError(f"The list's {name} must be {wanted}, not of the type {type(given).__name__}.")
 
 
-_ALWAYS_SAID = ("offset", "limit")
-
 _READERS: dict[str, Callable[[str, object], object]] = {
-    "offset": _read_number,
-    "limit": _read_number,
-    "id": _read_number,
-    "base_id": _read_number,
-    "client_user_id": _read_filled_text,
-    "email": _read_filled_text,
+    **dict.fromkeys(("offset", "limit", "id", "base_id"), _read_number),
+    **dict.fromkeys(("client_user_id", "email", "first_name", "last_name", "gender"), _read_text),
     "is_active": _read_flag,
-    "first_name": _read_filled_text,
-    "last_name": _read_filled_text,
-    "gender": _read_text,
 }
 
 
@@ -267,21 +255,14 @@ def says_limit(status: int | None, retry_after_s: float | None) -> bool:
 # A subscriber as JSON
 
 _SENT: Final = tuple(field for field in FIELDS if field.is_sent)
-_TEXT_KINDS: Final = frozenset({Kind.TEXT, Kind.NULLABLE_TEXT, Kind.EMAIL, Kind.GENDER, Kind.COUNTRY, Kind.DATE})
-
-
-def _sent_type(field: Field) -> type:
-    """The one Python type that a field's values have on their way out."""
-    if field.kind in _TEXT_KINDS:
-        return str
-    return {Kind.NUMBER: int, Kind.ZIP: int, Kind.FLAG: bool, Kind.TAGS: list}[field.kind]
-
+_SENT_TYPES: Final[dict[Kind, type]] = {Kind.NUMBER: int, Kind.ZIP: int, Kind.FLAG: bool, Kind.TAGS: list}  # else str
 
 Plan = tuple[tuple[str, str, str, type], ...]
 """(column, the object it lives in or "", its key there, its type) of fields that may be sent, in the table's order."""
 
 _PLAN: Final[Plan] = tuple(
-    (field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1], _sent_type(field)) for field in _SENT
+    (field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1], _SENT_TYPES.get(field.kind, str))
+    for field in _SENT
 )
 _READ: Final = tuple((field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS)
 _PATHS: Final = {name: (parent, key) for name, parent, key in _READ}

@@ -3,7 +3,7 @@
 import copy
 import pickle
 import traceback
-from dataclasses import asdict
+from collections.abc import Callable
 
 import pytest
 
@@ -101,16 +101,15 @@ TEXT = "s3cret-token"
 def test_a_token_is_masked_wherever_it_is_written() -> None:
     token = Token(TEXT)
     service = Service("https://api.example.com", token)
-    written = [repr(token), str(token), f"{token}", f"{token!s:>20}", f"{token:>20}", "%s" % token, repr([token])]  # noqa: UP031 - logging writes so
-    written += [repr(service), str(asdict(service)), repr(copy.deepcopy(service)), repr(copy.copy(token))]
+    written = [repr(token), str(token), f"{token}", f"{token!s:>20}", "%s" % token, repr([token]), repr(service)]  # noqa: UP031 - logging writes so
     assert not [text for text in written if TEXT in text]
     assert not hasattr(token, "__dict__")
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_token_is_not_pickled(protocol: int) -> None:
+@pytest.mark.parametrize("write", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_token_is_neither_pickled_nor_copied(write: Callable[[Token], object]) -> None:
     with pytest.raises(TypeError, match="not pickled") as caught:
-        pickle.dumps(Token(TEXT), protocol)
+        write(Token(TEXT))
     assert TEXT not in str(caught.value)
 
 
