@@ -17,7 +17,7 @@ from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
 from connector.sender import Sender, Take, Unanswered
 from connector.service.answers import refusal_kind
-from connector.service.wire import Ambiguous, Created, NotSent, Refused, altered_fields, echoes
+from connector.service.wire import Ambiguous, Created, NotSent, Refused, altered_fields
 from connector.states import Event, State
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
@@ -206,18 +206,17 @@ def judge_answer(
         return Move(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):
         return Move(Event.NOT_SENT, message=answer.message)
-    is_echo = echoes(candidate.sent, answer.subscriber)
     if not _is_of_base(answer, base, asked_name):
         other = read_base(answer)
         words = f"the service answered with subscriber {answer.subscriber_id} of another base: {describe_other(*other)}"
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words, answered_base=other)
-    if not (is_echo or _is_asked_for(answer, candidate)):
+    altered = altered_fields(candidate.sent, answer.subscriber)
+    if altered and not _is_asked_for(answer, candidate):
         words = (
             f"the service answered with subscriber {answer.subscriber_id}, whose {candidate.intent.field} is another "
             "one than was sent"
         )
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
-    altered = () if is_echo else altered_fields(candidate.sent, answer.read_all())
     return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered)
 
 

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
+
+import orjson
 
 from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
@@ -33,7 +35,6 @@ from connector.service.wire import (
     build_create,
     build_list,
     build_send,
-    list_field_names,
     says_limit,
 )
 
@@ -188,9 +189,12 @@ def _log_request(request: Request, raw: RawAnswer | NotSent | Ambiguous, seconds
     """Log the request with the names of its fields and without a value, so that the line can go into a bug report."""
     status = "not sent" if isinstance(raw, NotSent) else raw.status or "no answer"
     values = {"method": request.method, "path": request.path, "status": status, "ms": round(1000 * seconds, 1)}
-    fields = ", ".join(list_field_names(request))
+    fields = [name for name, _ in request.query]
+    body: dict[str, Any] = {} if request.body is None else orjson.loads(request.body)
+    for key, value in body.items():  # of the body its two upper levels, as `Subscriber.Email`
+        fields += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
     text = "request: %(method)s %(path)s, status %(status)s after %(ms)s ms, fields %(fields)s"
-    logger.debug(text, values | {"fields": fields})
+    logger.debug(text, values | {"fields": ", ".join(fields)})
 
 
 @asynccontextmanager

@@ -118,17 +118,6 @@ def build_send(body: bytes) -> Request:
     return Request("send", "POST", _SEND_PATH, (), body)
 
 
-def list_field_names(request: Request) -> list[str]:
-    """Return the names of the query parameters and of the body's two upper levels, as `Subscriber.Email`; no value."""
-    names = [name for name, _ in request.query]
-    if request.body is None:
-        return names
-    body: dict[str, Any] = orjson.loads(request.body)
-    for key, value in body.items():
-        names += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
-    return names
-
-
 def _read_number(name: str, given: object) -> int:
     if not isinstance(given, (bool, np.bool_)):
         with suppress(TypeError):
@@ -182,10 +171,6 @@ class Created:
     def read(self, name: str) -> object:
         """Return one of its values, by field name."""
         return self.subscriber_id if name == "id" else read_field(self.subscriber, name)
-
-    def read_all(self) -> dict[str, object]:
-        """Return all of them, flat by field name, as `decode_subscriber` reads them."""
-        return {**decode_subscriber(self.subscriber), "id": self.subscriber_id}
 
 
 WireRows = Sequence[dict[str, Any]]
@@ -260,13 +245,8 @@ _SENT_TYPES: Final[dict[Kind, type]] = {Kind.NUMBER: int, Kind.ZIP: int, Kind.FL
 Plan = tuple[tuple[str, str, str, type], ...]
 """(column, the object it lives in or "", its key there, its type) of fields that may be sent, in the table's order."""
 
-_PLAN: Final[Plan] = tuple(
-    (field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1], _SENT_TYPES.get(field.kind, str))
-    for field in _SENT
-)
-_READ: Final = tuple((field.name, field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS)
-_PATHS: Final = {name: (parent, key) for name, parent, key in _READ}
-_PARENTS: Final = tuple(dict.fromkeys(field.path[0] for field in FIELDS if len(field.path) > 1))
+_PATHS: Final = {field.name: (field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS}
+_PLAN: Final[Plan] = tuple((field.name, *_PATHS[field.name], _SENT_TYPES.get(field.kind, str)) for field in _SENT)
 
 
 def plan_encoding(names: Iterable[str]) -> Plan:
@@ -305,13 +285,8 @@ def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes
 
 
 def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
-    """Return the values of one wire object by field name: every name, None where absent or null, otherwise as it
-    came."""
-    parents: dict[str, Mapping[str, Any]] = {"": wire}
-    for parent in _PARENTS:
-        inner = wire.get(parent)
-        parents[parent] = inner if isinstance(inner, dict) else {}
-    return {name: parents[parent].get(key) for name, parent, key in _READ}
+    """Return the values of one wire object by field name: None where absent or null, otherwise as received."""
+    return {name: read_field(wire, name) for name in NAMES}
 
 
 def read_field(wire: Mapping[str, Any], name: str) -> object:
@@ -319,16 +294,6 @@ def read_field(wire: Mapping[str, Any], name: str) -> object:
     parent, key = _PATHS[name]
     inner = wire.get(parent) if parent else wire
     return inner.get(key) if isinstance(inner, dict) else None
-
-
-def echoes(sent: Mapping[str, object], wire: Mapping[str, Any]) -> bool:
-    """Return whether a wire object holds each value that was sent (flat, by field name), by the rules of
-    `altered_fields`."""
-    for name, value in sent.items():
-        other = read_field(wire, name)
-        if (type(value) is not type(other) or value != other) and not is_same(BY_NAME[name].kind, value, other):
-            return False
-    return True
 
 
 def _plain(name: str, value: object, expected: type) -> object:
@@ -353,22 +318,20 @@ def _unwritable(values: Mapping[str, object]) -> str:
     return "The subscriber cannot be written as JSON."
 
 
-def altered_fields(sent: Mapping[str, object], answered: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the names of fields that were sent and came back different, in the table's order (architecture 4.13).
+def altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of fields that were sent and that the answered subscriber `wire` shows otherwise, in the table's
+    order (architecture 4.13).
 
-    Both flat by field name. By the normalisation rules of service-api.md 2.1 these are equal: a Zip as number and as
-    text; an empty State, Line3 or Gender and none at all. A base named by its id as well is known by the id alone.
+    By the normalisation rules of service-api.md 2.1 these are equal: a Zip as number and as text; an empty State, Line3
+    or Gender and none at all. A base named by its id as well is known by the id alone.
     """
     altered = []
     for name, value in sent.items():
-        if value is None:
+        other = read_field(wire, name)
+        if value is None or (type(value) is type(other) and value == other):  # nearly always
             continue
-        other = answered.get(name)
-        if type(value) is type(other) and value == other:  # nearly always
-            continue
-        if name == "base_name" and sent.get("base_id") is not None:
-            continue
-        if not is_same(BY_NAME[name].kind, value, other):
+        is_named_by_id = name == "base_name" and sent.get("base_id") is not None
+        if not is_named_by_id and not is_same(BY_NAME[name].kind, value, other):
             altered.append(name)
     return tuple(sorted(altered, key=NAMES.index)) if altered else ()
 
