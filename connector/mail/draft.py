@@ -94,13 +94,6 @@ def read_attachment(
 
     Raises MessageError with the path: it is missing, unreadable, no ordinary file, empty or too large.
     """
-    content = _read(path, most_bytes)
-    if not content:
-        raise MessageError(ATTACHMENTS, f"{str(path)!r} is empty; attach a file that holds something")
-    return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
-
-
-def _read(path: Path, most_bytes: int) -> bytes:
     shown = repr(str(path))  # safe for a terminal, whatever the name holds
     try:
         mode = path.stat().st_mode
@@ -120,7 +113,9 @@ def _read(path: Path, most_bytes: int) -> bytes:
         raise MessageError(
             ATTACHMENTS, f"{shown} is larger than the {most_bytes:,} bytes that are allowed; attach less"
         )
-    return content
+    if not content:
+        raise MessageError(ATTACHMENTS, f"{shown} is empty; attach a file that holds something")
+    return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
 
 
 # The draft, and the message

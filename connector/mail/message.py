@@ -36,7 +36,8 @@ class Header:
     value: str
 
     def __post_init__(self) -> None:
-        _check_header_name(self.name)
+        if not _HEADER_NAME.fullmatch(check_filled("Header.Name", self.name)):
+            raise MessageError("Header.Name", "is no header name; use letters, digits and hyphens, like X-Campaign")
         check_text("Header.Value", self.value)
 
 
@@ -80,9 +81,14 @@ class EmailSettings:
 
     def __post_init__(self) -> None:
         for name, path in _SETTINGS.items():
-            if name not in ("send_at", "use_dkim_selector"):
-                check_flag(".".join(path), getattr(self, name))
-        check_send_at("EmailSettings.SendAt", self.send_at)
+            flag = getattr(self, name)
+            if name not in ("send_at", "use_dkim_selector") and flag is not None and not isinstance(flag, bool):
+                raise MessageError(".".join(path), f"must be true, false or null, not {type(flag).__name__}")
+        at: object = self.send_at
+        if at is not None and (not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < LATEST_SEND_AT):
+            raise MessageError(
+                "EmailSettings.SendAt", "must be a Unix timestamp in whole seconds (not milliseconds), or null"
+            )
         if self.use_dkim_selector is not None:
             check_text("EmailSettings.UseDkimSelector", self.use_dkim_selector)
 
@@ -131,26 +137,22 @@ class Message:
                 check_text(field, text, is_one_line=False)
         if not self.html and not self.plain_text:
             raise MessageError("Email.Html", "and Email.PlainText are both empty; give at least one of them")
-        _check_content_ids(self.attachments)
-
-
-def _check_content_ids(attachments: Sequence[Attachment]) -> None:
-    seen: set[str] = set()
-    for index, attachment in enumerate(attachments):
-        if attachment.content_id is None:
-            continue
-        if attachment.content_id in seen:
-            raise MessageError(f"Email.Attachments[{index}].ContentId", "is used twice; it must be unique in an email")
-        seen.add(attachment.content_id)
+        seen: set[str] = set()
+        for index, attachment in enumerate(self.attachments):
+            if attachment.content_id in seen:
+                field = f"Email.Attachments[{index}].ContentId"
+                raise MessageError(field, "is used twice; it must be unique in an email")
+            if attachment.content_id is not None:
+                seen.add(attachment.content_id)
 
 
 def encode_email(message: Message) -> bytes:
     """Return the whole body of a send (service-api.md 4.1): every setting is written, null where it is None; empty
     options are not."""
-    email: dict[str, object] = {"To": _encode_recipients(message.to)}
+    email: dict[str, object] = {"To": [_encode_recipient(each) for each in message.to]}
     for key, recipients in (("Cc", message.cc), ("Bcc", message.bcc), ("ReplyTo", message.reply_to)):
         if recipients:
-            email[key] = _encode_recipients(recipients)
+            email[key] = [_encode_recipient(each) for each in recipients]
     email["From"] = _encode_recipient(message.sender)
     if message.headers:
         email["Headers"] = [{"Name": header.name, "Value": header.value} for header in message.headers]
@@ -165,10 +167,6 @@ def encode_email(message: Message) -> bytes:
     for name, (group, key) in _SETTINGS.items():
         sent[group][key] = getattr(message.settings, name)
     return orjson.dumps({"SendEmail": sent})
-
-
-def _encode_recipients(recipients: Sequence[Recipient]) -> list[dict[str, str]]:
-    return [_encode_recipient(recipient) for recipient in recipients]
 
 
 def _encode_recipient(recipient: Recipient) -> dict[str, str]:
@@ -238,28 +236,6 @@ def check_address(field: str, text: object) -> str:
     if not local or not domain or _BLANK.search(address):
         raise MessageError(field, "is no email address; write it like name@example.com")
     return address
-
-
-def check_flag(field: str, flag: object) -> None:
-    """A setting is true, false or null (service-api.md 2.2); 0 and 1 are not taken for them."""
-    if flag is not None and not isinstance(flag, bool):
-        raise MessageError(field, f"must be true, false or null, not {type(flag).__name__}")
-
-
-def check_send_at(field: str, send_at: object) -> None:
-    """A Unix timestamp in whole seconds, or null."""
-    if send_at is None:
-        return
-    if not isinstance(send_at, int) or isinstance(send_at, bool):
-        raise MessageError(field, f"must be a Unix timestamp in whole seconds or null, not {type(send_at).__name__}")
-    if not 0 <= send_at < LATEST_SEND_AT:
-        raise MessageError(field, f"must be a Unix timestamp in seconds (not milliseconds), not {send_at}")
-
-
-def _check_header_name(name: object) -> None:
-    """A header's name as RFC 5322 has it; which ones are protected is the service's to say."""
-    if not _HEADER_NAME.fullmatch(check_filled("Header.Name", name)):
-        raise MessageError("Header.Name", "is no header name; use letters, digits and hyphens, like X-Campaign")
 
 
 def check_mime_type(mime_type: object) -> None:
