@@ -145,7 +145,9 @@ class Pager:
             if sweep.totals.are_constant and before.totals.are_constant:
                 return self._decide_off_count(Reason.TWO_SWEEPS)
         if sweep.ending is SweepEnd.STUCK:
-            return _reason_stuck(sweep, len(ids))
+            if not sweep.totals.are_constant:
+                return Reason.CHANGING
+            return Reason.PAGING if sweep.totals.are_all(len(ids)) else Reason.TOTAL_COUNT
         is_hopeless = before is not None and before.is_shuffled and sweep.is_shuffled
         if self._sweeps < MOST_SWEEPS and not is_hopeless:
             return None
@@ -183,12 +185,6 @@ class Pager:
         if sweep.overlaps_broken:  # ranks tell of changes only where the order holds
             return appeared, vanished
         return max(appeared, sweep.changes.appeared), max(vanished, sweep.changes.vanished)
-
-
-def _reason_stuck(sweep: Sweep, distinct: int) -> Reason:
-    if not sweep.totals.are_constant:
-        return Reason.CHANGING
-    return Reason.PAGING if sweep.totals.are_all(distinct) else Reason.TOTAL_COUNT
 
 
 def _order_of(sweep: Sweep) -> Order:

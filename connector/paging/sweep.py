@@ -222,7 +222,10 @@ class Sweep:
         ids = answer.ids
         self._note_order(ids)
         self.has_repeats |= not first_occurrences(ids).all()
-        self._last = page = TakenPage(answer.asked, ids, answer.total, self._is_short(len(ids)))
+        # The limit is only believed until a page contradicts.
+        is_first = not self._accepted and not self._ends_missed
+        is_short = len(ids) < (self._limit if is_first else min(self._limit, self._widest))
+        self._last = page = TakenPage(answer.asked, ids, answer.total, is_short)
         self._widest = max(self._widest, len(ids))
         self._step = max(self._step, page.step)
         self._is_idle = not fresh.any()
@@ -235,12 +238,6 @@ class Sweep:
             if self.has_overlap and len(ids) == 1 and self._phase is _Phase.READING:
                 self.ending = SweepEnd.MISPAGED  # pages of one row cannot overlap
         self.seen.add(ids[fresh])
-
-    def _is_short(self, rows: int) -> bool:
-        """Return whether a page has so few rows that none can follow. Its limit is only believed until a page
-        contradicts."""
-        is_first = not self._accepted and not self._ends_missed
-        return rows < (self._limit if is_first else min(self._limit, self._widest))
 
     def _accept_at_head(self, page: TakenPage, fresh: Mask) -> None:
         """Go on from the head until rows appear that were there before: up to them all is known now, and in order."""

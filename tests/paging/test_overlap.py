@@ -121,3 +121,10 @@ def test_without_a_total_count_nothing_is_exact() -> None:
     assert not changes.is_exact
     assert totals_of(None, 5).is_missing
     assert not totals_of(5, None).are_all(5)
+
+
+def test_a_change_past_the_last_row_shows_in_the_total_count_alone() -> None:
+    changes = ListChanges()
+    changes.note_end(100, 97)
+
+    assert (changes.appeared, changes.vanished) == (0, 3)
