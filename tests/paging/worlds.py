@@ -10,55 +10,39 @@ def build_small_world(seed: int) -> SimulatedList:
     random = Random(seed)
     limit = random.choice((1, 2, 5, 16, 20, 40, 100))
     churn = random.choice((0, 0, 0.05, 0.3, 1.0)) if limit > 4 else random.choice((0, 0.05))
-    return _build_honest_in_one(
-        SimulatedList(
-            random,
-            random.choice((0, 1, 2, 5, 15, 19, 20, 21, 40, 80, 200)),
-            random.choice(ORDERS),
-            limit,
-            inserts=churn * random.random(),
-            deletes=churn * random.random(),
-            touches=churn * random.random(),
-            burst=random.choice((1, 1, 3, limit // 10))
-            if limit >= 20
-            else 1,  # slower than it is read, or there is no end
-            late=random.choice((0, 0, 0.5)),
-            total=random.choice(("honest",) * 5 + ("cap", "page_cap", "wrong", "apart", "none")),
-            paging=random.choice(("honest",) * 5 + ("aligned", "stuck", "clamped", "silent")),
-            echoes=random.random() < 0.8,
-            filters=random.choice(("work", "work", "ignored", "lossy")),
-        )
-    )
-
-
-def _build_honest_in_one(world: SimulatedList) -> SimulatedList:
-    """Who lies about Limit and at random about TotalCount, in the same answer, leaves nothing to check either by."""
-    if world.paging == "silent" and world.total == "apart":
-        world.total = "honest"
-    return world
+    burst = limit // 10 if limit >= 20 else 0  # slower than it is read, or there is no end
+    count = random.choice((0, 1, 2, 5, 15, 19, 20, 21, 40, 80, 200))
+    return _build(random, count, limit, churn, burst, ("honest",) * 5 + ("aligned", "stuck", "clamped", "silent"))
 
 
 def build_large_world(seed: int) -> SimulatedList:
     """Pages long enough for the proof by id order, and a list that mostly tells the truth while it changes."""
     random = Random(seed)
-    churn = random.choice((0, 0.05, 0.3, 1.0))
-    return _build_honest_in_one(
-        SimulatedList(
-            random,
-            random.choice((90, 200, 400, 900)),
-            random.choice(ORDERS),
-            limit := random.choice((40, 100)),
-            inserts=churn * random.random(),
-            deletes=churn * random.random(),
-            touches=churn * random.random(),
-            burst=random.choice((1, 1, 3, limit // 12)),
-            late=random.choice((0, 0, 0.5)),
-            total=random.choice(("honest",) * 6 + ("cap", "page_cap", "wrong", "apart", "none")),
-            paging=random.choice(("honest",) * 9 + ("silent",)),
-            echoes=random.random() < 0.8,
-            filters=random.choice(("work", "work", "ignored", "lossy")),
-        )
+    limit, churn = random.choice((40, 100)), random.choice((0, 0.05, 0.3, 1.0))
+    count = random.choice((90, 200, 400, 900))
+    return _build(random, count, limit, churn, limit // 12, ("honest",) * 9 + ("silent",))
+
+
+def _build(random: Random, count: int, limit: int, churn: float, burst: int, pagings: tuple[str, ...]) -> SimulatedList:
+    world = SimulatedList(
+        random,
+        count,
+        random.choice(ORDERS),
+        limit,
+        inserts=churn * random.random(),
+        deletes=churn * random.random(),
+        touches=churn * random.random(),
+        burst=random.choice((1, 1, 3, burst)) if burst else 1,
+        late=random.choice((0, 0, 0.5)),
+        total=random.choice(("honest",) * 5 + ("cap", "page_cap", "wrong", "apart", "none")),
+        paging=random.choice(pagings),
+        echoes=random.random() < 0.8,
+        filters=random.choice(("work", "work", "ignored", "lossy")),
     )
+    # A list that lies about Limit and at random about TotalCount, in one answer, leaves nothing to check either by.
+    if world.paging == "silent" and world.total == "apart":
+        world.total = "honest"
+    return world
 
 
 def build_long_world(seed: int) -> SimulatedList:
