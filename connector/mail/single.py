@@ -19,7 +19,7 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.service.client import Client, open_client
+from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.service.wire import UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused
 from connector.settings import Settings, build_service
@@ -63,7 +63,14 @@ async def _send(message: Message, settings: Settings, log: EmailLog, report: Rep
     with log.transaction():
         key = log.mark_single_intended(settings.account, report.run_id, addresses, at=clock.now().timestamp())
     async with open_client(build_service(settings, 1)) as client:
-        answer = await _await_answer(client, message, stop)
+        answer: Accepted | Refused | Ambiguous | NotSent
+        try:
+            answer = await Retrier().send(lambda: client.send_email(encode_email(message)), client.counts["send"])
+        except asyncio.CancelledError:
+            if stop.signal is None:
+                raise
+            stay_alive()
+            answer = _GIVEN_UP
         report.note_requests(client, clock.monotonic())
     _note_answer(report, answer, clock)
     if answer is _GIVEN_UP:
@@ -80,17 +87,6 @@ async def _send(message: Message, settings: Settings, log: EmailLog, report: Rep
                 log.mark_single_lost(key)
     if isinstance(answer, Refused) and answer.status in UNAUTHORISED:
         raise ConfigurationError(f"{report.messages[0]}. Check the token")
-
-
-async def _await_answer(client: Client, message: Message, stop: Stop) -> Accepted | Refused | Ambiguous | NotSent:
-    """Send it; after a second signal its answer is not waited for any more."""
-    try:
-        return await Retrier().send(lambda: client.send_email(encode_email(message)), client.counts["send"])
-    except asyncio.CancelledError:
-        if stop.signal is None:
-            raise
-        stay_alive()
-        return _GIVEN_UP
 
 
 def _note_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:

@@ -118,14 +118,8 @@ class Sweep:
     @property
     def is_count_right(self) -> bool:
         """Whether TotalCount agrees with the end, and with the ids seen (rule 4)."""
-        return self.is_end_right and self.changes.allow(self._rows_at_end, self.totals)
-
-    @property
-    def is_end_right(self) -> bool:
-        """Whether each answer had a TotalCount, and the one of the last row says the place of that row."""
-        if self.totals.is_missing:
-            return False
-        return self.totals.last == 0 if self._end is None else self._end.total == self._end.end
+        is_end_right = self.totals.last == 0 if self._end is None else self._end.total == self._end.end
+        return is_end_right and not self.totals.is_missing and self.changes.allow(self._rows_at_end, self.totals)
 
     @property
     def is_shuffled(self) -> bool:
@@ -176,7 +170,9 @@ class Sweep:
             self._take_empty(answer)
         else:
             kept = self._take_rows(answer)
-        if self.ending is None and self.pages > self._allowed_pages():
+        rows = max(self.totals.first or 0, len(self.seen))  # what a growing list adds counts once it has been read
+        allowed = min(_PAGES_AT_LEAST + _PAGES_PER_STEP * (rows // self._step), _PAGES_AT_MOST)
+        if self.ending is None and self.pages > allowed:
             self.ending = SweepEnd.STUCK
         return kept
 
@@ -317,7 +313,3 @@ class Sweep:
             self.ending = SweepEnd.AT_END
             return
         self._phase, self._last, self.next_offset = _Phase.HEAD, None, 0
-
-    def _allowed_pages(self) -> int:
-        rows = max(self.totals.first or 0, len(self.seen))  # what a growing list adds counts once it has been read
-        return min(_PAGES_AT_LEAST + _PAGES_PER_STEP * (rows // self._step), _PAGES_AT_MOST)

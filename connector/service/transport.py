@@ -64,7 +64,7 @@ class Transport:
                 data=body,
                 headers=self._headers if request.body is None else self._posted_headers,
                 allow_redirects=False,
-                middlewares=_ONCE if request.method == "GET" else None,
+                middlewares=(_send_once,) if request.method == "GET" else None,
             ) as response:
                 length = response.content_length
                 if length is not None and length <= LARGEST_ANSWER and "Content-Encoding" not in response.headers:
@@ -117,9 +117,6 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise _CutError from error
-
-
-_ONCE: Final = (_send_once,)
 
 
 async def _read_bounded(response: aiohttp.ClientResponse, announced: int) -> RawAnswer | Ambiguous:

@@ -281,7 +281,13 @@ def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes
     try:
         return orjson.dumps({"Subscriber": subscriber})
     except orjson.JSONEncodeError as error:
-        raise TypeError(_unwritable(values)) from error
+        for name, *_ in plan:
+            try:
+                orjson.dumps(values.get(name), option=orjson.OPT_SERIALIZE_NUMPY)
+            except orjson.JSONEncodeError:
+                words = f"The field {name} holds what JSON cannot: a lone surrogate, or a number beyond 64 bits."
+                raise TypeError(words) from error
+        raise
 
 
 def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
@@ -307,15 +313,6 @@ def _plain(name: str, value: object, expected: type) -> object:
     if type(value) is expected:
         return value
     raise TypeError(f"The field {name} is sent as {expected.__name__}, not as {type(value).__name__}.")
-
-
-def _unwritable(values: Mapping[str, object]) -> str:
-    for sent in _SENT:
-        try:
-            orjson.dumps(values.get(sent.name), option=orjson.OPT_SERIALIZE_NUMPY)
-        except orjson.JSONEncodeError:
-            return f"The field {sent.name} holds what JSON cannot: a lone surrogate, or a number beyond 64 bits."
-    return "The subscriber cannot be written as JSON."
 
 
 def altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
