@@ -256,17 +256,6 @@ def test_somebody_vanishes_and_appears_where_the_switch_says_after_each_page(
     assert [each for each in more if each != new] == fewer
 
 
-def test_churn_goes_on_page_by_page_and_a_fraction_is_a_chance(calls: Calls) -> None:
-    calls.sandbox.seed(200)
-    calls.sandbox.switch(churn_insert=2.5, churn_delete=0.5, order="shuffled")
-    for _ in range(40):
-        calls.ask_list(limit=1)
-    inserted, deleted = len(calls.events("churn_inserted")), len(calls.events("churn_deleted"))
-    assert 80 < inserted < 120
-    assert 5 < deleted < 35
-    assert calls.sandbox.stats()["subscribers"] == 200 + inserted - deleted
-
-
 def test_churn_stays_in_the_base_that_is_listed(calls: Calls) -> None:
     calls.sandbox.seed(20, base_id=1)
     calls.sandbox.seed(20, base_id=2)

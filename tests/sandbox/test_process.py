@@ -139,11 +139,3 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
         assert "connector.sandbox" in ask_ps(child, "args")
         parent.kill()
     wait_until(lambda: not ask_ps(child, "stat").strip("Z+<Nsl \n"))  # gone, or a zombie until its new parent looks
-
-
-def test_switches_are_keywords_and_a_wrong_value_is_refused() -> None:
-    with SandboxProcess(rate=5, verified_domains=["a.org", "b.org"], alter_identity=True) as sandbox:
-        switches = sandbox.switch()
-    assert (switches["rate"], switches["verified_domains"], switches["alter_identity"]) == (5, ["a.org", "b.org"], True)
-    with pytest.raises(RuntimeError, match="ended before it was ready"):
-        SandboxProcess(rate="often").start()

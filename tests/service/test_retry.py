@@ -1,15 +1,12 @@
 """What is sent again, and what never: over real sockets, with the waits recorded instead of slept."""
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.clock import system_clock
 from connector.service.client import Client, RequestCounts, open_client
 from connector.service.retry import Retrier, RetryBudget
 from connector.service.settings import Service, Token
@@ -147,14 +144,6 @@ async def test_a_read_that_was_refused_or_sent_elsewhere_is_not_read_again(statu
         assert (answer.status, len(server.requests), waits.seconds) == (status, 1, [])
 
 
-async def test_a_read_gives_its_last_answer_when_it_is_given_up() -> None:
-    waits = Waits()
-    replies = (LIMITED, UNAVAILABLE, BROKEN)
-    async with serve(faults.answers(*replies)) as server, connect(server, waits) as client:
-        assert await retrier(waits, attempts=4).read(*reading(client)) == REFUSED_S
-        assert len(server.requests) == 4
-
-
 async def test_after_a_read_that_was_given_up_others_are_made_once_until_one_goes_well() -> None:
     waits, replies = Waits(), (BROKEN, BROKEN, BROKEN, LISTED, BROKEN, LISTED)
     async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
@@ -172,34 +161,6 @@ async def test_no_attempt_is_begun_that_would_start_past_the_budget() -> None:
     async with serve(faults.answers(LIMITED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
         assert await retrier(waits, longest_s=6.9).read(*reading(client)) == Refused(429, "slow down", 7.0)
         assert (len(server.requests), waits.seconds) == (1, [])
-
-
-def test_a_cancellation_passes_through_a_wait_and_an_attempt() -> None:
-    async def cancelled(server_fault: faults.Fault, *, is_waiting: bool) -> None:
-        reached = asyncio.Event()
-
-        async def wait(_: float) -> None:
-            reached.set()
-            await asyncio.Event().wait()
-
-        async def answer(connection: faults.Connection) -> None:
-            if connection.server.connections > 1:
-                reached.set()
-            await server_fault(connection)
-
-        async with serve(answer) as server, open_client(Service(server.base_url, TOKEN)) as client:
-            sleep = wait if is_waiting else Waits()
-            task = asyncio.create_task(Retrier(clock=replace(system_clock(), sleep=sleep)).read(*reading(client)))
-            await reached.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    async def cut_then_hang(connection: faults.Connection) -> None:
-        await (faults.cut_before_answer if connection.server.connections == 1 else faults.hang)(connection)
-
-    asyncio.run(cancelled(faults.cut_before_answer, is_waiting=True))
-    asyncio.run(cancelled(cut_then_hang, is_waiting=False))
 
 
 # The budget of retries: a tenth of the requests of ten seconds, and never less than ten
