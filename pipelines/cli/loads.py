@@ -177,7 +177,9 @@ def sync_command(
         options = EngineOptions(scheduler, workers or processors, shards)
         path = path.absolute()
         sync = ShardedSync(path, digest_job(path), limit, is_full, since, wait_s)
-        return run_and_notify(lambda stop, _: run_sharded(sync, options, stop), job, plan.settings, output)
+        return run_and_notify(
+            lambda stop, progress: run_sharded(sync, options, stop, progress), job, plan.settings, output
+        )
 
     def plan_job(job: Job) -> LoadPlan:
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry)

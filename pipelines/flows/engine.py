@@ -33,6 +33,7 @@ from connector.errors import ConfigurationError, ConnectorError, LedgerError, Lo
 from connector.imports.flow import LoadPlan, describe_load, run_load
 from connector.ledger.beside import count_lost_work, find_last_run_key
 from connector.ledger.store import LEASE_S
+from connector.plurals import count
 from connector.progress import Progress
 from connector.report import Report, describe_fault, record_report, start_report
 from connector.shards import WHOLE, Shard
@@ -107,7 +108,7 @@ def digest_job(path: Path) -> str:
         raise ConfigurationError(f"the job file {path} cannot be read: {error.strerror}") from None
 
 
-async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop) -> Report:
+async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Report:
     """Sync all shards by the engine, and return one report of them.
 
     Raises ConfigurationError and SourceError before anything is sent; a run that has begun always ends in a report.
@@ -125,7 +126,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop) -> 
     report = start_report(plan.command, plan.job, stop.clock.now(), describe_load(plan))
     with record_report(report, settings.state_dir, settings.retention_s):
         last_key = await asyncio.to_thread(find_last_run_key, settings.ledger_url)
-        ends = await _run_shards(sync, options, stop)
+        ends = await _run_shards(sync, options, stop, progress)
         stop.is_recording = True
         ended = [end.report.run_id for end in ends if end.report is not None]
         shards = [end.shard for end in ends]
@@ -136,7 +137,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop) -> 
     return report
 
 
-async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop) -> Sequence[ShardEnd]:
+async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Sequence[ShardEnd]:
     """Sync each shard by a task, and return how each ended. A signal stops the tasks in order; a second signal ends the
     wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
     ends, run = list[ShardEnd](), token_hex(8)
@@ -151,6 +152,7 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop) -> 
                 )
             number = options.shards or len(workers)
             ends += [ShardEnd(Shard(index, number)) for index in range(1, number + 1)]
+            progress.follow(lambda: _describe(ends))
             async with work_beside(_stop_tasks(client, run, stop)):
                 await asyncio.gather(*(_run_shard(end, sync, client, f"{run}-{end.shard.index}") for end in ends))
     except asyncio.CancelledError:
@@ -158,6 +160,11 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop) -> 
             raise
         stay_alive()
     return ends
+
+
+def _describe(ends: Sequence[ShardEnd]) -> str:
+    ended = sum(end.report is not None or end.error is not None for end in ends)
+    return f"{ended} of {count(len(ends), 'shard')} ended"
 
 
 async def _run_shard(end: ShardEnd, sync: ShardedSync, client: Client, key: str) -> None:
