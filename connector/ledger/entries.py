@@ -230,14 +230,14 @@ class Ledger:
 
     # Settling
 
-    def mark_found(self, base: Base, left: State, found: Sequence[tuple[bytes, int]]) -> None:
+    def mark_found(self, base: Base, left: State, found: Sequence[tuple[bytes, int]], *, is_ours: bool = True) -> None:
         """Move UNKNOWN, HELD or REJECTED (`left`) to CONFIRMED: (identity, subscriber id), seen in the service.
 
-        Of an UNKNOWN entry that is our create; any other subscriber may have come by another way, so that the
-        fingerprint goes and the next row is compared.
+        The subscriber of an UNKNOWN entry is this connector's create if `is_ours`. Any other subscriber may have come
+        by another way: the entry loses its fingerprint, so that the next row is compared.
         """
         how = HOW["found"] if left is State.REJECTED else HOW["settled"]
-        batch = _CONFIRM if left is State.UNKNOWN else _CONFIRM_OTHER
+        batch = _CONFIRM if left is State.UNKNOWN and is_ours else _CONFIRM_OTHER
         self._move(batch, [(base.key, *each) for each in found], left, Event.FOUND, how=how)
 
     def mark_withheld(self, base: Base, identities: Sequence[bytes]) -> None:

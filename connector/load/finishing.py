@@ -261,10 +261,7 @@ class Finisher:
             if entry.state is State.CONFIRMED:
                 unresolved = self.unresolved.pop(identity)
                 if (row := unresolved.row) is not None:
-                    if unresolved.is_of_this_run and unresolved.is_refused:  # a 429 rarely takes effect
-                        self._session.waiting.add(self._session.journal, [(row, Since.LIMITED)])
-                    else:
-                        self._report_found(row, _decide_found(entry, row), unresolved.is_of_this_run)
+                    self._report_settled(row, unresolved, _decide_found(entry, row))
             elif entry.state is State.REJECTED:
                 unresolved = self.unresolved.pop(identity)
                 words = entry.message or ""
@@ -279,6 +276,13 @@ class Finisher:
             self._session.waiting.add(self._session.journal, [(row, since)])
         else:
             self._session.tally.count_row(Outcome.EXISTS, lambda: row.source)
+
+    def _report_settled(self, row: LoadRow, unresolved: Unresolved, since: Since | None) -> None:
+        """Report a row whose unresolved create was found. A 429 rarely takes effect, so its row is compared."""
+        if unresolved.is_limited:
+            self._report_found(row, Since.LIMITED, is_of_this_run=False)
+        else:
+            self._report_found(row, since, unresolved.is_of_this_run)
 
     def _report_created(self, row: LoadRow) -> None:
         self._note_reactivated(row.identity)
@@ -303,8 +307,7 @@ class Finisher:
         if event is Event.FOUND:
             tally.settled_found += 1
             if row is not None:
-                since = None if unresolved.newer is None else Since.CHANGED
-                self._report_found(row, since, unresolved.is_of_this_run)
+                self._report_settled(row, unresolved, None if unresolved.newer is None else Since.CHANGED)
             return
         tally.settled_absent += 1
         if event is Event.SUPPRESSED and row is not None:

@@ -48,6 +48,11 @@ class Unresolved:
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
     attempts: int | None = None  # that the ledger counts of it; more, and another load of the run has sent it again
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the last attempt of this run was answered with 429 (too many requests)."""
+        return self.is_of_this_run and self.is_refused
+
 
 @dataclass(slots=True)
 class _Looked:
@@ -214,9 +219,12 @@ class Settler:
         self._last = result
         base, lag_s = self._session.journal.base, result.lag_s
         found = [(identity, ids[0]) for identity, ids in result.found.items()]
+        limited = [each for each in found if self.unresolved[each[0]].is_limited]
+        ours = [each for each in found if not self.unresolved[each[0]].is_limited]
 
         def write(ledger: Ledger) -> None:
-            ledger.mark_found(base, State.UNKNOWN, found)
+            ledger.mark_found(base, State.UNKNOWN, ours)
+            ledger.mark_found(base, State.UNKNOWN, limited, is_ours=False)
             if lag_s > self._session.access.lag.largest_lag_s:
                 record_lag(ledger.connection, base.account, lag_s)
 

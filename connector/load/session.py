@@ -362,7 +362,8 @@ class Session:
 
     def has_shown_since(self, result: LookupResult, at: float) -> bool:
         """Return whether the look-up showed a subscriber of this run whose create left after `at` (monotonic)."""
-        return any(each.at == result.latest_seen_at and each.sent_at > at for each in self.access.sentinels)
+        latest = [each.sent_at for each in self.access.sentinels if each.at == result.latest_seen_at]
+        return bool(latest) and min(latest) > at  # of answers at the same moment any may be the one that was seen
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
         """Return whether a create that an earlier run left may not be sent again, by the job's list or by the

@@ -170,6 +170,17 @@ def test_a_count_that_was_off_for_a_moment_is_counted_again() -> None:
     assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
 
 
+def test_a_row_on_two_aligned_pages_is_no_proof_though_total_count_is_ignored() -> None:
+    """The service answers from multiples of 20 and sorts by a key with ties: one row comes twice, another never."""
+    rows = [*range(40, 60), 59, *range(20, 39), *range(20)]
+    reading = Pager(20, ignores_total_count=True)
+    while (page := reading.decide_next()) is not None:
+        offset = page.offset - page.offset % 20
+        ids = np.array(rows[offset : offset + 20], dtype=np.int64)
+        reading.take(ids, total=len(rows) + 1, offset=offset, limit=20)
+    assert not reading.certify(STARTED, FINISHED).is_complete
+
+
 def test_a_smaller_limit_that_is_echoed_is_followed() -> None:
     rows = list(range(1, 500))
     reading, asked = Pager(1000), list[int]()

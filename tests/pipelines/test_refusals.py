@@ -88,6 +88,22 @@ def test_a_first_create_that_another_client_s_limit_refuses_is_sent_again_under_
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
+def test_a_subscriber_whom_another_program_brings_after_a_429_is_not_reported_as_created(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(refuse=1, retry_after="seconds")
+    path = write_csv(tmp_path / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
+    other = write_csv(tmp_path / "other.csv", "email,first_name", "ann@x.org,Anna")
+    arguments = ("import", path, *INTO_NEWS, "--quiet-period", "2s", "--output", "json")
+    with connector.start(*arguments) as process:
+        wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
+        connector.sandbox.switch(refuse=0)
+        assert connector.import_file(other, environ={"CONNECTOR_STATE_DIR": str(tmp_path / "other")}).code == 0
+        ended = end(process)
+    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 1, "changed": 1}), ended.stderr
+    assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
+
+
 def test_a_token_that_is_revoked_in_mid_run_ends_the_run_and_costs_no_row(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 300)
     sandbox.switch(latency_ms=20)
