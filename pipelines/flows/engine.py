@@ -43,7 +43,7 @@ from pipelines.jobs.reader import load_job
 from pipelines.jobs.settings import read_settings
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Worker
 
 _ANSWER_S = 5.0  # seconds to wait for the answer of a running scheduler
 _START_S = 60.0  # seconds to wait for a scheduler of this command's own, on a busy machine
@@ -155,6 +155,8 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
             progress.follow(lambda: _describe(ends))
             async with work_beside(_stop_tasks(client, run, stop)):
                 await asyncio.gather(*(_run_shard(end, sync, client, f"{run}-{end.shard.index}") for end in ends))
+            with suppress(Exception):  # the scheduler or a worker has gone
+                await client.run(_remove_reports, run, on_error="ignore")
     except asyncio.CancelledError:
         if stop.signal is None:
             raise
@@ -273,6 +275,12 @@ def _stop_here(run: str, number: int | None, reason: str | None) -> None:
         if key.startswith(run):
             with suppress(RuntimeError):  # the task has just ended
                 stop(number, reason)
+
+
+def _remove_reports(run: str, dask_worker: Worker) -> None:
+    """Delete the reports that tasks of this run have kept on this machine. Dask passes `dask_worker` by its name."""
+    for kept in Path(dask_worker.local_directory).parent.glob(f"{run}-*"):
+        kept.unlink(missing_ok=True)
 
 
 def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, ConnectorError | None]:
