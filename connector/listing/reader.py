@@ -36,9 +36,8 @@ MOST_IN_FLIGHT = 32
 LIST_CONNECTIONS = MOST_IN_FLIGHT + 8
 """Connections for the pages in flight, and for pages that were dropped a moment ago."""
 
-_FIRST_IN_FLIGHT, _LEAST_IN_FLIGHT = 8, 5
-"""Pages in flight at the beginning, and the number below which latency alone does not reduce them. Eight requests at
-once overload no service."""
+_FIRST_IN_FLIGHT = 10
+"""Pages in flight at the beginning, and the number below which latency alone does not reduce them."""
 
 _FEWEST_IN_ROUND = 4
 """The smallest number of pages whose mean time measures the latency of the service."""

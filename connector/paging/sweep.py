@@ -35,9 +35,6 @@ _CALM_AGAIN = 8
 """After a change so many overlaps must show none before pages are asked for ahead again: each change may cost the pages
 that were under way, so that a list that changes all the time is read one page at a time."""
 
-_AHEAD_PER_CALM = 2
-"""Pages that may be asked for ahead for each page in a row that showed no change."""
-
 _RECOUNTS = 2
 """How often the end is read again while TotalCount disagrees: it may be counted a moment apart from the rows."""
 
@@ -146,9 +143,10 @@ class Sweep:
         """Return offset and `ends_at` of the pages after the next one, should all go on as it has: never further than
         the empty page at TotalCount, and none after an overlap that broke."""
         last, expected = self._last, list[tuple[int, int | None]]()
-        if last is None or last.total is None or self._phase is not _Phase.READING or self.overlaps_broken:
+        is_reading = self._phase is _Phase.READING and self._calm >= 0
+        if last is None or last.total is None or not is_reading or self.overlaps_broken:
             return expected
-        page, most = replace(last, offset=self.next_offset), min(most, _AHEAD_PER_CALM * (self._calm + 1))
+        page = replace(last, offset=self.next_offset)
         while len(expected) < most and page.end < last.total:
             page = replace(page, offset=self._offset_after(page))
             expected.append((page.offset, None))

@@ -240,7 +240,7 @@ class SubscriberStore:
             return [each for each in self._visible[None] if matches(self.read(each))]
         found = [each for each in self._wires if each not in self._hidden and matches(self.read(each))]
         for block in self._blocks:
-            found += [each for each in block.select(matches) if self._find_block(each) is block]
+            found += [each for each in block.select(matches) if each not in self._wires and each not in self._removed]
         return sorted(found)
 
     def count_by_base(self) -> dict[int | None, int]:
