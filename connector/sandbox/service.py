@@ -118,9 +118,10 @@ class Sandbox:
                 wire = event["subscriber"]
                 self.store.bases.add(wire["Base"]["Id"], wire["Base"]["Name"])
                 email, client = wire.get("Email") or "", wire.get("ClientUserId") or ""
-                self.store.add(event["id"], event["base_id"], email, client, orjson.dumps(wire))
+                key = event.get("key", event["id"])
+                self.store.add(key, event["base_id"], email, client, orjson.dumps(wire), shown_id=event["id"])
             case "updated":
-                self.store.replace(event["id"], orjson.dumps(event["subscriber"]))
+                self.store.replace(event.get("key", event["id"]), orjson.dumps(event["subscriber"]))
             case "churn_deleted":
                 self.store.remove(event["id"])
             case "seeded":
@@ -185,35 +186,64 @@ class Sandbox:
         email = values.get("Email")
         if settings.alter_fields or settings.alter_identity:
             alter(values, settings)
-        kind = "created"
-        same = store.find_same(values, base_id, settings.identity) if settings.duplicates != "accept" else []
+        merged = self._find_merged(values, base_id)
+        same = [] if merged or settings.duplicates == "accept" else store.find_same(values, base_id, settings.identity)
         if same and settings.duplicates != "upsert":
             who = email or f"with ClientUserId {values.get('ClientUserId')!r}"
             status = int(settings.duplicates.removeprefix("reject_"))
             raise RejectedError(f"Subscriber {who} already exists in base {base_id}", status)
-        if same:
-            kind, subscriber_id, old = "updated", same[0], store.read(same[0])
+        key: int | None = next(iter(merged or same), None)
+        if key is not None:
+            old = store.read(key)
             address = {**(old.get("Address") or {}), **values.get("Address", {})}
             values = old | values | ({"Address": address} if address else {})
-        else:
-            subscriber_id = store.take_id(settings.id_step)
+        is_new = key is None or (settings.merge_within == "shared" and store.base_of(key) != base_id)
+        kind = "created" if is_new else "updated"
+        if key is None or is_new:
+            key = store.take_id(settings.id_step)
+        subscriber_id = values.get("Id", key)
         filled = fill_defaults(values, settings.absent_fields)
         wire = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | filled)
-        self._record(kind, subscriber_id, base_id, email, fate, wire)
-        if same:
-            store.replace(subscriber_id, wire)
-        else:
+        self._record(kind, subscriber_id, base_id, email, fate, wire, key)
+        if is_new:
             lag_s = settings.list_lag_ms / 1000
             show_at = self.clock() + lag_s if lag_s else None
-            store.add(subscriber_id, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at)
+            store.add(
+                key, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at, subscriber_id
+            )
             if settings.replica_lags_ms:
-                store.record_fresh(subscriber_id, self.clock() + lag_s)
-        shown = quote_ids(wire) if "ids" in settings.numbers_as_text else wire
-        return Response(settings.created_status, b'{"success":true,"Subscriber":' + shown + b"}")
+                store.record_fresh(key, self.clock() + lag_s)
+        else:
+            store.replace(key, wire)
+        return Response(settings.created_status, b'{"success":true,"Subscriber":' + self._answer(wire) + b"}")
 
-    def _record(self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes) -> None:
+    def _find_merged(self, values: Mapping[str, Any], base_id: int) -> list[int]:
+        """Return the keys of subscribers that a create overwrites by the switch `merge_by`, the base's own first."""
+        found = list[int]()
+        for name in self.settings.merge_by:
+            if values.get(name):
+                text = values[name]
+                found += self.store.find_phone(text) if name == "Phone" else self.store.find(name, text)
+        if self.settings.merge_within == "base":
+            found = [each for each in found if self.store.base_of(each) == base_id]
+        return sorted(found, key=lambda each: (self.store.base_of(each) != base_id, each))
+
+    def _answer(self, wire: bytes) -> bytes:
+        """Return the subscriber as the answer to a create shows it."""
+        settings = self.settings
+        if settings.provisional_ids or settings.answers_omit:
+            shown = orjson.loads(wire)
+            if settings.provisional_ids:
+                shown["Id"] = self.store.take_id(settings.id_step)
+            wire = orjson.dumps({name: value for name, value in shown.items() if name not in settings.answers_omit})
+        return quote_ids(wire) if "ids" in settings.numbers_as_text else wire
+
+    def _record(
+        self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes, key: int | None = None
+    ) -> None:
         subscriber = orjson.Fragment(wire)
-        self.truth.append(kind, id=id_, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
+        own_key = {} if key in (None, id_) else {"key": key}
+        self.truth.append(kind, id=id_, **own_key, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
 
     def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
         """Return (Id, Name) of the base that a create goes to: the named base, or the base that `base_alias` has."""

@@ -71,8 +71,9 @@ def identity_of(subscriber: dict[str, Any], by: str) -> tuple[str, str] | None:
 class SubscriberStore:
     """All subscribers by id; `version` changes with each change that the list can show.
 
-    A subscriber is visible if the list shows it. A created subscriber is held as JSON; seeded subscribers are held as
-    blocks of which some ids may be removed.
+    A subscriber is visible if the list shows it. The key of a subscriber is its Id. If the list shows one Id in several
+    bases, each base has a row with a key of its own. A created subscriber is held as JSON; seeded subscribers are held
+    as blocks of which some ids may be removed.
     """
 
     def __init__(self) -> None:
@@ -85,6 +86,7 @@ class SubscriberStore:
         self._visible: dict[int | None, list[int]] = {None: []}  # ids in order, of each base and of all
         self._hidden: set[int] = set()
         self._to_show: list[tuple[float, int]] = []  # a heap: when the list shows a hidden subscriber
+        self._keys_of: dict[int, list[int]] = {}  # keys of rows that the list shows with another Id, by that Id
         self._fresh: dict[int, float] = {}  # since when the list shows a subscriber that a replica may not show yet
         self._next_id = FIRST_ID
 
@@ -112,12 +114,22 @@ class SubscriberStore:
         return taken
 
     def add(
-        self, subscriber_id: int, base_id: int, email: str, client: str, wire: bytes, show_at: float | None = None
+        self,
+        subscriber_id: int,
+        base_id: int,
+        email: str,
+        client: str,
+        wire: bytes,
+        show_at: float | None = None,
+        shown_id: int | None = None,
     ) -> None:
-        """Add a subscriber. With `show_at` the list hides the subscriber until `show` is called with that time."""
+        """Add a subscriber. With `show_at` the list hides the subscriber until `show` is called with that time.
+        `shown_id` is the Id that the list shows, if that is not the key `subscriber_id`."""
         self._next_id = max(self._next_id, subscriber_id + 1)
         self._wires[subscriber_id] = wire
         self._add_keys(subscriber_id, email, client)
+        if shown_id not in (None, subscriber_id):
+            self._keys_of.setdefault(shown_id, []).append(subscriber_id)
         if show_at is None:
             self._add_to_list(subscriber_id, base_id)
         else:
@@ -135,9 +147,13 @@ class SubscriberStore:
         self.version += 1
 
     def replace(self, subscriber_id: int, wire: bytes) -> None:
-        """Replace the fields of an existing subscriber; its base stays."""
+        """Replace the fields of an existing subscriber, who may move into another base."""
+        subscriber, old_base = orjson.loads(wire), self.base_of(subscriber_id)
         self._remove_row(subscriber_id)
-        subscriber = orjson.loads(wire)
+        if subscriber["Base"]["Id"] != old_base and subscriber_id not in self._hidden:
+            ids = self._visible[old_base]
+            del ids[bisect_left(ids, subscriber_id)]
+            insort(self._visible.setdefault(subscriber["Base"]["Id"], []), subscriber_id)
         self._wires[subscriber_id] = wire
         self._add_keys(subscriber_id, subscriber.get("Email") or "", subscriber.get("ClientUserId") or "")
         self.version += 1
@@ -248,6 +264,14 @@ class SubscriberStore:
         return {base_id: len(ids) for base_id, ids in self._visible.items()}
 
     # finding, hidden subscribers included
+
+    def find_id(self, subscriber_id: int) -> list[int]:
+        """Return the keys of the rows that the list shows with this Id."""
+        return [subscriber_id, *self._keys_of.get(subscriber_id, [])]
+
+    def find_phone(self, phone: str) -> list[int]:
+        """Return the ids of the created subscribers with this phone number."""
+        return [each for each in self._wires if self.read(each).get("Phone") == phone]
 
     def find(self, field: str, text: str) -> list[int]:
         """Return the ids of all whose Email or ClientUserId (`field`) is the text, case-blind."""

@@ -169,5 +169,7 @@ def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
 def quote_ids(wire: bytes) -> bytes:
     """Return the JSON of a subscriber with its Id and the Id of its base as texts."""
     subscriber = orjson.loads(wire)
-    subscriber["Id"], subscriber["Base"]["Id"] = str(subscriber["Id"]), str(subscriber["Base"]["Id"])
+    for owner in (subscriber, subscriber.get("Base", {})):
+        if "Id" in owner:
+            owner["Id"] = str(owner["Id"])
     return orjson.dumps(subscriber)

@@ -1,7 +1,8 @@
 """What really happened: the truth log, one event for each change of what exists, and the counts of requests.
 
 An event is a JSON object: `sequence` (from 1), `at` (Unix seconds), `kind`, and depending on the kind
-  created | updated      id, base_id, email (as in the request), answered (a Fate), subscriber (as stored)
+  created | updated      id, base_id, email (as in the request), answered (a Fate), subscriber (as stored);
+                         key, where one Id is in several bases: what tells the rows apart
   churn_inserted         the same, with the Fate UNASKED
   churn_deleted          id
   seeded                 first_id, count, step, base_id, base_name

@@ -206,3 +206,54 @@ def test_ids_can_be_texts_in_answers_while_the_truth_has_numbers(calls: Calls) -
     assert (answered["Base"]["Id"], answered["Id"].isdigit()) == ("1", True)
     assert [(each["Id"], each["Base"]["Id"]) for each in calls.page()["Subscribers"]] == [(answered["Id"], "1")]
     assert [event["id"] for event in calls.events()] == [int(answered["Id"])]
+
+
+def list_members(calls: Calls) -> list[tuple[int | str, str, str]]:
+    """Return the Id, the base's name and the email of each subscriber on the list."""
+    return [(each["Id"], each["Base"]["Name"], each["Email"]) for each in calls.page()["Subscribers"]]
+
+
+@pytest.mark.parametrize(
+    ("within", "listed"),
+    [
+        ("base", [(100_001, "Customers", "ana@e.org"), (100_002, "News", "ANA@e.org")]),
+        ("account", [(100_001, "News", "ANA@e.org")]),
+        ("shared", [(100_001, "Customers", "ana@e.org"), (100_001, "News", "ANA@e.org")]),
+    ],
+)
+def test_a_create_in_another_base_stores_moves_or_shares_the_subscriber(
+    calls: Calls, within: str, listed: list[tuple[int, str, str]]
+) -> None:
+    calls.sandbox.switch(merge_by="Email", merge_within=within)
+    calls.create("ana@e.org", base={"Name": "Customers"}, FirstName="Ana")
+    answered = calls.create("ANA@e.org", base={"Name": "News"}).json["Subscriber"]
+    assert list_members(calls) == listed
+    assert (answered["Id"], answered["Base"]["Name"]) == listed[-1][:2]
+    assert [calls.page(BaseId=base_id)["TotalCount"] for base_id in (1, 2)] == [int(len(listed) > 1), 1]
+    assert calls.page(Id=100_001)["TotalCount"] == sum(subscriber_id == 100_001 for subscriber_id, *_ in listed)
+    assert ("FirstName" in answered) == (within != "base")
+    again = calls.create("ana@e.org", base={"Name": "News"}).json["Subscriber"]
+    assert (again["Id"], calls.page()["TotalCount"]) == (answered["Id"], len(listed))
+
+
+@pytest.mark.parametrize("field", ["Phone", "ClientUserId"])
+def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_id(calls: Calls, field: str) -> None:
+    calls.sandbox.switch(merge_by="Phone,ClientUserId")
+    calls.create("ana@e.org", **{field: "31"})
+    answered = calls.create("bob@e.org", **{field: "31"}).json["Subscriber"]
+    assert (answered["Id"], [each["Email"] for each in calls.page()["Subscribers"]]) == (100_001, ["bob@e.org"])
+    assert calls.create("cyd@e.org").json["Subscriber"]["Id"] == 100_002
+
+
+def test_the_list_shows_another_id_than_a_provisional_one(calls: Calls) -> None:
+    calls.sandbox.switch(provisional_ids=True)
+    answered = calls.create("ana@e.org").json["Subscriber"]["Id"]
+    listed = calls.page()["Subscribers"][0]["Id"]
+    assert answered != listed
+    assert [calls.page(Id=each)["TotalCount"] for each in (answered, listed)] == [0, 1]
+
+
+def test_an_answer_leaves_fields_out_that_the_list_shows(calls: Calls) -> None:
+    calls.sandbox.switch(answers_omit="Base,Email", numbers_as_text="ids")
+    assert calls.create("ana@e.org").json["Subscriber"].keys() & {"Id", "Base", "Email"} == {"Id"}
+    assert list_members(calls) == [("100001", "Base 1", "ana@e.org")]
