@@ -168,7 +168,8 @@ class LookupState:
     subscriber of the class. `is_case_blind` is whether the filter by email finds other capitals (None: not tried).
     `is_list_unreadable` is whether the last sweep was incomplete, and `swept` has the sentinels that the sweep showed.
     `shown` has subscribers that look-ups found for rows that were about to be created. A base that the account's list
-    hides has a state of its own: `base_id` is its Id, with which each sweep asks.
+    hides has a state of its own: `base_id` is its Id, with which each sweep asks. `hidden` has the classes, each as a
+    filter's name and value, that the list shows only to a request that asks for the class.
     """
 
     stats: ListStats | None = None
@@ -181,6 +182,7 @@ class LookupState:
     swept: frozenset[int] = frozenset()
     shown: ShownSubscribers = field(default_factory=ShownSubscribers)
     base_id: int | None = None
+    hidden: tuple[tuple[str, object], ...] = ()
 
 
 def _can_be_asked_for(text: str) -> bool:

@@ -3,6 +3,7 @@
 Undocumented choices: an offset below 0 is raised to 0, a limit below `min_limit` to `min_limit`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
@@ -12,13 +13,14 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from connector.sandbox.store import SubscriberStore, fold_key
-from connector.sandbox.subscriber import RejectedError, quote_ids, reject
+from connector.sandbox.subscriber import RejectedError, cut_base, quote_ids, reject
 from connector.sandbox.switches import SandboxSettings
 
 _REMEMBERED = 8  # queries whose rows are remembered while nothing changes
 _SEARCHED = 1000  # neighbours of the middle that churn searches for a free id before it takes an id at the end
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
 _BY_PERSON = ("BaseId", "IsActive", "FirstName", "LastName", "Gender")
+_GENDERS = {"male": "male", "female": "female", "": "unspecified"}
 
 
 # queries
@@ -116,6 +118,9 @@ def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -
     if settings.hidden_bases and all(filter_.name != "BaseId" for filter_ in query.filters):
         hidden = {each for base_id in settings.hidden_bases for each in store.list_visible(int(base_id))}
         ids = [each for each in ids if each not in hidden]
+    if settings.hide:
+        asked = {filter_.name: filter_.value for filter_ in query.filters}
+        ids = [each for each in ids if not _is_hidden(store, each, asked, settings)]
     if settings.order == "email":
         return sorted(ids, key=lambda each: (fold_key(store.read(each).get("Email") or ""), each))
     return ids
@@ -131,6 +136,22 @@ def _matches(filter_: Filter, settings: SandboxSettings, subscriber: dict[str, A
     if settings.filters == "partial":
         return wanted.lower() in value.lower()
     return value == wanted or (settings.filters == "icase" and value.lower() == wanted.lower())
+
+
+def _is_hidden(
+    store: SubscriberStore, subscriber_id: int, asked: Mapping[str, int | bool | str], settings: SandboxSettings
+) -> bool:
+    """Return whether the list leaves a subscriber out (switch `hide`), given the filters of the request by name."""
+    subscriber = store.read(subscriber_id)
+    gender = subscriber.get("Gender") or ""
+    classes = {
+        "inactive": subscriber.get("IsActive") is not True and asked.get("IsActive") is not False,
+        _GENDERS[gender]: asked.get("Gender") != gender,
+        "unconfirmed": subscriber_id in store.created,
+        "no_email": not subscriber.get("Email") and not asked.keys() & {"Id", "ClientUserId"},
+        "old_ids": subscriber_id < settings.old_ids_below and "Id" not in asked,
+    }
+    return any(classes.get(name, False) for name in settings.hide)
 
 
 def _is_blind(filter_: Filter, settings: SandboxSettings) -> bool:
@@ -171,7 +192,7 @@ class SubscriberList:
     def find(self, query: Query, settings: SandboxSettings) -> list[int]:
         """Return `find_rows` of the store. Paging a list costs one scan, not one a page."""
         is_ready = query.base_id is not None or not (query.filters or settings.hidden_bases)
-        if is_ready and settings.order != "email":
+        if is_ready and settings.order != "email" and not settings.hide:
             return find_rows(self._store, query, settings)  # the store has this list ready
         if self._version != self._store.version or self._settings is not settings:
             self._rows, self._version, self._settings = {}, self._store.version, settings
@@ -192,6 +213,9 @@ class SubscriberList:
             lag_s = random.choice(settings.replica_lags_ms) / 1000
             late = self._store.find_late(now, lag_s, max(settings.replica_lags_ms) / 1000)
             ids = [each for each in ids if each not in late] if late else ids
+        if settings.lost_shard and random.random() < settings.lost_shard:
+            shard = random.randrange(settings.shards)
+            ids = [each for each in ids if each % settings.shards != shard]
         total = min(len(ids), settings.result_window) if settings.result_window else len(ids)
         start = query.offset
         if settings.past_end == "repeat" and start >= total > 0 and query.limit:
@@ -206,6 +230,8 @@ class SubscriberList:
         else:
             page = ids[start:stop]
         wires = self._store.read_wires(page)
+        if settings.base_in_rows != "full":
+            wires = [cut_base(wire, settings.base_in_rows) for wire in wires]
         if "ids" in settings.numbers_as_text:
             wires = [quote_ids(wire) for wire in wires]
         shown_total = max(0, total + settings.total_off)

@@ -120,6 +120,7 @@ class Sandbox:
                 email, client = wire.get("Email") or "", wire.get("ClientUserId") or ""
                 key = event.get("key", event["id"])
                 self.store.add(key, event["base_id"], email, client, orjson.dumps(wire), shown_id=event["id"])
+                self.store.created.update([key] if event["kind"] == "created" else [])
             case "updated":
                 self.store.replace(event.get("key", event["id"]), orjson.dumps(event["subscriber"]))
             case "churn_deleted":
@@ -206,6 +207,7 @@ class Sandbox:
         wire = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | filled)
         self._record(kind, subscriber_id, base_id, email, fate, wire, key)
         if is_new:
+            store.created.add(key)
             lag_s = settings.list_lag_ms / 1000
             show_at = self.clock() + lag_s if lag_s else None
             store.add(

@@ -79,6 +79,7 @@ class SubscriberStore:
     def __init__(self) -> None:
         self.bases = Bases()
         self.version = 0
+        self.created: set[int] = set()  # keys of the rows that a create has stored
         self._blocks: list[SyntheticSubscribers] = []
         self._wires: dict[int, bytes] = {}
         self._removed: set[int] = set()  # from blocks

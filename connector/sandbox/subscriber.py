@@ -166,6 +166,13 @@ def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
     return {name: filled[name] for name in _FIELDS if name in filled}
 
 
+def cut_base(wire: bytes, shown: str) -> bytes:
+    """Return the JSON of a subscriber with the Id of the base alone (`shown` is id), or without a base (none)."""
+    subscriber = orjson.loads(wire)
+    base = subscriber.pop("Base", {})
+    return orjson.dumps(subscriber | ({"Base": {"Id": base.get("Id")}} if shown == "id" else {}))
+
+
 def quote_ids(wire: bytes) -> bytes:
     """Return the JSON of a subscriber with its Id and the Id of its base as texts."""
     subscriber = orjson.loads(wire)

@@ -144,6 +144,18 @@ class SandboxSettings(BaseModel):
     """The list counts and shows this many subscribers of a result, and hides the others; 0: all."""
     hidden_bases: _Words[str] = ()
     """Ids of bases whose subscribers the list shows only to a request with a BaseId."""
+    hide: _Words[Literal["inactive", "male", "female", "unspecified", "unconfirmed", "no_email", "old_ids"]] = ()
+    """Classes of subscribers that the list and its filters leave out. A request with IsActive=0 shows the inactive
+    ones, a request for a Gender shows that gender. A filter by Id also shows old_ids and no_email, and a filter by
+    ClientUserId shows no_email. Nothing shows unconfirmed, which are all subscribers that a create has stored."""
+    old_ids_below: _Count = 100_101
+    """The Ids below this are those that hide=old_ids leaves out."""
+    lost_shard: _Probability = 0.0
+    """The list's answer lacks one of its shards, drawn at random, in TotalCount as well."""
+    shards: Annotated[int, Field(ge=2, le=1000)] = 5
+    """The number of shards of the list. The remainder of an Id by this number is the shard of its subscriber."""
+    base_in_rows: Literal["full", "id", "none"] = "full"
+    """How a row of the list shows its base: with Id and Name, with its Id alone, or not at all."""
     numbers_as_text: _Words[Literal["counts", "ids"]] = ()
     """Numbers that answers put in quotes: counts are TotalCount, Offset and Limit."""
     max_total: _Count = 0

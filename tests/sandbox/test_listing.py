@@ -177,6 +177,45 @@ def test_a_result_window_caps_the_count_and_the_pages_alike(calls: Calls, order:
     assert len(calls.ids(Id=100_030)) == 1  # beyond the window of the whole list
 
 
+def test_a_list_can_hide_classes_of_subscribers(calls: Calls) -> None:
+    calls.create("a@example.com", Gender="male", IsActive=True)  # 100001
+    calls.create("b@example.com", Gender="male", IsActive=False)
+    calls.create("c@example.com", Gender="female", IsActive=True)
+    calls.create(None, ClientUserId="k4", IsActive=True)
+    first = 100_001
+    calls.sandbox.switch(hide="inactive")
+    assert (calls.ids(), calls.ids(IsActive=0)) == ([first, first + 2, first + 3], [first + 1])
+    assert (calls.ids(Email="b@example.com"), calls.ids(Id=first + 1)) == ([], [])
+    assert calls.ids(Email="b@example.com", IsActive=0) == [first + 1]
+    calls.sandbox.switch(hide="male,inactive")
+    assert (calls.ids(), calls.ids(Gender="male"), calls.ids(IsActive=0)) == ([first + 2, first + 3], [first], [])
+    assert calls.ids(Gender="male", IsActive=0) == [first + 1]
+    calls.sandbox.switch(hide="unspecified")
+    assert (calls.page()["TotalCount"], calls.ids(Gender="")) == (3, [first + 3])
+    calls.sandbox.switch(hide="no_email")
+    assert (calls.page()["TotalCount"], calls.ids(Id=first + 3)) == (3, [first + 3])
+    calls.sandbox.switch(hide="old_ids", old_ids_below=first + 2)
+    assert (calls.ids(), calls.ids(Id=first)) == ([first + 2, first + 3], [first])
+    calls.sandbox.switch(hide="unconfirmed")
+    calls.sandbox.seed(2)
+    assert (calls.ids(), calls.ids(Id=first)) == ([first + 4, first + 5], [])
+
+
+def test_an_answer_of_the_list_can_lack_a_shard(calls: Calls) -> None:
+    calls.sandbox.seed(30)
+    calls.sandbox.switch(lost_shard=1.0, shards=3)
+    page = calls.page(limit=100)
+    assert page["TotalCount"] == len(page["Subscribers"]) == 20
+    assert len({row["Id"] % 3 for row in page["Subscribers"]}) == 2
+
+
+@pytest.mark.parametrize(("shown", "base"), [("full", {"Id": 1, "Name": "Base 1"}), ("id", {"Id": 1}), ("none", None)])
+def test_rows_can_show_less_of_their_base(calls: Calls, shown: str, base: dict[str, object] | None) -> None:
+    calls.sandbox.seed(1)
+    calls.sandbox.switch(base_in_rows=shown)
+    assert calls.page()["Subscribers"][0].get("Base") == base
+
+
 def test_a_page_past_the_end_can_be_an_error(calls: Calls) -> None:
     calls.sandbox.switch(past_end="404")
     assert calls.page()["Subscribers"] == []  # the first page of an empty list
