@@ -29,6 +29,7 @@ class Fault(StrEnum):
     CREATED_429 = "created_429"
     EXECUTED_STATUS = "executed_status"
     WRONG_ANSWER = "wrong_answer"
+    STRAY_REFUSAL = "stray_refusal"
 
 
 FATES: dict[Fault | None, Fate] = {
@@ -66,6 +67,35 @@ class FaultDraw:
             return None
         index = bisect_right(self._bounds, random.random())
         return tuple(Fault)[index] if index < len(Fault) else None
+
+
+class Block:
+    """Refuses creates from a certain one on, for a time or for a number of creates (`blocked_from`)."""
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self._settings = settings
+        self._received = self._refused = 0
+        self._began_at = math.inf
+
+    def follow(self, settings: SandboxSettings) -> "Block":
+        """Return the block under these settings: a new one if `blocked_from` has changed, else this one."""
+        if settings.blocked_from != self._settings.blocked_from:
+            return Block(settings)
+        self._settings = settings
+        return self
+
+    def refuses(self, now: float) -> bool:
+        """Count a create, and return whether it is refused."""
+        settings = self._settings
+        self._received += 1
+        if not settings.blocked_from or self._received < settings.blocked_from:
+            return False
+        self._began_at = min(self._began_at, now)
+        is_over = settings.blocked_ms and now >= self._began_at + settings.blocked_ms / 1000
+        if is_over or (settings.blocked_creates and self._refused >= settings.blocked_creates):
+            return False
+        self._refused += 1
+        return True
 
 
 GARBAGE = (

@@ -31,6 +31,7 @@ _GROUPS = {
     "error_shape": "Errors and access",
     "filters": "The list",
     "latency_ms": "Pace",
+    "blocked_from": "Refusals of all creates",
     "fault_operations": "Faults",
     "verified_domains": "Emails",
 }

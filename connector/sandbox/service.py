@@ -21,7 +21,7 @@ import orjson
 
 from connector.sandbox.connection import NO_RESPONSE, Ending, Request, Response
 from connector.sandbox.emails import Outbox, parse_email
-from connector.sandbox.faults import FATES, GARBAGE, Fault, FaultDraw, build_limiter
+from connector.sandbox.faults import FATES, GARBAGE, Block, Fault, FaultDraw, build_limiter
 from connector.sandbox.listing import Filter, Query, SubscriberList, choose_id, draw_row, parse_query
 from connector.sandbox.people import SyntheticSubscribers
 from connector.sandbox.store import SubscriberStore
@@ -107,6 +107,7 @@ class Sandbox:
         self.stats = Stats()
         self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_RECENT)
         """The last requests of the API: arrival (seconds of the clock), request and answer."""
+        self.block = Block(self._first_settings)
         self._set(self._first_settings)
         self._build_limiter()
         self.random = Random(self.settings.seed)  # noqa: S311 - chances that must recur, not secrets
@@ -154,6 +155,7 @@ class Sandbox:
     def _set(self, settings: SandboxSettings) -> None:
         self.settings = settings
         self.faults = FaultDraw(settings)
+        self.block = self.block.follow(settings)
         self.authorization = settings.authorization.replace("{token}", self.token).encode()
 
     def _build_limiter(self) -> None:
@@ -199,6 +201,8 @@ class Sandbox:
             address = {**(old.get("Address") or {}), **values.get("Address", {})}
             values = old | values | ({"Address": address} if address else {})
         is_new = key is None or (settings.merge_within == "shared" and store.base_of(key) != base_id)
+        if is_new and settings.quota and len(store) >= settings.quota:
+            raise RejectedError(f"Your plan allows {settings.quota} subscribers", settings.quota_status)
         kind = "created" if is_new else "updated"
         if key is None or is_new:
             key = store.take_id(settings.id_step)
@@ -344,7 +348,7 @@ class Service:
     def _admit(self, request: Request, operation: str, method: str, now: float) -> tuple[Fault | None, Response | None]:
         """Return the fault of a request and None, or the response that refuses the request.
 
-        The checks come in the order redirect, path, method, token, limit, fault, form.
+        The checks come in the order redirect, path, method, token, limit, fault, block of creates, form.
         """
         sandbox, settings = self._sandbox, self._sandbox.settings
         if settings.redirect_to:
@@ -367,6 +371,9 @@ class Service:
         if fault is Fault.REFUSE:
             message = "Too many requests, come back later"
             return None, self._refuse(settings.limit_status, settings.refuse_retry_after_s, message)
+        if operation == "create" and sandbox.block.refuses(now):
+            sandbox.stats.faults["blocked"] += 1
+            return None, self._error(settings.blocked_status, settings.blocked_words)
         if len(request.body) > settings.max_body_bytes:
             return None, self._error(413, "The body is too large")
         if operation == "list":
@@ -425,6 +432,10 @@ class Service:
             sandbox.stats.faults.update(["list_error"] if is_error else [])
         if is_error:
             self._finish(operation, peer, self._server_error(), Ending.WHOLE)
+            return
+        if fault is Fault.STRAY_REFUSAL:
+            status = int(sandbox.random.choice(settings.stray_statuses))
+            self._finish(operation, peer, self._error(status, "This is not possible now"), Ending.WHOLE)
             return
         response, is_done = self._execute(operation, request, Fate.GONE if peer.is_gone else FATES[fault])
         ending = Ending.WHOLE

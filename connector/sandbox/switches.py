@@ -22,6 +22,7 @@ TextFieldName = Literal[
     "Address.City", "Address.State", "Address.Line1", "Address.Line2", "Address.Line3",
 ]  # fmt: skip
 Operation = Literal["create", "list", "send"]
+StrayStatus = Literal["200", "400", "402", "403", "404"]
 ExecutedStatus = Literal["200", "400", "401", "403", "404", "405", "408", "409", "410", "422"]
 
 
@@ -187,12 +188,27 @@ class SandboxSettings(BaseModel):
     """The length of a window of the window limiters."""
     max_in_flight: _Count = 0
     """Requests under way at once; other requests are refused; 0: no limit."""
-    limit_status: Annotated[int, Field(ge=400, le=599)] = 429
-    """The HTTP status of a request that is refused."""
+    limit_status: Annotated[int, Field(ge=200, le=599)] = 429
+    """The HTTP status of a request that is refused; 200: only the body shows the refusal."""
     retry_after: Literal["seconds", "date", "none"] = "seconds"
     """The form of the Retry-After header of a refusal."""
     retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 0
     """The shortest Retry-After of a limit; 0: the time until the limit lets a request in."""
+    # refusals of all creates, for a while
+    blocked_from: _Count = 0
+    """The first create that is refused, counted from the start (or from the last change of this switch); 0: none."""
+    blocked_ms: _Amount = 0.0
+    """The time for which all creates are refused from then on; 0: no bound."""
+    blocked_creates: _Count = 0
+    """The number of creates that are refused from then on; 0: no bound."""
+    blocked_status: Annotated[int, Field(ge=200, le=499)] = 200
+    """The HTTP status of a create that is refused so; 200: only the body shows the refusal."""
+    blocked_words: _Text = "The service is under maintenance"
+    """The message of a create that is refused so."""
+    quota: _Count = 0
+    """The subscribers that the account may have; a create beyond them is refused; 0: no quota."""
+    quota_status: Annotated[int, Field(ge=200, le=499)] = 402
+    """The HTTP status of a create beyond the quota; 200: only the body shows the refusal."""
     # faults
     fault_operations: _Words[Operation] = ("create", "send")
     """The operations that the faults below strike."""
@@ -224,6 +240,10 @@ class SandboxSettings(BaseModel):
     """Store, then answer with one of executed_statuses as if the request were refused."""
     executed_statuses: Annotated[_Words[ExecutedStatus], Field(min_length=1)] = ("401", "403", "404", "405")
     """The HTTP statuses that executed_status draws from."""
+    stray_refusal: _Probability = 0.0
+    """Answer one of stray_statuses before storing, as if the request were refused."""
+    stray_statuses: Annotated[_Words[StrayStatus], Field(min_length=1)] = ("403", "404")
+    """The HTTP statuses that stray_refusal draws from."""
     wrong_answer: _Probability = 0.0
     """Store, then answer with another subscriber's email."""
     server_error: Annotated[int, Field(ge=500, le=599)] = 500

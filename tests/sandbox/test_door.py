@@ -99,6 +99,17 @@ def test_a_limit_can_have_another_status(calls: Calls, limit: dict[str, float]) 
     assert (reply.status, int(reply.headers["retry-after"]) > 0) == (403, True)
 
 
+@pytest.mark.parametrize("status", [503, 400, 200])
+@pytest.mark.parametrize("retry_after", ["seconds", "none"])
+def test_a_limit_can_refuse_by_any_status_and_without_a_retry_after(
+    calls: Calls, status: int, retry_after: str
+) -> None:
+    calls.sandbox.switch(rate=0.001, burst=1, limit_status=status, retry_after=retry_after)
+    reply = [calls.create("b@example.com") for _ in range(2)][-1]
+    assert (reply.status, reply.json["success"]) == (status, False)
+    assert ("retry-after" in reply.headers) == (retry_after == "seconds")
+
+
 def test_the_retry_after_of_a_limit_has_a_least_length(calls: Calls) -> None:
     calls.sandbox.switch(rate=0.05, burst=1, retry_after_s=30)
     assert [calls.create("a@example.com").headers.get("retry-after") for _ in range(2)] == [None, "30"]

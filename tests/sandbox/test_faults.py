@@ -159,3 +159,34 @@ def test_faults_recur_with_the_seed_as_shares_of_the_requests_that_earlier_fault
     assert 120 < first.count(500) < 180  # three of four
     assert first.count(422) == 200 - first.count(500)
     assert list_statuses() == first
+
+
+def list_statuses(calls: Calls, number: int) -> list[int]:
+    return [calls.create(f"{each}@example.com").status for each in range(number)]
+
+
+def test_all_creates_from_a_certain_one_on_are_refused_for_a_number_of_creates_or_for_a_time(calls: Calls) -> None:
+    calls.sandbox.switch(blocked_from=3, blocked_creates=2, blocked_status=404)
+    assert list_statuses(calls, 6) == [200, 200, 404, 404, 200, 200]
+    calls.sandbox.switch(blocked_from=0)
+    calls.sandbox.switch(blocked_from=1, blocked_creates=0, blocked_ms=300, blocked_status=200, blocked_words="Later")
+    assert calls.create("blocked@example.com").json == {"success": False, "message": "Later"}
+    wait_until(lambda: calls.create("free@example.com").json["success"])
+    assert calls.ask_list().status == 200
+    assert "blocked@example.com" not in dict(stored(calls))
+
+
+def test_a_create_beyond_the_quota_is_refused_until_the_quota_is_lifted(calls: Calls) -> None:
+    calls.sandbox.switch(quota=2)
+    assert list_statuses(calls, 3) == [200, 200, 402]
+    assert calls.create("more@example.com").json["message"] == "Your plan allows 2 subscribers"
+    calls.sandbox.switch(quota_status=200)
+    assert calls.create("more@example.com").json["success"] is False
+    calls.sandbox.switch(quota=0)
+    assert calls.create("more@example.com").json["success"] is True
+
+
+def test_a_stray_refusal_stores_nothing(calls: Calls) -> None:
+    calls.sandbox.switch(stray_refusal=1, stray_statuses="404")
+    assert list_statuses(calls, 2) == [404, 404]
+    assert (stored(calls), calls.sandbox.stats()["faults"]) == ([], {"stray_refusal": 2})
