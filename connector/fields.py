@@ -68,6 +68,12 @@ FIELDS: tuple[Field, ...] = (
     Field("birthday", ("Birthday",), Kind.DATE, "A date, YYYY-MM-DD."),
 )
 
+DIGIT_FIELDS = frozenset({"phone", "client_user_id", "address_zip"})
+"""Fields of texts that are mostly digits. Spreadsheets take such texts for numbers and change them."""
+
+FREE_FIELDS = frozenset({"custom_field1", "custom_field2", "custom_field3"})
+"""Fields that may hold any text, also a list or an object as JSON."""
+
 NAMES: tuple[str, ...] = tuple(field.name for field in FIELDS)
 BY_NAME: dict[str, Field] = {field.name: field for field in FIELDS}
 SENT: tuple[Field, ...] = tuple(field for field in FIELDS if field.is_sent and not field.is_of_base)

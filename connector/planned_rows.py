@@ -12,9 +12,10 @@ from typing import Any
 
 import orjson
 
-from connector.atomic_file import create_private, guard_formula
+from connector.atomic_file import create_private
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import normalise_identity
+from connector.formulas import guard_formula
 from connector.kept_values import KeptValues
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome

@@ -15,7 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from connector.atomic_file import GUARDED, create_private, guard_formula
+from connector.atomic_file import create_private
+from connector.formulas import GUARDED, guard_formula
 from connector.load.candidates import take_row
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Fault, Outcome

@@ -140,7 +140,15 @@ def _show(value: object) -> str | None:
 
 
 def _write_float(value: float) -> str:
-    return f"{int(value)}" if value.is_integer() else f"{Decimal(repr(value)):f}"
+    return f"{int(value)}" if value.is_integer() else _write_decimal(Decimal(repr(value)))
+
+
+def _write_decimal(value: Decimal) -> str:
+    """Return a number without needless zeros: 42 for 42.0000000000. Raises ValueError for infinity."""
+    if not value.is_finite():
+        raise ValueError("infinity")
+    text = f"{value or 0:f}"  # 0 for -0
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _write_json(value: object) -> str:
@@ -163,7 +171,7 @@ _WRITERS: dict[type, Callable[..., str]] = {
     bool: lambda value: str(value).lower(),
     int: str,
     float: _write_float,
-    Decimal: lambda value: f"{value:f}",
+    Decimal: _write_decimal,
     datetime: lambda value: value.isoformat(),
     date: lambda value: value.isoformat(),
     time: lambda value: value.isoformat(),

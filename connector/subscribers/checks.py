@@ -9,6 +9,7 @@ from datetime import date
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -81,6 +82,32 @@ def is_short_list(lists: pa.Array) -> pa.Array:
     lengths = pc.fill_null(pc.utf8_length(lists.flatten()), 0).to_numpy()
     sums = np.bincount(pc.list_parent_indices(lists).to_numpy(), weights=lengths, minlength=len(lists))
     return pa.array(sums <= LONGEST)
+
+
+# Values that are not one text, or not the whole text
+
+_SHORTENED = r"^[+-]?[0-9]([.,][0-9]+)?[eE][+-][0-9]{1,3}$"
+
+
+def is_unspoiled(cells: pa.Array) -> pa.Array:
+    """Return whether each text is not a number in scientific notation, as spreadsheets shorten long numbers (null
+    where missing). A text such as `12e4` may be an id."""
+    return pc.invert(pc.match_substring_regex(cells, _SHORTENED))
+
+
+def is_single(cells: pa.Array) -> pa.Array:
+    """Return whether each text is not a list or an object as JSON (null where missing)."""
+    is_suspect = pc.fill_null(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"), False)
+    containers = [text for text in pc.unique(cells.filter(is_suspect)).to_pylist() if _is_json(text)]
+    return pc.if_else(pc.is_valid(cells), pc.invert(pc.is_in(cells, pa.array(containers, cells.type))), None)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 # Dates
@@ -166,7 +193,7 @@ def translate(cells: pa.Array, meanings: Mapping[str, object]) -> pa.Array:
     return pa.array(list(meanings.values())).take(pc.index_in(pc.utf8_lower(cells), keys))
 
 
-_ZIP_FORM = r"^(0|[1-9][0-9]{0,15})$"
+_ZIP_FORM = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program took the column for numbers with decimals
 _LARGEST_ZIP = 2**53 - 1  # a JSON number beyond is another number to a reader that holds it as a double
 
 
@@ -174,10 +201,14 @@ def is_sendable_zip(cells: pa.Array) -> pa.Array:
     """Return whether each text is the very text of a number (null where missing): not `02134`, `SW1A 1AA` or
     `12345-6789`."""
     has_form = pc.match_substring_regex(cells, _ZIP_FORM)
-    numbers = pc.if_else(has_form, cells, "0").cast(pa.int64())
-    return pc.and_(has_form, pc.less_equal(numbers, _LARGEST_ZIP))
+    return pc.and_(has_form, pc.less_equal(_drop_zeros(pc.if_else(has_form, cells, "0")), _LARGEST_ZIP))
 
 
 def read_zips(cells: pa.Array) -> pa.Array:
     """Return the number of each postal code that can be sent, null for the others."""
-    return pc.if_else(is_sendable_zip(cells), cells, None).cast(pa.int64())
+    return _drop_zeros(pc.if_else(is_sendable_zip(cells), cells, None))
+
+
+def _drop_zeros(cells: pa.Array) -> pa.Array:
+    """Return the whole number of each text, which may have zeros as its decimals."""
+    return pc.replace_substring_regex(cells, r"\..*$", "").cast(pa.int64())

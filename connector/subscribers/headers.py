@@ -6,6 +6,7 @@ Only a header that says yes or no to emails makes subscribers active (`opted_in`
 an opt-out or a list's name does not.
 """
 
+import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -109,20 +110,17 @@ WHOLE_NAMES = frozenset({
 })  # fmt: skip
 """Headers of a column that may hold whole names."""
 
-SPLITS = {"labels": ":::", "groupmembership": ":::"}
-"""What separates the tags under a header, where it is not a comma."""
+GOOGLE_ONLY = frozenset({"email1value", "phone1value", "address1street", "groupmembership"})
+"""Headers by which an export of Google Contacts is known."""
+
+_GOOGLE_SPLIT = ":::"
+"""Google Contacts writes several values of one cell so: `+49 151 1 ::: +49 30 2`."""
 
 MAILCHIMP_ONLY = frozenset({"memberrating", "leid", "euid"})
 """Headers by which a Mailchimp export is known."""
 
 MAILCHIMP_IGNORED = frozenset({"birthday", "region"})
 """Headers of Mailchimp that are not mapped: its birthday (MM/DD) is not a date, and its region is an IP's."""
-
-SHOPIFY_ONLY = frozenset({"acceptsemailmarketing", "acceptsmarketing", "defaultaddresszip"})
-"""Headers by which a Shopify customer export is known."""
-
-SHOPIFY_APOSTROPHES = frozenset({"client_user_id", "phone", "address_zip"})
-"""The fields that Shopify prefixes an apostrophe to ('62, '+316…), lest a spreadsheet make numbers of them."""
 
 
 def normalise_header(header: str) -> str:
@@ -155,9 +153,13 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
     """Return the rule for a column, with what its header and all the `columns` tell of the way its cells are
     written."""
-    split = SPLITS.get(normalise_header(column)) if field == "tags" else None
-    is_prefixed = field in SHOPIFY_APOSTROPHES and _is_known(columns, SHOPIFY_ONLY)
-    return ColumnRule(column=column, split=split, is_apostrophe_dropped=is_prefixed)
+    if not _is_known(columns, GOOGLE_ONLY):
+        return ColumnRule(column=column)
+    if field == "tags":
+        return ColumnRule(column=column, split=_GOOGLE_SPLIT)
+    if normalise_header(column).endswith("1value"):  # of several emails or phone numbers the first one
+        return ColumnRule(template=f"{{{{ row[{json.dumps(column)}].split({json.dumps(_GOOGLE_SPLIT)})[0] }}}}")
+    return ColumnRule(column=column)
 
 
 def find_whole_name(mapping: FieldMapping, columns: Sequence[str]) -> str | None:

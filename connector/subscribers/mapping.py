@@ -3,11 +3,13 @@
 The mapping reads and translates cells. The validation decides whether a value may be sent.
 """
 
+import ast
 import csv
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 
 import numpy as np
 import orjson
@@ -15,7 +17,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import BY_NAME, Kind, wire_name
+from connector.fields import BY_NAME, DIGIT_FIELDS, Kind, wire_name
+from connector.formulas import GUARDED
 from connector.outcomes import Fault
 from connector.subscribers.checks import TEXT, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
@@ -29,7 +32,7 @@ class MappedChunk:
     faults: tuple[Fault, ...] = ()
 
 
-def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping) -> MappedChunk:
+def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = date.max) -> MappedChunk:
     """Make a chunk's frame (text columns) a frame of the mapped fields, with the same rows on the same index.
 
     Empty cells are missing. `tags` is a list<string> column of Arrow's, all others are `str`. Raises
@@ -47,10 +50,12 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping) -> MappedChunk:
             cells = pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame))
         else:
             cells = read_cells(frame[rule.column])
-        cells = _apply_steps(cells, rule, BY_NAME[name].kind)
+        cells = _apply_steps(cells, rule, name, today)
         if BY_NAME[name].kind is Kind.TAGS:
-            tags = build_tags(cells, rule.split or DEFAULT_SPLIT)
+            tags, unreadable = build_tags(cells, rule.split or DEFAULT_SPLIT)
             columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
+            message = f"{wire_name(BY_NAME[name])} {_UNREADABLE_LIST}"
+            faults += [Fault(position, name, "list", message) for position in unreadable]
         else:
             columns[name] = pd.Series(cells, index=frame.index, dtype=TEXT)
     return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults))
@@ -77,39 +82,47 @@ def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple
 
 
 _CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
+_GUARDED_DIGITS = "^'('*[=+@\t\r\n-]|[0-9])"
+"""GUARDED, or an apostrophe before a digit, as Shopify and Excel write one so that the text stays a text."""
+
 _MIDNIGHT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
 
 
-def _apply_steps(cells: pa.Array, rule: ColumnRule, kind: Kind) -> pa.Array:
-    """Take a column through the steps of its rule, in their order; empty cells become null."""
+def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> pa.Array:
+    """Take the column of the field `name` through the steps of its rule, in their order; empty cells become null."""
     if rule.is_trimmed:
         cells = pc.utf8_trim_whitespace(cells)
-    if rule.is_apostrophe_dropped:
-        cells = pc.replace_substring_regex(cells, r"^'([0-9+])", r"\1")
-    if rule.case is not None:
-        cells = _CASES[rule.case](cells)
+    if pc.any(pc.starts_with(cells, "'")).as_py():
+        cells = pc.replace_substring_regex(cells, _GUARDED_DIGITS if name in DIGIT_FIELDS else GUARDED, r"\1")
+    if rule.case is not None:  # in NFC: Arrow changes no letter whose accent is a character by itself
+        cells = _CASES[rule.case](pc.utf8_normalize(cells, form="NFC"))
     if rule.values:
         pairs = [(key.strip(), new.strip()) if rule.is_trimmed else (key, new) for key, new in rule.values.items()]
         keys, replacements = (pa.array(texts, pa.large_string()) for texts in zip(*pairs, strict=True))
         found = pc.index_in(pc.fill_null(cells, ""), keys)  # a missing cell counts as empty
         cells = pc.coalesce(replacements.take(found), cells)
     if rule.format:
-        cells = _parse_dates(cells, rule.format)
+        cells = _parse_dates(cells, rule.format, today)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
-    if kind is Kind.DATE:  # a column of timestamps has each birthday as its midnight
+    if BY_NAME[name].kind is Kind.DATE:  # a column of timestamps has each birthday as its midnight
         cells = pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
     return cells
 
 
-def _parse_dates(cells: pa.Array, forms: Sequence[str]) -> pa.Array:
-    """Return dates as YYYY-MM-DD, by Python's strptime over distinct cells: Arrow's makes 31 February 3 March."""
+def _parse_dates(cells: pa.Array, forms: Sequence[str], today: date) -> pa.Array:
+    """Return dates as YYYY-MM-DD, by Python's strptime over distinct cells: Arrow's makes 31 February 3 March.
+
+    A year of two digits is the latest one that is not in the future: nobody is born after `today`."""
 
     def parse(cell: str | None) -> str | None:
         for form in forms if cell is not None else ():
             try:
-                return datetime.strptime(cell, form).date().isoformat()  # type: ignore[arg-type] # noqa: DTZ007
+                parsed = datetime.strptime(cell, form).date()  # type: ignore[arg-type] # noqa: DTZ007
+                if "%y" in form and parsed > today:
+                    parsed = parsed.replace(year=parsed.year - 100)
+                return parsed.isoformat()
             except ValueError:
                 continue
         return cell  # the validation rejects the cell as the source wrote it
@@ -124,23 +137,38 @@ def _parse_dates(cells: pa.Array, forms: Sequence[str]) -> pa.Array:
 DEFAULT_SPLIT = ","
 
 _TAGS = pa.list_(pa.string())
+_UNREADABLE_LIST = (
+    "is a list or an object that cannot be read as texts: tags are plain texts or numbers. Select these in the source, "
+    "or map no column to tags"
+)
+_ARRAY_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
+"""An item of a PostgreSQL array as text, in quotes or without, and what follows."""
 
 
-def build_tags(cells: pa.Array, split: str) -> pa.Array:
+def build_tags(cells: pa.Array, split: str) -> tuple[pa.Array, list[int]]:
     """Make trimmed cells (large_string, null where empty) a list<string> array of the same length.
 
-    A JSON array of texts and numbers is that list, without its nulls; other cells are cut at `split`. Tags are trimmed,
-    empty tags are left out. A cell without any tag is null, except for an empty JSON array.
+    A JSON array of texts and numbers, a list as Python writes it and an array as PostgreSQL writes it (`{vip,news}`)
+    are that list, without its nulls; other cells are cut at `split`. Tags are trimmed, empty tags are left out. A cell
+    without any tag is null, except for an empty list. Also return the positions of cells that hold another list or an
+    object; they are null.
     """
-    is_special = pc.fill_null(pc.or_(pc.starts_with(cells, "["), pc.starts_with(cells, '"')), False)
+    is_special = pc.fill_null(pc.match_substring_regex(cells, r'^[\[{"]'), False)
     if not pc.any(is_special).as_py():
-        return _cut(cells, split)
+        return _cut(cells, split), []
     indices = pc.indices_nonzero(is_special)
     plain = _cut(pc.if_else(is_special, pa.scalar(None, cells.type), cells), split)
-    special = pa.array([_read_tags(cell, split) for cell in cells.take(indices).to_pylist()], _TAGS)
+    lists = list[list[str] | None]()
+    unreadable = list[int]()
+    for position, cell in zip(indices.to_pylist(), cells.take(indices).to_pylist(), strict=True):
+        try:
+            lists.append(_read_tags(cell, split))
+        except ValueError:
+            lists.append(None)
+            unreadable.append(position)
     order = np.arange(len(cells))
     order[indices.to_numpy()] = len(cells) + np.arange(len(indices))
-    return pa.concat_arrays([plain, special]).take(pa.array(order))
+    return pa.concat_arrays([plain, pa.array(lists, _TAGS)]).take(pa.array(order)), unreadable
 
 
 def _cut(cells: pa.Array, split: str) -> pa.Array:
@@ -159,21 +187,56 @@ def _cut(cells: pa.Array, split: str) -> pa.Array:
 
 
 def _read_tags(cell: str, split: str) -> list[str] | None:
-    """Return the tags of a cell that is JSON, or has quoted tags as Mailchimp writes them: `"VIP","Paris, France"`."""
-    if cell.startswith("["):
-        try:
-            values = orjson.loads(cell)
-        except orjson.JSONDecodeError:
-            values = None
-        if isinstance(values, list) and not any(isinstance(value, list | dict) for value in values):
-            texts = [
-                value if isinstance(value, str) else orjson.dumps(value).decode()
-                for value in values
-                if value is not None
-            ]
-            return [text.strip() for text in texts if text.strip()]
+    """Return the tags of a cell that is a list, or has quoted tags as Mailchimp writes them: `"VIP","Paris, France"`.
+
+    Raises ValueError for a list or an object that cannot be read."""
+    if (cell[0], cell[-1]) in (("[", "]"), ("{", "}")):
+        texts = [value if isinstance(value, str) else orjson.dumps(value).decode() for value in _read_list(cell)]
+        "".join(texts).encode()  # raises UnicodeEncodeError for half a character, which JSON can hold
+        return [text.strip() for text in texts if text.strip()]
     texts = cell.split(split)
     if cell.startswith('"') and len(split) == 1:
         with suppress(csv.Error):  # a line break outside quotes: the cell is not such a list
             texts = next(csv.reader([cell], delimiter=split, skipinitialspace=True))
     return [text.strip() for text in texts if text.strip()] or None
+
+
+def _read_list(cell: str) -> list[object]:
+    """Return the items of a list as JSON, Python or PostgreSQL writes it, without nulls. Raises ValueError."""
+    found: object
+    try:
+        found = orjson.loads(cell)
+    except orjson.JSONDecodeError:
+        found = _read_array(cell) if cell.startswith("{") else _read_literal(cell)
+    if found == {}:  # an empty array of PostgreSQL
+        return []
+    if not isinstance(found, list) or not all(isinstance(item, str | int | float | None) for item in found):
+        raise ValueError("not a list of plain values")
+    return [item for item in found if item is not None]
+
+
+def _read_literal(cell: str) -> object:
+    """Return the value that Python writes as `cell`. Raises ValueError."""
+    try:
+        return ast.literal_eval(cell)
+    except (SyntaxError, TypeError, MemoryError, RecursionError):
+        raise ValueError("not a value of Python") from None
+
+
+def _read_array(cell: str) -> list[object]:
+    """Return the items of a one-dimensional PostgreSQL array (`{vip,"a, b",NULL}`). Raises ValueError."""
+    items = list[object]()
+    text, place = cell[1:-1], 0
+    while text.strip():
+        found = _ARRAY_ITEM.match(text, place)
+        if found is None:
+            raise ValueError("not an array of PostgreSQL")
+        quoted, bare, end = found.groups()
+        if quoted is not None:
+            items.append(re.sub(r"\\(.)", r"\1", quoted))
+        elif bare.strip().upper() != "NULL":
+            items.append(bare.strip())
+        if not end:
+            break
+        place = found.end()
+    return items

@@ -133,7 +133,7 @@ def prepare_chunks(
     asked: dict[BaseRef, None] = {}
     for read in _read_at_most(source, limit):
         chunk = read if shard.is_whole else select_shard(read, mapping, rules, shard, today=today)
-        mapped = apply_mapping(chunk.frame, mapping)
+        mapped = apply_mapping(chunk.frame, mapping, today=today)
         bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
         if base is not None and bases is not None:
             asked.update(dict.fromkeys(bases.asked))

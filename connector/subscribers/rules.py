@@ -33,7 +33,7 @@ class ColumnRule:
     `value` for all rows. What comes goes through these steps, in this order, each only if given:
 
     - `is_trimmed` (the default): white space at both ends is dropped.
-    - `is_apostrophe_dropped`: so is an apostrophe that stands before a digit or a plus at the beginning.
+    - An apostrophe that a program wrote before a number or a formula, so that no spreadsheet changes it, is dropped.
     - `case`: all letters small (`lower`) or capital (`upper`), or the first one of each word (`title`).
     - `values` replaces whole texts; one that it does not name stays as it is.
     - `format`: the ways in which the source writes a date (strptime's letters); the first that fits counts.
@@ -47,7 +47,6 @@ class ColumnRule:
     value: str | None = None
     template: str | None = None
     is_trimmed: bool = True
-    is_apostrophe_dropped: bool = False
     case: Case | None = None
     values: Mapping[str, str] | None = None
     format: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandera.errors import SchemaErrors
 
-from connector.fields import BY_NAME, FIELDS, NAMES, SENT, Field, Kind, wire_name
+from connector.fields import BY_NAME, DIGIT_FIELDS, FIELDS, FREE_FIELDS, NAMES, SENT, Field, Kind, wire_name
 from connector.outcomes import Fault
 from connector.subscribers.checks import (
     FLAGS,
@@ -34,6 +34,8 @@ from connector.subscribers.checks import (
     is_sendable_zip,
     is_short,
     is_short_list,
+    is_single,
+    is_unspoiled,
     normalise_emails,
     read_cells,
     read_zips,
@@ -88,6 +90,11 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
     "required": "is missing",
     "control": "holds a control character",
     "length": f"holds more than {LONGEST:,} characters: look there for a quote that is never closed",
+    "list": "holds a list or an object, and takes one text: select a single value in the source",
+    "spoiled": (
+        "is a number that a spreadsheet has shortened, such as 4.9E+11: its last digits are lost. Format the column as "
+        "text, and write the file again"
+    ),
     "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
     "flag": f"is neither true nor false (yes and no, 1 and 0 will do): {_TRANSLATE}",
     "email": "is not an email address",
@@ -183,6 +190,10 @@ def _list_checks(field: Field, rules: ValidationRules, today: date) -> Mapping[s
     checks = dict(KINDS[field.kind].checks)
     if field.kind is Kind.DATE:
         checks["lifetime"] = partial(is_in_lifetime, today=today)
+    if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
+        checks["list"] = is_single
+    if field.name in DIGIT_FIELDS:
+        checks["spoiled"] = is_unspoiled
     if field.kind is Kind.ZIP and rules.zip == "reject":
         checks["zip"] = is_sendable_zip
     if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":

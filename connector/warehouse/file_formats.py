@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from connector.atomic_file import FORMULA
+from connector.formulas import FORMULA
 from connector.warehouse.columns import flatten_table
 from connector.warehouse.runs import EXPORTED_AT, OF_RUN, ExportRun
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
+import numpy as np
 import pandas as pd
 
 from connector.subscribers.headers import WHOLE_NAMES, guess_mapping, normalise_header
@@ -100,11 +101,11 @@ def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
 def measure(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> FittingShare:
     """Return how many of the cells that a rule makes would be valid in the field `name`."""
     alone: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
-    mapped = apply_mapping(frame, FieldMapping({**alone, name: rule}))
-    filled = mapped.frame[name].notna().to_numpy()
+    mapped = apply_mapping(frame, FieldMapping({**alone, name: rule}), today=today)
     faults = validate_rows(mapped.frame, ValidationRules(), today=today, known=mapped.faults).faults
-    wrong = {fault.position for fault in faults if fault.field == name and filled[fault.position]}
-    return FittingShare(int(filled.sum()) - len(wrong), int(filled.sum()))
+    wrong = {fault.position for fault in faults if fault.field == name and fault.code != "required"}
+    filled = wrong.union(np.flatnonzero(mapped.frame[name].notna()).tolist())
+    return FittingShare(len(filled) - len(wrong), len(filled))
 
 
 def _judge(frame: pd.DataFrame, name: str, rule: ColumnRule, by: str, today: date) -> GuessedField:
@@ -130,7 +131,7 @@ def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tu
         doubt = "m may be mujer or male: say which" if _SPANISH in {word.lower() for word in words} else ""
         return (replace(rule, values=foreign) if foreign else rule), doubt
     if name == "tags" and rule.split is None:
-        plain = cells[~cells.str.startswith("[")]
+        plain = cells[~cells.str.startswith(("[", "{"))]
         counts = {sign: int(plain.str.contains(sign, regex=False).sum()) for sign in (",", "|", ";")}
         best = max(counts, key=lambda sign: counts[sign])
         return (replace(rule, split=best) if best != "," else rule), ""
@@ -144,7 +145,10 @@ def _refine_dates(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[C
     shares = [measure(frame, "birthday", each, today).fitting for each in rules]
     best = max(shares)
     fitting = [each for each, share in zip(rules, shares, strict=True) if share == best]
-    read = [apply_mapping(frame, FieldMapping({"birthday": each})).frame["birthday"].fillna("") for each in fitting]
+    read = [
+        apply_mapping(frame, FieldMapping({"birthday": each}), today=today).frame["birthday"].fillna("")
+        for each in fitting
+    ]
     if best and len(set(map(tuple, read))) > 1:
         ways = " and ".join(each.format[0] if each.format else _DATE_FORMS[0] for each in fitting)
         return fitting[0], f"{ways} fit alike: say which"
@@ -278,8 +282,6 @@ def write_rule(rule: ColumnRule) -> str:
         keys.append(("values", "{" + ", ".join(f"{quote(k)}: {quote(v)}" for k, v in rule.values.items()) + "}"))
     if rule.format:
         keys.append(("format", quote(rule.format[0])))
-    if rule.is_apostrophe_dropped:
-        keys.append(("drop_apostrophe", "true"))
     if rule.column is not None and len(keys) == 1:
         return keys[0][1]
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys) + "}"

@@ -88,9 +88,6 @@ class FieldRule(BaseModel):
     )
     value: Constant = Field(default=None, description="one value for every row")
     trim: bool = Field(default=True, description="drop white space at both ends of a cell")
-    drop_apostrophe: bool = Field(
-        default=False, description="drop an apostrophe that stands before a number, as Shopify and Excel write one"
-    )
     case: Case | None = Field(default=None, description="make letters small or capital, or capital as in a title")
     values: dict[str, Cell] | None = Field(
         default=None, description="what to take for each cell; others stay as they are"
@@ -121,8 +118,8 @@ MappedField = Annotated[FieldRule, short_for("column")]
 
 def build_column_rule(rule: FieldRule) -> ColumnRule:
     """Return the library's own rule. Raises ConfigurationError for what makes no sense."""
-    values = rule.model_dump(exclude={"trim", "drop_apostrophe", "e164"})
-    return ColumnRule(**values, is_trimmed=rule.trim, is_apostrophe_dropped=rule.drop_apostrophe)
+    values = rule.model_dump(exclude={"trim", "e164"})
+    return ColumnRule(**values, is_trimmed=rule.trim)
 
 
 def _gives_a_day(pattern: str) -> bool:

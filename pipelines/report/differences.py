@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connector.atomic_file import PartialFile, guard_formula, refuse_foreign
+from connector.atomic_file import PartialFile, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
+from connector.formulas import guard_formula
 from connector.kept_values import describe_no_room
 from connector.ledger.entries import Entry
 from connector.rows import Closing

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.atomic_file import GUARDED, guard_formula
 from connector.fields import BY_NAME, NAMES
+from connector.formulas import GUARDED, guard_formula
 from connector.warehouse.columns import (
     SCHEMA,
     move_nuls,

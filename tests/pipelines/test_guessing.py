@@ -110,7 +110,7 @@ def test_a_whole_name_is_split_by_unsure_templates_unless_a_column_has_first_nam
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 WORD = TEXT.map(str.strip).filter(bool)  # blanks at their ends apart, each must be another
 RULES = (
-    st.builds(ColumnRule, column=TEXT, is_apostrophe_dropped=st.booleans())
+    st.builds(ColumnRule, column=TEXT)
     | st.builds(ColumnRule, column=TEXT, values=st.none() | st.dictionaries(WORD, TEXT, min_size=1, max_size=3))
     | st.builds(ColumnRule, template=TEXT.filter(lambda text: not set(text) & set("{}#%")))
 )

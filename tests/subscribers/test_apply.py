@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from datetime import date
 from typing import Any
 
 import pandas as pd
@@ -45,12 +46,17 @@ STEPS: list[tuple[str, dict[str, object], list[str | None], list[object]]] = [
     ("phone", {}, [" a ", "\u00a0b\u2003", "", "  ", None, "007", "NULL"], ["a", "b", None, None, None, "007", "NULL"]),
     ("phone", {"is_trimmed": False}, [" a ", "  ", "", None], [" a ", "  ", None, None]),
     ("phone", {"is_trimmed": False, "values": {" a ": " b "}}, [" a ", "a", "  "], [" b ", "a", "  "]),
-    ("phone", {"is_apostrophe_dropped": True}, APOSTROPHES,
-     ["62", "+31 6", "10001-1", "''62", "'s-Gravenhage", "6'2", "'", None, None]),
-    ("phone", {}, APOSTROPHES, ["'62", "'+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'", None, None]),
+    ("phone", {}, APOSTROPHES, ["62", "+31 6", "10001-1", "''62", "'s-Gravenhage", "6'2", "'", None, None]),
+    ("address_city", {}, APOSTROPHES, ["'62", "+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'", None, None]),
+    ("custom_field1", {}, ["'=1+1", "''=1", "'@a", "'-5", "'n Huis", "=1"],
+     ["=1+1", "'=1", "@a", "-5", "'n Huis", "=1"]),
     ("address_city", {"case": "lower"}, ["ANN o'neil-Lee", "éA", ""], ["ann o'neil-lee", "éa", None]),
     ("address_city", {"case": "upper"}, ["ANN o'neil-Lee", "éA", ""], ["ANN O'NEIL-LEE", "ÉA", None]),
     ("address_city", {"case": "title"}, ["ANN o'neil-Lee", "éA", ""], ["Ann O'Neil-Lee", "Éa", None]),
+    ("last_name", {"case": "title"}, ["MU\u0308LLER", "A\u030aNGSTRO\u0308M"], ["Müller", "Ångström"]),
+    ("last_name", {"case": "lower"}, ["E\u0301A"], ["éa"]),
+    ("last_name", {"case": "upper"}, ["e\u0301a"], ["ÉA"]),
+    ("last_name", {}, ["Mu\u0308ller"], ["Mu\u0308ller"]),
     ("gender", {"values": {" M ": "male", "F": "female", "-": ""}}, ["M", " F", "m", "-", "", None],
      ["male", "female", "m", None, None, None]),
     ("phone", {"values": {}}, ["a"], ["a"]),
@@ -102,8 +108,10 @@ def test_a_constant_fills_every_row(field: str, value: str, expected: object) ->
         ("[]", None, []),
         ("[a], b", None, ["[a]", "b"]),
         ('["a", null, 7, 1.50, true]', None, ["a", "7", "1.5", "true"]),  # an array of a database
-        ('[{"name": "a"}]', None, ['[{"name": "a"}]']),
-        (r'["\ud800"]', None, [r'["\ud800"]']),
+        ("['vip', \"d'or\", None, 7]", None, ["vip", "d'or", "7"]),  # a list that Python wrote as text
+        ('{vip,"news, weekly",NULL,"a\\"b", "NULL"}', None, ["vip", "news, weekly", 'a"b', "NULL"]),  # PostgreSQL
+        ("{}", None, []),
+        ("{a}", None, ["a"]),
         ('"VIP","Paris, France"', None, ["VIP", "Paris, France"]),
         ('"half open, b', None, ["half open, b"]),
         ('"a" b\nc, d', None, ['"a" b\nc', "d"]),
@@ -117,10 +125,41 @@ def test_tags(cell: str | None, split: str | None, tags: list[str] | None) -> No
     assert among == [["x"], tags, ["y"], None, ["z"]]
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '[{"id": 1, "name": "VIP"}]', '[["a"], ["b"]]', '{"name": "VIP"}', r'["\ud800"]', "[vip, news]",
+        "['a', {'b': 1}]", "{{a},{b}}", "{a,{b}}", '{a"b}', "[(1, 2)]",
+    ],
+)  # fmt: skip
+def test_a_list_of_anything_but_plain_values_makes_no_tags_and_is_a_fault(cell: str) -> None:
+    mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
+    assert [to_plain(tags) for tags in mapped.frame["tags"]] == [["x"], None, None]
+    assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "list")]
+
+
 @given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool))))
 def test_tags_written_as_json_come_back_as_they_were(lists: list[list[str]]) -> None:
     cells: list[str | None] = [json.dumps(tags, ensure_ascii=len(tags) % 2 == 0) for tags in lists]
     assert apply_one(cells, "tags", ColumnRule(column="cell")) == lists
+
+
+@pytest.mark.parametrize(
+    ("cell", "form", "day"),
+    [
+        ("31.12.45", "%d.%m.%y", "1945-12-31"),
+        ("31.12.26", "%d.%m.%y", "1926-12-31"),
+        ("24.11.26", "%d.%m.%y", "2026-11-24"),
+        ("1/2/68", "%m/%d/%y", "1968-01-02"),
+        ("1/2/69", "%m/%d/%y", "1969-01-02"),
+        ("01.01.2045", "%d.%m.%Y", "2045-01-01"),
+    ],
+)
+def test_a_year_of_two_digits_is_not_in_the_future(cell: str, form: str, day: str) -> None:
+    mapping = FieldMapping({"birthday": ColumnRule(column="cell", format=(form,))})
+    assert apply_mapping(build_frame(cell=[cell]), mapping, today=date(2026, 11, 25)).frame["birthday"].tolist() == [
+        day
+    ]
 
 
 def test_an_empty_chunk_keeps_its_types() -> None:

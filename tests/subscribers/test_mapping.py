@@ -1,22 +1,22 @@
 """Which column becomes which field: guesses on the headers that programs really export, and `--map` above them."""
 
+import pandas as pd
 import pytest
 
 from connector.errors import ConfigurationError
 from connector.fields import FIELDS, NAMES, wire_name
 from connector.subscribers.headers import (
+    GOOGLE_ONLY,
     HEADERS,
     MAILCHIMP_IGNORED,
     MAILCHIMP_ONLY,
-    SHOPIFY_APOSTROPHES,
-    SHOPIFY_ONLY,
-    SPLITS,
     WHOLE_NAMES,
     find_whole_name,
     guess_mapping,
     normalise_header,
     override_mapping,
 )
+from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, require_columns
 
 
@@ -73,9 +73,8 @@ def test_no_header_means_two_fields_and_every_field_has_some() -> None:
     keys = [normalise_header(header) for headers in HEADERS.values() for header in headers]
     assert len(keys) == len(set(keys))
     assert tuple(HEADERS) == MAPPABLE
-    assert set(MAPPABLE) >= SHOPIFY_APOSTROPHES
-    assert set(keys) >= {*SPLITS, *MAILCHIMP_IGNORED}
-    normalised = {*WHOLE_NAMES, *SPLITS, *MAILCHIMP_ONLY, *MAILCHIMP_IGNORED, *SHOPIFY_ONLY}
+    assert set(keys) >= {*GOOGLE_ONLY, *MAILCHIMP_IGNORED}
+    normalised = {*WHOLE_NAMES, *GOOGLE_ONLY, *MAILCHIMP_ONLY, *MAILCHIMP_IGNORED}
     assert {normalise_header(header) for header in normalised} == normalised
 
 
@@ -89,12 +88,16 @@ def test_an_override_changes_its_field_and_no_other() -> None:
     }  # fmt: skip
 
 
-def test_an_override_keeps_what_the_headers_tell_of_apostrophes() -> None:
-    columns = ["Email", "Customer ID", "Accepts Email Marketing"]
-    mapping = override_mapping(guess_mapping(columns), {"phone": "Customer ID"}, columns)
-    assert mapping.rules["phone"].is_apostrophe_dropped
-    assert not mapping.rules["email"].is_apostrophe_dropped
-    assert not guess_mapping(columns[:2]).rules["client_user_id"].is_apostrophe_dropped  # only Shopify writes them
+def test_only_an_export_of_google_separates_labels_by_three_colons() -> None:
+    google = ["First Name", "Labels", "E-mail 1 - Value", "Phone 1 - Value"]
+    assert guess_mapping(["email", "labels"]).rules["tags"].split is None
+    assert guess_mapping(google).rules["tags"].split == ":::"
+    assert override_mapping(guess_mapping(google), {"tags": "Labels"}, google).rules["tags"].split == ":::"
+    row = ["Ann", "* myContacts ::: VIP, gold", "a@x.com ::: b@x.com", "+49 151 1 ::: +49 30 2"]
+    mapped = apply_mapping(pd.DataFrame([row], columns=google, dtype="str"), guess_mapping(google)).frame
+    assert (mapped["email"][0], mapped["phone"][0], list(mapped["tags"][0])) == (
+        "a@x.com", "+49 151 1", ["* myContacts", "VIP, gold"],
+    )  # fmt: skip
 
 
 def test_an_empty_column_unmaps_a_field() -> None:

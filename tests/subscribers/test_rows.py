@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,7 +39,8 @@ def validate(rules: ValidationRules = RULES, /, **columns: Sequence[object]) -> 
 
 def validate_one(field: str, cell: object, *, zip: str = "omit") -> tuple[list[str], object]:  # noqa: A002 - the rule's word
     """The codes of the faults of one cell, and the value that is sent (None: nothing)."""
-    validated = validate(ValidationRules(identity="client_user_id", zip=zip), client_user_id=["7"], **{field: [cell]})
+    columns: dict[str, Any] = {"client_user_id": ["7"], field: [cell]}
+    validated = validate(ValidationRules(identity="client_user_id", zip=zip), **columns)
     codes = [fault.code for fault in validated.faults]
     values = validated.subscribers[field].tolist() if field in validated.subscribers else []
     return codes, next((None if isinstance(value, float) or value is pd.NA else value for value in values), None)
@@ -120,7 +122,7 @@ def test_words_that_can_be_translated_are_refused_with_the_way_to_do_so_and_not_
 
 
 @pytest.mark.parametrize(
-    "zip_code", ["02134", "SW1A 1AA", "12345-6789", "-1", "1.0", "1e3", "９", str(2**53), "9" * 40]
+    "zip_code", ["02134", "SW1A 1AA", "12345-6789", "-1", "1.5", "02134.0", "1e3", "９", str(2**53), "9" * 40]
 )
 def test_a_zip_that_is_no_number_goes_the_way_of_the_job(zip_code: str) -> None:
     assert validate_one("address_zip", zip_code) == ([], None)
@@ -130,6 +132,34 @@ def test_a_zip_that_is_no_number_goes_the_way_of_the_job(zip_code: str) -> None:
     assert kept.subscribers["custom_field2"].fillna("").tolist() == [zip_code, "", ""]
     assert kept.subscribers["address_zip"].tolist() == [pd.NA, 123, pd.NA]
     assert kept.omitted_zips.tolist() == []
+
+
+@pytest.mark.parametrize(("cell", "zip_code"), [("10115", 10115), ("10115.0", 10115), ("90210.00", 90210), ("0", 0)])
+def test_a_zip_with_zeros_as_decimals_is_the_number(cell: str, zip_code: int) -> None:
+    assert validate_one("address_zip", cell, zip="reject") == ([], zip_code)
+
+
+@pytest.mark.parametrize("cell", ["4.91512E+11", "4,91512E+11", "1E+11", "+4.9e+011", "1.2E-05"])
+@pytest.mark.parametrize("field", ["phone", "client_user_id", "address_zip"])
+def test_a_number_that_a_spreadsheet_has_shortened_is_refused(field: str, cell: str) -> None:
+    assert validate_one(field, cell)[0] == ["spoiled"]
+
+
+@pytest.mark.parametrize("cell", ["12e4", "1E5", "4.91512", "e+11", "1e+", "12E+11", "49151234567"])
+def test_an_id_that_only_looks_like_a_shortened_number_is_sent(cell: str) -> None:
+    assert validate_one("client_user_id", cell) == ([], cell)
+
+
+@pytest.mark.parametrize("cell", ['["a"]', "[]", '{"a": 1}', '[{"number": "1"}]', "[1]"])
+@pytest.mark.parametrize("field", ["first_name", "phone", "client_user_id", "address_city", "address_state"])
+def test_a_list_or_an_object_is_refused_where_one_text_is_sent(field: str, cell: str) -> None:
+    assert validate_one(field, cell)[0] == ["list"]
+
+
+@pytest.mark.parametrize("cell", ["[VIP]", "{x}", "[a", "a]", "(1)", "[1", "Ann [sic]"])
+def test_a_text_in_brackets_is_a_text(cell: str) -> None:
+    assert validate_one("last_name", cell) == ([], cell)
+    assert validate_one("custom_field1", '["a"]') == ([], '["a"]')
 
 
 def test_omitted_zips_are_told_by_the_positions_of_valid_rows() -> None:
