@@ -99,7 +99,10 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
     "flag": f"is neither true nor false (yes and no, 1 and 0 will do): {_TRANSLATE}",
     "email": "is not an email address",
     "gender": f"is neither male nor female nor empty: {_TRANSLATE}",
-    "country": "is not a country: a code of two or three letters (ISO 3166-1), or its English name",
+    "country": (
+        "is not a country of ISO 3166-1: write a code of two or three letters, or the country's name. "
+        f"For other names {_TRANSLATE}"
+    ),
     "zip": "cannot be sent: the service takes numbers only, without leading zeros",
     "date": "is not a date written YYYY-MM-DD",
     "lifetime": "lies before 1900 or in the future",

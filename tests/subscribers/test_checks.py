@@ -130,6 +130,12 @@ def test_every_country_is_known_by_codes_and_names(case: object) -> None:
         ("St. Lucia", "LC"), ("Bahamas", "BS"), ("the bahamas", "BS"), ("Tanzania", "TZ"), ("Congo", "CG"),
         ("Democratic Republic of the Congo", "CD"), ("Guinea-Bissau", "GW"), ("Guinea", "GN"), ("Niger", "NE"),
         ("Deutschland", "DE"), ("España", "ES"), ("Espana", "ES"), ("Türkiye", "TR"), ("Turkey", "TR"),
+        ("Polen", "PL"), ("Italien", "IT"), ("Frankreich", "FR"), ("Bahamas, The", "BS"), ("Pays-Bas", "NL"),
+        ("Democratic Republic of Congo", "CD"), ("République démocratique du Congo", "CD"), ("Republik Kongo", "CG"),
+        ("Etats-Unis", "US"), ("EE.UU.", "US"), ("Reino Unido", "GB"), ("Wielka Brytania", "GB"), ("Włochy", "IT"),
+        ("Russland", "RU"), ("Rosja", "RU"), ("Corea del Sur", "KR"), ("Tschechische Republik", "CZ"), ("Suisse", "CH"),
+        ("Costa de Marfil", "CI"), ("Elfenbeinküste", "CI"), ("Griechenland", "GR"), ("Gambia (The)", "GM"),
+        ("Repubblica Dominicana", "DO"), ("Dominica", "DM"), ("GUINÉE", "GN"), ("Österreich", "AT"), ("Nigeria", "NG"),
         ("Korea", None), ("Virgin Islands", None), ("Kosovo", None), ("S.A.", None), ("the", None), ("Narnia", None),
     ],
 )  # fmt: skip
