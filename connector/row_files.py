@@ -9,7 +9,7 @@ import io
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -214,9 +214,9 @@ class CorrectedRejects(Closing):
         self._source = source
         self.name, self.columns = source.name, source.columns
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows in order. Raises SourceError."""
-        for chunk in self._source.chunks():
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`."""
+        for chunk in self._source.chunks(used):
             frame = chunk.frame.replace(GUARDED, r"\1", regex=True)
             own = list(own_columns([str(name) for name in frame.columns]))
             is_uncorrected = ((frame[own] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()

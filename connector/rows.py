@@ -3,7 +3,7 @@
 A cell of a chunk is what the source holds: fields, mapping and validity are unknown here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -131,9 +131,11 @@ class Source(Closing, Protocol):
     def columns(self) -> tuple[str, ...]:
         """The names of its columns, in order, each once."""
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the records in order, from the first, each time; none for a source without records. Raises
-        SourceError."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """Yield the records in order, from the first, each time; none for a source without records.
+
+        A record is malformed if a cell of a column in `used` (None: of any column) holds no text. Such a cell in
+        another column is empty. Raises SourceError."""
 
 
 def write_cell(value: object) -> str | None:

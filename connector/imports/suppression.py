@@ -50,7 +50,7 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     reading = _Reading()
     with open_suppression(plan) as source:
         try:
-            for chunk in source.chunks():
+            for chunk in source.chunks([plan.column]):
                 if is_stopped():
                     raise RunAborted("the run was stopped while its suppression list was being read")
                 _take(reading, chunk, plan)

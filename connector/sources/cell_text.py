@@ -4,10 +4,13 @@ This module knows Python's types as drivers give them, and no database or file f
 """
 
 import math
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
 import numpy as np
 import numpy.typing as npt
@@ -57,18 +60,16 @@ def build_chunk(
     texts: Sequence[Text],
     numbers: npt.NDArray[np.int64],
     show: Callable[[int], str],
+    used: Collection[str] | None,
     *,
     advice: str = "",
 ) -> Chunk:
     """Make a chunk of a column each of `texts`; `numbers` are those of all rows.
 
-    A row with a value that is no text is malformed, and `show` gives it, by its index, as text. `advice` ends the
-    message about it.
+    A row with a value that is no text in a column of `used` (None: in any column) is malformed. `show` gives the row,
+    by its index, as text. `advice` ends the message about the value.
     """
-    wrong: dict[int, str] = {}
-    for column, (_, problems) in zip(columns, texts, strict=True):
-        for index, problem in problems.items():
-            wrong.setdefault(index, f"column {column} {problem}{advice}")
+    wrong = find_wrong(columns, [problems for _, problems in texts], used, advice)
     table = pa.table([array for array, _ in texts], names=list(columns))
     if not wrong:
         return Chunk(build_frame(table), numbers, (), name)
@@ -79,15 +80,33 @@ def build_chunk(
     return Chunk(build_frame(table.filter(pa.array(is_good))), numbers[is_good], malformed, name)
 
 
-def build_row_chunk(name: str, columns: tuple[str, ...], values: Sequence[Sequence[object]], first: int) -> Chunk:
-    """Make a chunk of `values`, a sequence a column, of a database's rows; `first` is the number of the first row."""
+def find_wrong(
+    columns: Sequence[str], problems: Sequence[Mapping[int, str]], used: Collection[str] | None, advice: str = ""
+) -> dict[int, str]:
+    """Return the first problem of each row, by its index, in the columns of `used` (None: in all columns)."""
+    wrong: dict[int, str] = {}
+    for column, of_column in zip(columns, problems, strict=True):
+        for index, problem in of_column.items() if used is None or column in used else ():
+            wrong.setdefault(index, f"column {column} {problem}{advice}")
+    return wrong
 
+
+def build_row_chunk(
+    name: str,
+    columns: tuple[str, ...],
+    values: Sequence[Sequence[object]],
+    first: int,
+    used: Collection[str] | None,
+) -> Chunk:
+    """Make a chunk of `values`, a sequence a column, of a database's rows; `first` is the number of the first row.
+    `used` is as for `build_chunk`."""
     return build_chunk(
         name,
         columns,
         [build_texts(column) for column in values],
         first + np.arange(len(values[0])),
         show=lambda index: show_record(columns, [column[index] for column in values]),
+        used=used,
         advice="; if it is no text at all, read by a query without it",
     )
 
@@ -98,14 +117,39 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
     return frame
 
 
+@dataclass(frozen=True, slots=True)
+class NoText:
+    """A value that has no text; `shown` is for the rejects file."""
+
+    shown: str
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+def read_scalar(value: pa.Scalar) -> object:
+    """Return one value of Arrow as Python's: bytes that are not UTF-8 as they are, and a date that Python does not have
+    as its text, or as `NoText` if Arrow has no text for it either (infinity)."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        return error.object
+    except (ValueError, OverflowError):
+        text = value.cast(pa.string()).as_py()
+        return NoText(text) if text.startswith("<") else text  # <value out of range: 2147483647>
+
+
 def write_text(value: object) -> str:
     """One value: numbers plain, without exponent or a needless `.0`; dates ISO; lists and objects JSON.
 
-    Raises ValueError (mostly a UnicodeError) for bytes that are not UTF-8, and for text that cannot be written as such.
+    Raises ValueError (mostly a UnicodeError) for bytes that are not UTF-8, for text that cannot be written as such, and
+    for a value of another type, whose text only its driver knows.
     """
     write = _WRITERS.get(type(value)) or next(
-        (write for kind, write in _WRITERS.items() if isinstance(value, kind)), str
+        (write for kind, write in _WRITERS.items() if isinstance(value, kind)), None
     )
+    if write is None:
+        raise ValueError(f"holds a value of the type {type(value).__name__}")
     text = write(value)
     text.encode("utf-8")  # a surrogate alone is refused here
     return text
@@ -182,4 +226,6 @@ _WRITERS: dict[type, Callable[..., str]] = {
     list: _write_json,
     tuple: _write_json,
     dict: _write_json,
+    uuid.UUID: str,
+    **dict.fromkeys((IPv4Address, IPv6Address, IPv4Interface, IPv6Interface, IPv4Network, IPv6Network), str),
 }

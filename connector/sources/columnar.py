@@ -1,6 +1,6 @@
 """Typed columns as sources: Parquet, Arrow data and DataFrames; batches of values in, chunks of texts out."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from connector.sources.cell_text import (
     Text,
     build_chunk,
     build_texts,
+    read_scalar,
     show_record,
     write_lists,
 )
@@ -43,15 +44,17 @@ class ParquetSource(Closing):
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(f"{self.name}: is no Parquet file that can be read: {say_safely(error)}") from None
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows in order, from the first; none for a file without any. Raises SourceError."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`."""
         about, first = self._file.metadata, 1
         size = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
         rows = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * about.num_rows // max(1, size))))
         try:
             # One thread: others that read ahead crash the interpreter if it ends before they do.
             for batch in self._file.iter_batches(rows, use_threads=False):
-                chunk = _build_table_chunk(self.name, self.columns, _flatten(pa.Table.from_batches([batch])), first)
+                chunk = _build_table_chunk(
+                    self.name, self.columns, _flatten(pa.Table.from_batches([batch])), first, used
+                )
                 first += batch.num_rows
                 yield replace(chunk, share=(first - 1) / about.num_rows)
         except (pa.ArrowException, OSError) as error:
@@ -64,14 +67,16 @@ class ParquetSource(Closing):
         self._input.close()
 
 
-def _build_table_chunk(name: str, columns: tuple[str, ...], table: pa.Table, first: int) -> Chunk:
+def _build_table_chunk(
+    name: str, columns: tuple[str, ...], table: pa.Table, first: int, used: Collection[str] | None
+) -> Chunk:
     """Return the rows of a flat table as a chunk; `first` is the number of the first row."""
 
     def show(index: int) -> str:
         return show_record(columns, [_read_values(column.slice(index, 1))[0] for column in table.columns])
 
     texts = [_write_texts(column) for column in table.columns]
-    return build_chunk(name, columns, texts, first + np.arange(table.num_rows), show)
+    return build_chunk(name, columns, texts, first + np.arange(table.num_rows), show, used)
 
 
 def _flatten(table: pa.Table) -> pa.Table:
@@ -102,23 +107,13 @@ def _read_values(column: pa.ChunkedArray) -> list[object]:
     try:
         values: list[object] = column.to_pylist()
     except (ValueError, OverflowError):
-        values = [_read_value(value) for value in column]
+        values = [read_scalar(value) for value in column]
     if pa.types.is_nested(column.type):
         return write_lists(values)
     if pa.types.is_float32(column.type) or pa.types.is_float16(column.type):
         numbers = column.to_numpy()  # NaN where null; its short floats are written with their own digits
         return [None if value is None else float(str(number)) for value, number in zip(values, numbers, strict=True)]
     return values
-
-
-def _read_value(value: pa.Scalar) -> object:
-    """One value; bytes that are not UTF-8 as they are, and a date beyond Python's as its text."""
-    try:
-        return value.as_py()
-    except UnicodeDecodeError as error:
-        return error.object
-    except (ValueError, OverflowError):
-        return value.cast(pa.string()).as_py()
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -163,20 +158,20 @@ class FrameSource(Closing):
         self.name, self._frame = name, frame
         self.columns = name_columns([str(column) for column in frame.columns])
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows in order, from the first; none for a frame without any."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`."""
         for first in range(0, len(self._frame), CHUNK_ROWS):
-            yield self._build_chunk(self._frame.iloc[first : first + CHUNK_ROWS], first + 1)
+            yield self._build_chunk(self._frame.iloc[first : first + CHUNK_ROWS], first + 1, used)
 
     def close(self) -> None:
         """Leave the frame to its owner."""
 
-    def _build_chunk(self, part: pd.DataFrame, first: int) -> Chunk:
+    def _build_chunk(self, part: pd.DataFrame, first: int, used: Collection[str] | None) -> Chunk:
         def show(index: int) -> str:
             return show_record(self.columns, _list_values(part.iloc[index]))
 
         texts = [_write_series(part.iloc[:, place]) for place in range(part.shape[1])]
-        return build_chunk(self.name, self.columns, texts, first + np.arange(len(part)), show)
+        return build_chunk(self.name, self.columns, texts, first + np.arange(len(part)), show, used)
 
 
 def _write_series(series: pd.Series) -> Text:
@@ -209,8 +204,8 @@ class ArrowSource(Closing):
         self._reader: pa.RecordBatchReader | None = self._open()
         self.columns = name_columns(_flatten(self._reader.schema.empty_table()).column_names)
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows in order, from the first. Raises SourceError, for a reader that was read before, too."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. Raises SourceError also for a reader that was read before."""
         reader, self._reader = self._reader or self._open(), None
         first, batches, rows = 1, list[pa.RecordBatch](), 0
         try:
@@ -219,10 +214,10 @@ class ArrowSource(Closing):
                 rows += batch.num_rows
                 while rows >= CHUNK_ROWS:
                     table = pa.Table.from_batches(batches)
-                    yield _build_table_chunk(self.name, self.columns, _flatten(table.slice(0, CHUNK_ROWS)), first)
+                    yield _build_table_chunk(self.name, self.columns, _flatten(table.slice(0, CHUNK_ROWS)), first, used)
                     batches, rows, first = table.slice(CHUNK_ROWS).to_batches(), rows - CHUNK_ROWS, first + CHUNK_ROWS
             if rows:
-                yield _build_table_chunk(self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first)
+                yield _build_table_chunk(self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first, used)
         except pa.ArrowException as error:
             raise SourceError(
                 f"{self.name}: cannot be read on after row {first - 1}: {say_safely(error)}; give it again"

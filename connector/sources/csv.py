@@ -10,7 +10,7 @@ has spaces before a quote.
 
 import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
 
@@ -119,8 +119,8 @@ class CsvSource(Closing):
                 f"{self.name}: its rows end with a delimiter that the header has not; it was left out"
             )
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the file's records in order, from the first; none for a file with a header only. Raises SourceError."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. A record with a byte that is no text is malformed, whatever its column."""
         messages, number = tuple(self._messages), 0
         size, begin = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line, block, records in self._read_blocks():

@@ -1,6 +1,6 @@
 """A query or a table of a DuckDB file as a source, streamed by DuckDB's own package and Arrow."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing, Source
-from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk
+from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk, read_scalar
 from connector.sources.cursor import CURSOR, CursorBound, CursorWatch, mark_cursor
 from connector.sources.header_row import name_columns
 
@@ -47,8 +47,8 @@ class DuckdbSource(Closing):
         self.columns = name_columns(self._reader.schema.names)
         self._is_fresh = True
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows in the query's order, from the first; none for an empty result. Raises SourceError."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`."""
         number = 1
         try:
             if not self._is_fresh:
@@ -60,7 +60,7 @@ class DuckdbSource(Closing):
                 if batch.num_rows and self._watch is not None:
                     self._watch.take(values[self.columns.index(self._watch.column)], number)
                 if batch.num_rows:
-                    yield build_row_chunk(self.name, self.columns, values, number)
+                    yield build_row_chunk(self.name, self.columns, values, number, used)
                 number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises an OSError for DuckDB's
             raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {say_safely(error)}") from None
@@ -103,8 +103,8 @@ def open_duckdb(
 def _read_values(column: pa.Array) -> list[object]:
     try:
         return list(column.to_pylist())
-    except OverflowError:  # a date that Python does not have, such as infinity
-        return list(column.cast(pa.string()).to_pylist())
+    except (ValueError, OverflowError):  # a date that Python does not have, such as infinity
+        return [read_scalar(value) for value in column]
 
 
 def _quote(identifier: str) -> str:

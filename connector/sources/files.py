@@ -3,7 +3,7 @@
 import codecs
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -126,14 +126,14 @@ class MatchedFiles(Closing):
         self.columns = tuple(dict.fromkeys(name for columns in self.columns_by_file.values() for name in columns))
         self._open: Source | None = None
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the records of every file, file by file. Raises SourceError, also for columns that have changed."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. Raises SourceError also for a file whose columns have changed."""
         for index, (path, columns) in enumerate(self.columns_by_file.items()):
             with self._opener(path) as source:
                 self._open = source
                 if source.columns != columns:
                     raise SourceError(f"{path}: its columns have changed since the run began; run again")
-                for chunk in source.chunks():
+                for chunk in source.chunks(used):
                     share = None if chunk.share is None else (index + chunk.share) / len(self.columns_by_file)
                     if tuple(chunk.frame.columns) != self.columns:
                         frame = chunk.frame.reindex(columns=pd.Index(self.columns)).astype(TEXT)

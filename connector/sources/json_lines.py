@@ -6,7 +6,7 @@ that line alone.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from connector.errors import SourceError
 from connector.rows import Chunk, Closing, MalformedRow
-from connector.sources.cell_text import build_frame, build_texts, write_lists
+from connector.sources.cell_text import build_frame, build_texts, find_wrong, write_lists
 from connector.sources.encoding import Utf8Stream, show_bytes
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
@@ -44,11 +44,11 @@ class JsonLinesSource(Closing):
         self._keys = self._find_keys()
         self.columns = name_columns(self._keys)
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the objects in order, from the first; their numbers are those of their lines. Raises SourceError."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. The number of a row is the number of its line."""
         size = max(os.fstat(self._input.file.fileno()).st_size, 1)
         for lines in self._read_lines():
-            yield replace(self._build_chunk(lines), share=self._input.file.tell() / size)
+            yield replace(self._build_chunk(lines, used), share=self._input.file.tell() / size)
 
     def close(self) -> None:
         """Release the file; may be called more than once."""
@@ -91,7 +91,7 @@ class JsonLinesSource(Closing):
             if filled := [(number, stripped) for number, text in numbered if (stripped := text.strip())]:
                 yield filled
 
-    def _build_chunk(self, lines: list[tuple[int, bytes]]) -> Chunk:
+    def _build_chunk(self, lines: list[tuple[int, bytes]], used: Collection[str] | None) -> Chunk:
         rows: dict[int, dict[str, object]] = {}
         faults: dict[int, tuple[str, str]] = {}
         for number, text in lines:
@@ -100,19 +100,16 @@ class JsonLinesSource(Closing):
             except ValueError as error:
                 faults[number] = ("json", str(error))
         numbers = np.array(list(rows), dtype=np.int64)
-        texts = []
-        for key, column in zip(self._keys, self.columns, strict=True):
-            array, wrong = build_texts(write_lists([row.get(key) for row in rows.values()]))
-            texts.append(array)
-            for index, problem in wrong.items():
-                faults.setdefault(int(numbers[index]), ("encoding", f"{column} {problem}"))
+        texts = [build_texts(write_lists([row.get(key) for row in rows.values()])) for key in self._keys]
+        for index, problem in find_wrong(self.columns, [wrong for _, wrong in texts], used).items():
+            faults[int(numbers[index])] = ("encoding", problem)
         is_good = np.isin(numbers, list(faults), invert=True)
         malformed = tuple(
             MalformedRow(number, number, show_bytes(text), *faults[number])
             for number, text in lines
             if number in faults
         )
-        table = pa.table(texts, names=list(self.columns)).filter(pa.array(is_good))
+        table = pa.table([array for array, _ in texts], names=list(self.columns)).filter(pa.array(is_good))
         return Chunk(build_frame(table), numbers[is_good], malformed, self.name)
 
 
@@ -125,7 +122,7 @@ def parse_object(text: bytes) -> dict[str, object]:
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"is no JSON: {str(error).partition(': line')[0]}") from None
+        found = _load_with_nan(text, f"is no JSON: {str(error).partition(': line')[0]}")
     if not isinstance(found, dict):
         raise ValueError('is JSON, and no object: a row looks like {"email": "ann@example.com"}')  # noqa: TRY004
     row = _flatten(found)
@@ -134,6 +131,16 @@ def parse_object(text: bytes) -> dict[str, object]:
         exact = _flatten(json.loads(text, parse_float=Decimal))
         row |= {key: exact[key] for key in inexact}
     return row
+
+
+def _load_with_nan(text: bytes, problem: str) -> object:
+    """Return the value of JSON in which pandas or Python wrote NaN or Infinity: NaN as null, Infinity as a number.
+
+    Raises ValueError with `problem` if the text has another fault."""
+    try:
+        return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
+    except (ValueError, RecursionError):
+        raise ValueError(problem) from None
 
 
 def _flatten(found: Mapping[str, object], prefix: str = "", depth: int = 1) -> dict[str, object]:

@@ -5,7 +5,7 @@ value is the ledger's, which is opened later, so the database is asked for no lo
 until the rows are wanted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -46,8 +46,8 @@ class QuerySource(Closing):
         self.columns = self._execute()
         self._is_fresh = True
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows in the query's order, from the first; none for an empty result. Raises SourceError."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`."""
         if not self._is_fresh and self._execute() != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         self._is_fresh = False
@@ -59,7 +59,7 @@ class QuerySource(Closing):
                 values = list(zip(*rows, strict=True))
                 if self._watch is not None:
                     self._watch.take(values[self.columns.index(self._watch.column)], number)
-                chunk = build_row_chunk(self.name, self.columns, values, number)
+                chunk = build_row_chunk(self.name, self.columns, values, number, used)
                 yield replace(chunk, share=1.0) if len(rows) < CHUNK_ROWS else chunk  # fewer are the last
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
@@ -177,18 +177,15 @@ class IncrementalSource(Closing):
         check_bound(bound, parse_url(self._url).get_backend_name())
         self._value = value
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Ask for the rows, and give them as any source does; what was seen of them before is forgotten.
-
-        Raises SourceError.
-        """
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. The values of the cursor that an earlier reading saw are forgotten."""
         self.close()
         self.is_read_to_end = False
         self.watch = CursorWatch(self.watch.column, self.watch.kind)
         self._source = self._open(self._value)
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        yield from self._source.chunks()
+        yield from self._source.chunks(used)
         self.is_read_to_end = True
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import reduce
@@ -50,8 +50,8 @@ _XLS_ERROR = re.compile(  # in BIFF8, a cell that is an error, and a formula who
 class WorkbookSource(Closing):
     """One sheet, opened by `open_workbook`."""
 
-    def __init__(self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, str]) -> None:
-        """`errors` says by row number which cell of that row holds an error."""
+    def __init__(self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, Sequence[int]]) -> None:
+        """`errors` has, by row number, the columns (from 1) of the row's cells that hold an error."""
         self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
         where = f"{self.name}, sheet {sheet.name}"
         head = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
@@ -65,7 +65,8 @@ class WorkbookSource(Closing):
         self._messages = (f"{where}: titles above its header were left out (rows: {titles})",) if titles else ()
         self._header, cells = head[titles]
         if self._header in errors:
-            raise SourceError(f"{where}: its header cannot be used: {errors[self._header]}")
+            problem = _describe_error(self._header, errors[self._header][0])
+            raise SourceError(f"{where}: its header cannot be used: {problem}")
         filled = [index for index, cell in enumerate(cells) if cell != ""]
         self._span = slice(filled[0], filled[-1] + 1)  # cells beside the header belong to no column
         names = [write_text(cell) for cell in cells[self._span]]
@@ -76,26 +77,26 @@ class WorkbookSource(Closing):
             )
         self.columns = name_columns(names)
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows in order, from the first; none for a sheet with a header only."""
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. A cell that holds an error (#N/A) is no text."""
         below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
         filled = (row for row in below if row[0] in self._errors or _is_filled(row))
         messages, last = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
         while rows := list(islice(filled, CHUNK_ROWS)):
             share = (rows[-1][0] - self._header) / max(last - self._header, 1)
-            yield replace(self._build_chunk(rows), messages=messages, share=share)
+            yield replace(self._build_chunk(rows, used), messages=messages, share=share)
             messages = ()
 
     def close(self) -> None:
         """Release the workbook; may be called more than once."""
         self._input.close()
 
-    def _build_chunk(self, rows: Sequence[Row]) -> Chunk:
+    def _build_chunk(self, rows: Sequence[Row], used: Collection[str] | None) -> Chunk:
         width = len(self.columns)
         malformed, good = [], []
         for number, cells in rows:
-            if number in self._errors:
-                fault = ("error_cell", f"row {number}: {self._errors[number]}; correct it in the workbook")
+            if (column := self._find_error(number, used)) is not None:
+                fault = ("error_cell", f"row {number}: {_describe_error(number, column)}; correct it in the workbook")
             elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
                 fault = ("ragged", f"row {number}: has a cell outside the columns that the header names")
             else:
@@ -116,6 +117,14 @@ class WorkbookSource(Closing):
         }
         number_cells = {name: count for name, count in counts.items() if count}
         return Chunk(frame, numbers, tuple(malformed), self.name, number_cells=number_cells)
+
+    def _find_error(self, number: int, used: Collection[str] | None) -> int | None:
+        """Return the column (from 1) of the row's first error in a column of `used` (None: in any), or None."""
+        for column in self._errors.get(number, ()):
+            index = column - 1 - self._span.start
+            if used is None or not 0 <= index < len(self.columns) or self.columns[index] in used:
+                return column
+        return None
 
 
 def open_workbook(source_input: Input, sheet: str | None) -> Source:
@@ -165,12 +174,17 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
             raise SourceError(f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead")
 
 
-def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, str]:
-    """Return by row number which cell of an .xlsx sheet holds an error. Raises SourceError for a sheet too large.
+def _describe_error(row: int, column: int) -> str:
+    return f"the cell {_name_cell(row, column)} holds an error, such as #N/A"
+
+
+def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, list[int]]:
+    """Return by row number the columns (from 1) of cells of an .xlsx sheet that hold an error. Raises SourceError for a
+    sheet too large.
 
     Raises KeyError if the workbook does not say which part of the archive is the sheet.
     """
-    errors: dict[int, str] = {}
+    errors: dict[int, list[int]] = {}
     row = column = last_row = last_column = 0
     columns: dict[bytes, int] = {}
     with zipfile.ZipFile(file) as archive:
@@ -198,7 +212,7 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, str]:
             if not tag[2].endswith(b"/"):  # a cell that is only formatted holds nothing
                 last_row, last_column = max(last_row, row), max(last_column, column)
                 if _XLSX_ERROR.search(tag[2]):
-                    errors.setdefault(row, f"the cell {_name_cell(row, column)} holds an error, such as #N/A")
+                    errors.setdefault(row, []).append(column)
     if last_row * last_column > _MOST_CELLS:
         raise SourceError(
             f"{name}: the sheet {sheet} spans {last_row * last_column:,} cells, down to "

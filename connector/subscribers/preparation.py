@@ -2,7 +2,7 @@
 suppress. No network, no ledger.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
@@ -28,7 +28,7 @@ from connector.subscribers.identity import (
     separate_digests,
 )
 from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.row_bases import BaseColumn, RowBases, read_bases, refuse_mixed
+from connector.subscribers.row_bases import BaseColumn, RowBases, list_columns, read_bases, refuse_mixed
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, find_mapping_faults
 from connector.subscribers.suppression import Suppression
 from connector.subscribers.validation import validate_rows
@@ -123,15 +123,18 @@ def prepare_chunks(
     base: BaseColumn | None = None,
     suppression: Suppression | None = None,
     shard: Shard = WHOLE,
+    more_columns: Collection[str] = (),
 ) -> Iterator[PreparedChunk]:
     """Read the source chunk by chunk to its end, or to `limit` records, and leave out the records of other shards.
 
-    `base` is the column that names the base of each row, or None if all rows are for one base. Raises SourceError, and
+    `base` is the column that names the base of each row, or None if all rows are for one base. `more_columns` are used
+    beside the columns of the mapping and of the base. Raises SourceError, and
     ConfigurationError if the column names some bases by id and others by name.
     """
     seen = SeenIdentities()
     asked: dict[BaseRef, None] = {}
-    for read in _read_at_most(source, limit):
+    used = [*list_columns(mapping.columns, base), *more_columns]
+    for read in _read_at_most(source, limit, used):
         chunk = read if shard.is_whole else select_shard(read, mapping, rules, shard, today=today)
         mapped = apply_mapping(chunk.frame, mapping, today=today)
         bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
@@ -190,10 +193,10 @@ def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identi
     return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid)
 
 
-def _read_at_most(source: Source, limit: int | None) -> Iterator[Chunk]:
+def _read_at_most(source: Source, limit: int | None, used: Collection[str]) -> Iterator[Chunk]:
     """Yield the source's chunks; the last one is cut where `limit` records are read."""
     remaining = limit
-    for chunk in source.chunks():
+    for chunk in source.chunks(used):
         numbers = sorted([*chunk.numbers.tolist(), *(row.number for row in chunk.malformed)]) if remaining else []
         if remaining is not None and len(numbers) > remaining:
             last = numbers[remaining - 1]  # by the records' numbers, which need not follow each other

@@ -108,7 +108,15 @@ def check_rows(
         suppression, messages = read_suppression(plan.suppression, is_stopped)
         checked.messages += messages
     mapping = FieldMapping({"email": ColumnRule(column=plan.texts.address_column)})
-    chunks = prepare_chunks(plan.source, mapping, _RULES, today=now.date(), limit=plan.limit, suppression=suppression)
+    chunks = prepare_chunks(
+        plan.source,
+        mapping,
+        _RULES,
+        today=now.date(),
+        limit=plan.limit,
+        suppression=suppression,
+        more_columns=plan.texts.columns,
+    )
     for prepared in chunks:
         if is_stopped():
             raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -391,8 +391,8 @@ class StoppedSource:
         self.name, self.columns, self.close = source.name, source.columns, source.close
         self.chunks_given = 0
 
-    def chunks(self) -> Iterator[Chunk]:
-        for chunk in self._source.chunks():
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        for chunk in self._source.chunks(used):
             if self.chunks_given:
                 self._stop.signal = signal.SIGINT
                 self._stop.event.set()

@@ -199,13 +199,6 @@ def test_a_date_that_python_does_not_have_is_read_from_postgresql_as_text_only()
         assert rows == [{"n": "1", "moment": "infinity"}]
 
 
-def test_a_date_that_python_does_not_have_comes_from_duckdb_as_text() -> None:
-    with OPEN["duckdb"]() as database:
-        query = "select * from (values ('infinity'::timestamp), (timestamp '2001-02-03 04:05:06')) as t(moment)"
-        rows = read_all(open_sql(database.url, query=query))
-        assert ["out of range" in str(row["moment"]) for row in rows] == [True, False]
-
-
 @pytest.mark.parametrize(
     ("url", "words"),
     [

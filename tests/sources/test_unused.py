@@ -1,0 +1,89 @@
+"""A cell that holds no text costs its row only if the row's column is used."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xlsxwriter
+
+from connector.rows import Source
+from connector.sources.columnar import open_rows
+from connector.sources.files import open_file
+from connector.sources.sql import open_sql
+
+EMAILS = ["ann@example.com", "bo@example.com"]
+
+
+def open_parquet(folder: Path) -> Source:
+    pq.write_table(pa.table({"email": EMAILS, "junk": pa.array([b"\xff" * 16, b"ok"])}), folder / "a.parquet")
+    return open_file(folder / "a.parquet")
+
+
+def open_far_dates(folder: Path) -> Source:
+    table = pa.table({"email": EMAILS, "junk": pa.array([2**31 - 1, 1], pa.int32()).cast(pa.date32())})
+    pq.write_table(table, folder / "a.parquet")
+    return open_file(folder / "a.parquet")
+
+
+def open_json_lines(folder: Path) -> Source:
+    (folder / "a.jsonl").write_text(f'{{"email":"{EMAILS[0]}","junk":-Infinity}}\n{{"email":"{EMAILS[1]}","junk":1}}\n')
+    return open_file(folder / "a.jsonl")
+
+
+def open_workbook(folder: Path) -> Source:
+    with xlsxwriter.Workbook(folder / "a.xlsx") as book:
+        page = book.add_worksheet()
+        page.write_row(0, 0, ["email", "junk"])
+        page.write_column(1, 0, EMAILS)
+        page.write_formula(1, 1, "=1/0", None, "#DIV/0!")
+        page.write(2, 1, "ok")
+    return open_file(folder / "a.xlsx")
+
+
+def open_database(folder: Path) -> Source:
+    with sqlite3.connect(folder / "a.sqlite") as connection:
+        connection.execute("create table people (email text, junk blob)")
+        connection.executemany("insert into people values (?, ?)", [(EMAILS[0], b"\xff"), (EMAILS[1], b"ok")])
+    connection.close()
+    return open_sql(f"sqlite:///{folder / 'a.sqlite'}", table="people")
+
+
+def open_duckdb(folder: Path) -> Source:
+    with duckdb.connect(folder / "a.duckdb") as connection:
+        connection.execute("create table people (email text, junk date)")
+        connection.executemany("insert into people values (?, ?)", [(EMAILS[0], "infinity"), (EMAILS[1], "2001-02-03")])
+    return open_sql(f"duckdb:///{folder / 'a.duckdb'}", table="people")
+
+
+def open_frame(_: Path) -> Source:
+    return open_rows(pd.DataFrame({"email": EMAILS, "junk": [object(), "ok"]}), "frame")
+
+
+OPENERS = [open_parquet, open_far_dates, open_json_lines, open_workbook, open_database, open_duckdb, open_frame]
+
+
+@pytest.mark.parametrize("open_source", OPENERS)
+def test_a_cell_that_is_no_text_costs_its_row_only_in_a_column_that_is_used(
+    open_source: Callable[[Path], Source], tmp_path: Path
+) -> None:
+    with open_source(tmp_path) as source:
+        for used in (None, ["junk"], ["email", "junk"]):
+            (chunk,) = source.chunks(used)
+            assert chunk.frame["email"].tolist() == EMAILS[1:]
+            assert [malformed.number for malformed in chunk.malformed] == [int(chunk.numbers[0]) - 1]
+            assert "junk" in chunk.malformed[0].message or "B2" in chunk.malformed[0].message
+        for unused in ([], ["email"]):
+            (chunk,) = source.chunks(unused)
+            assert (chunk.frame["email"].tolist(), chunk.malformed) == (EMAILS, ())
+
+
+def test_nan_is_a_missing_value_in_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"email":"a@example.com","score":NaN}\n{"email":"b@example.com","score":0.5}\n')
+    with open_file(tmp_path / "a.jsonl") as source:
+        (chunk,) = source.chunks()
+    assert chunk.frame["score"].fillna("").tolist() == ["", "0.5"]
