@@ -274,7 +274,7 @@ class _Load:
         else:
             loads = await self._load_guarded(plan.guard)
         run.report.unmapped_columns = list(plan.unmapped_columns)
-        run.report.messages += [*run.tally.messages, *run.tally.forecasts, *self._remark(loads)]
+        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._remark(loads)]
 
     async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:
         """Plan it all first; nothing is sent unless every guard lets it pass."""

@@ -282,7 +282,7 @@ class Loader:
                 "unresolved creates of an earlier run, by another identity, could not be settled, and a "
                 "row of this run may be one of them. No row was sent since. Run again later"
             )
-        self._session.tally.add_forecast(
+        self._session.tally.say_of_rows(
             "an earlier run, by another identity, left unresolved creates: a load settles them "
             "first, and some rows that are planned to be created may turn out to be among them"
         )

@@ -61,7 +61,7 @@ def _report_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
     sent."""
     if each.since in (Since.FIRST, Since.LIMITED):
         tally.count_row(Outcome.EXISTS, lambda: each.row.source)
-        tally.say(
+        tally.say_of_rows(
             "some rows count as existing, though their values were not compared with the "
             f"subscribers, which were in the service before the ledger knew them: {reason}. The next "
             "run tries again"

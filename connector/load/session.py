@@ -146,7 +146,7 @@ class Tally:
     reactivated: int = 0  # rows created as active whose identities the list shows as inactive
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
-    forecasts: list[str] = field(default_factory=list)  # messages of a plan about what a load will do
+    row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
 
     def count(self, outcome: Outcome, number: int = 1) -> None:
         """Count rows with this outcome."""
@@ -171,7 +171,7 @@ class Tally:
         self.reactivated = 0
         self.outcomes.clear()
         self.leftovers.clear()
-        self.forecasts.clear()
+        self.row_messages.clear()
 
     def count_unsent(self) -> None:
         """Count the rows of a run that ended early which have no outcome as UNSENT."""
@@ -198,10 +198,10 @@ class Tally:
         if message not in self.messages:
             self.messages.append(message)
 
-    def add_forecast(self, message: str) -> None:
-        """Add, once, a message on what a load will do; the load that follows its survey does not repeat it."""
-        if message not in self.forecasts:
-            self.forecasts.append(message)
+    def say_of_rows(self, message: str) -> None:
+        """Add a message, once, that a survey's load need not repeat: the load settles or compares the rows itself."""
+        if message not in self.row_messages:
+            self.row_messages.append(message)
 
 
 @dataclass(frozen=True, slots=True)

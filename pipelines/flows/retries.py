@@ -118,7 +118,8 @@ class _Retry:
         while waiting and run.is_going_on:
             await self._finish(run, waiting.pop(0))
         is_anything_held = run.is_going_on and await run.commits.ask(self._holds_any)
-        run.report.messages += [*run.tally.messages, *self._remark(run, waiting, is_anything_held=is_anything_held)]
+        remarks = self._remark(run, waiting, is_anything_held=is_anything_held)
+        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
         run.report.messages += [*describe_reactivated(run.tally), *describe_leftovers(run.tally)]
 
     async def _finish(self, run: Run, base: Base) -> None:

@@ -248,3 +248,26 @@ def test_a_survey_whose_rejects_cannot_be_kept_is_followed_by_no_load(connector:
     assert (ended.code, ended.rows) == (3, {"read": 3, "exists": 1, "rejected": 1, "unsent": 1})
     assert "rejects file" in ended.report["messages"][0]
     assert count_creates(connector.sandbox) == creates
+
+
+def test_a_guarded_first_load_says_nothing_of_rows_that_its_survey_left_uncompared(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """The load that follows the survey compares the rows."""
+    write_people(tmp_path, 10)
+    elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
+    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
+    write_people(tmp_path, 30)
+    ended = connector.run_json("sync", write_job(tmp_path, "guard: {}"))
+    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 10, "created": 20})
+    assert "compared" not in ended.stderr + ended.stdout
+
+
+def test_a_run_that_a_guard_ends_says_that_rows_were_not_compared(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, 10)
+    elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
+    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
+    write_people(tmp_path, 30)
+    ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
+    assert is_tripped(ended, "guard.max_creates: 20 would be created")
+    assert "some rows count as existing, though their values were not compared" in ended.stderr

@@ -51,7 +51,7 @@ def changed_are_those_whose_row_differs_from_what_was_sent(truth: Truth) -> Iter
             kept.fingerprint != told.fingerprint and not (is_retry and kept.fingerprint is None)
             for told, kept in confirmed
         )
-        is_uncompared = any("were not compared" in each for each in report.tally.messages)
+        is_uncompared = any("were not compared" in each for each in report.tally.row_messages)
         excused = sum(kept.fingerprint is None for _, kept in confirmed) if is_uncompared else 0
         outcomes = report.tally.outcomes
         counted = outcomes[Outcome.CHANGED]
