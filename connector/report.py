@@ -167,13 +167,16 @@ def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: 
 
 
 class UncountedError(Exception):
-    """The outcomes do not sum up to the rows read: a fault of the program. `rows` are as they were counted."""
+    """The outcomes do not sum up to the rows read: a fault of the program. In `rows`, the rows without an outcome count
+    as unknown, because they may have been sent."""
 
     def __init__(self, rows: dict[str, int], counted: int) -> None:
+        lost = max(0, rows["read"] - counted)
         super().__init__(
             f"rows read: {rows['read']}, rows with an outcome: {counted}; this report is not to be trusted"
+            + (f". Rows that count as unknown for it: {lost}" if lost else "")
         )
-        self.rows = rows
+        self.rows = rows | {"unknown": rows["unknown"] + lost}
 
 
 def count_rows(read: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:

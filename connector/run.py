@@ -189,7 +189,6 @@ class Run:
         Raises only what must go on: a cancellation that no signal has asked for.
         """
         self.stop.is_recording = False
-        is_faulty = False
         try:
             await work
         except ConfigurationError as error:
@@ -197,7 +196,7 @@ class Run:
         except ConnectorError as error:
             self.reason = str(error)
         except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same
-            self.reason, is_faulty = describe_fault(error), True
+            self.reason = describe_fault(error)
         except asyncio.CancelledError:
             if self.stop.signal is None:
                 raise
@@ -208,7 +207,7 @@ class Run:
         except ConnectorError as error:
             self.reason = self.reason or str(error)
         close_waiting(self.waiting, self.tally, "the run ended before it was compared")
-        if not self.is_going_on and not is_faulty:  # what a fault of ours left without an outcome may have been sent
+        if not self.is_going_on:
             self.tally.count_unsent()
 
     async def read_suppression(self) -> Suppression | None:

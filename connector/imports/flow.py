@@ -382,6 +382,7 @@ class _Load:
         run.note_share(prepared.chunk.share, self._plan.limit)
         self._remarks.take(prepared)
         run.rows.begin_chunk(prepared)
+        tally.take(prepared.invalid)
         for malformed in prepared.chunk.malformed:
             tally.report(build_malformed(malformed, prepared.chunk.name))
         for problem in build_invalid(prepared.chunk, prepared.faults):

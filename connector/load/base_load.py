@@ -111,6 +111,7 @@ class Loader:
     def keep(self, chunk: SortedChunk) -> None:
         """Keep rows that are held or rejected; their outcome is reported after the run's last look-up."""
         refusals = self.finisher.refusals
+        self._session.tally.take(len(chunk.kept))
         for entry, row in zip(chunk.kept.values(), self._read(chunk.planned, chunk.kept), strict=True):
             is_unchecked = entry.state is State.REJECTED and refusals.is_unchecked(entry)
             self.finisher.keep(_build_problem(row, entry), row, is_unchecked=is_unchecked)
@@ -199,6 +200,7 @@ class Loader:
         if not waiting:
             return
         session = self._session
+        session.tally.take(len(waiting))
         rows = zip(waiting.values(), self._read(planned, waiting), strict=True)
         session.waiting.add(session.journal, [(row, self._why(entry, row.fingerprint)) for entry, row in rows])
 
@@ -221,6 +223,7 @@ class Loader:
     def _set_aside(self, planned: Planned, unknown: Mapping[int, Entry]) -> None:
         """Take up rows whose entries are unknown: they are settled before any of them is sent."""
         session = self._session
+        session.tally.take(len(unknown))
         newer: dict[int, Unresolved] = {}
         for (index, entry), row in zip(unknown.items(), self._read(planned, unknown), strict=True):
             unresolved = self.finisher.unresolved.setdefault(

@@ -71,7 +71,13 @@ class Creator:
 
     async def intend(self, candidates: Sequence[Candidate]) -> None:
         """Return when the intents of these candidates are durable."""
-        await self._session.journal.intend([(each.left, each.intent) for each in candidates])
+        new = sum(each.left is not State.UNKNOWN for each in candidates)  # an unresolved row was taken before
+        self._session.tally.take(new)
+        try:
+            await self._session.journal.intend([(each.left, each.intent) for each in candidates])
+        except Exception:  # the intents are not durable, so no create leaves
+            self._session.tally.give_back(new)
+            raise
 
     def attempt(self, candidate: Candidate) -> Awaitable[CreateAnswer]:
         """Create one subscriber (service-api.md 4.2)."""

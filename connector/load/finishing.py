@@ -150,6 +150,7 @@ class Finisher:
         """Send and record nothing, and report all that `take(n)` gives as to be created."""
         while not self._session.control.is_stopping and (batch := await take(_AT_ONCE)):
             for candidate in batch:
+                self._session.tally.take(candidate.left is not State.UNKNOWN)
                 self._on_verdict(candidate, _WOULD_BE_CREATED)
             await asyncio.sleep(0)
 
@@ -168,9 +169,11 @@ class Finisher:
             self._keep_refused(candidate, candidate.take_row(), verdict)
         elif verdict.event is Event.MISANSWERED:
             self._keep_misanswered(candidate, candidate.take_row(), verdict, attempts=1)
-        elif verdict.is_stale:
-            self._stale.add(candidate.intent.identity)
-            self._session.limits.begun -= 1
+        elif verdict.event is Event.NOT_SENT:
+            self._session.tally.give_back()
+            if verdict.is_stale:
+                self._stale.add(candidate.intent.identity)
+                self._session.limits.begun -= 1
 
     def _judge_limits(self, verdict: Move) -> None:
         if verdict.event in (Event.ANSWERED, Event.REFUSED) and not verdict.is_limited:

@@ -197,6 +197,7 @@ class _Retry:
     def _settle_later(self, entry: Unfinished) -> None:
         if self._finisher.settler.only is not None:
             self._finisher.settler.only.add(entry.identity)
+        self._session.tally.take()
         row = LoadRow(self._write(entry), entry.identity, "", b"", {})
         now, known = self._session.clock.monotonic(), self._finisher.unresolved.get(entry.identity)
         is_refused = entry.status is not None or (known is not None and known.is_refused)
@@ -207,6 +208,7 @@ class _Retry:
         self._report(entry, Outcome.REJECTED, "rejected", words, entry.status)
 
     def _report(self, entry: Unfinished, outcome: Outcome, code: str, message: str, status: int | None) -> None:
+        self._session.tally.take()
         self._finisher.report(self._write(entry), outcome, code, message, status, entry.attempts)
 
     def _write(self, entry: Unfinished) -> Row:

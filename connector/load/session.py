@@ -139,6 +139,7 @@ class Tally:
     on_omission: Callable[[Omission], None] = _ignore
     on_rows: Callable[[Outcome, str, Sequence[int]], None] | None = None
     read: int = 0  # rows of a source, or entries taken up by a retry
+    taken: int = 0  # rows that the load has decided, sent or set aside: each of them must get an outcome
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     settled_found: int = 0
     settled_absent: int = 0
@@ -148,18 +149,27 @@ class Tally:
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
 
+    def take(self, number: int = 1) -> None:
+        """Take over rows that get their outcome later. Call this method before a create of a row may leave."""
+        self.taken += number
+
+    def give_back(self, number: int = 1) -> None:
+        """Give back rows that were taken, and of which no create has left."""
+        self.taken -= number
+
     def count(self, outcome: Outcome, number: int = 1) -> None:
-        """Count rows with this outcome."""
+        """Take rows, and count them with this outcome."""
+        self.taken += number
         self.outcomes[outcome] += number
 
     def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
-        """Count this outcome for the rows at these indices of a chunk."""
-        self.outcomes[outcome] += len(positions)
+        """Take the rows at these indices of a chunk, and count them with this outcome."""
+        self.count(outcome, len(positions))
         if self.on_rows is not None and len(positions):
             self.on_rows(outcome, chunk.name, chunk.numbers[positions].tolist())
 
     def count_row(self, outcome: Outcome, take_row: Callable[[], Row]) -> None:
-        """Count a row with this outcome; it is taken out of its columns only if a listener is set."""
+        """Count a taken row with this outcome; the row leaves its columns only if a listener is set."""
         self.outcomes[outcome] += 1
         if self.on_rows is not None:
             row = take_row()
@@ -167,28 +177,29 @@ class Tally:
 
     def restart(self) -> None:
         """Forget the counts of rows, because the rows are read again; all other findings stay."""
-        self.read = 0
+        self.read = self.taken = 0
         self.reactivated = 0
         self.outcomes.clear()
         self.leftovers.clear()
         self.row_messages.clear()
 
     def count_unsent(self) -> None:
-        """Count the rows of a run that ended early which have no outcome as UNSENT."""
-        self.outcomes[Outcome.UNSENT] += max(0, self.read - self.outcomes.total())
+        """Count the rows that were read and never taken as UNSENT. A taken row without an outcome is not among them:
+        its create may have left."""
+        self.outcomes[Outcome.UNSENT] += self.read - self.taken
 
     def report(self, problem: Problem) -> None:
-        """Count and report a row that a person must see."""
+        """Count and report a taken row that a person must see."""
         self.outcomes[problem.outcome] += 1
         self.on_problem(problem)
 
     def report_change(self, change: Change) -> None:
-        """Count and report a row that ended CHANGED."""
+        """Count and report a taken row that ended CHANGED."""
         self.outcomes[Outcome.CHANGED] += 1
         self.on_change(change)
 
     def report_created(self, take_row: Callable[[], Row], omission: Omission | None) -> None:
-        """Count a row that ended CREATED, and report its zip if that was left out."""
+        """Count a taken row that ended CREATED, and report its zip if that was left out."""
         self.count_row(Outcome.CREATED, take_row)
         if omission is not None:
             self.on_omission(omission)

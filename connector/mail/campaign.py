@@ -112,6 +112,7 @@ class CampaignSender:
         self.is_proved = False  # the service has accepted an email; until then they leave one at a time
         self.is_token_refused = False  # at the first email
         self.sent_again = 0  # times that an email was refused for its rate, and sent again
+        self.unreported = 0  # letters on record as leaving that have no verdict yet
         self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
         self._client, self._on_verdict, self._policy = client, on_verdict, policy
         self._pace = pace
@@ -172,6 +173,7 @@ class CampaignSender:
             log.mark_intended(self._campaign, self._run_id, intents, at=at)
 
         self._commit(mark)
+        self.unreported += len(letters)
         self._allowed -= allowed
         await asyncio.sleep(0)  # what was answered meanwhile is seen to; after the commit, so that it is not cut off
 
@@ -199,20 +201,20 @@ class CampaignSender:
                 self._refused_in_row.clear()
                 at = self._control.clock.now().timestamp()
                 self._noted.accepted.append((recipient, request_id, message_id, at))
-                self._on_verdict(letter, SendVerdict(MailOutcome.SENT))
+                self._report(letter, SendVerdict(MailOutcome.SENT))
             case Refused(status, words):
                 self._noted.refused.append((recipient, status, words))
-                self._on_verdict(letter, SendVerdict(MailOutcome.REJECTED, status, words))
+                self._report(letter, SendVerdict(MailOutcome.REJECTED, status, words))
                 self._watch_refused(status, words)
             case NotSent(words):
                 self._noted.not_sent.append(recipient)
-                self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT, None, words))
+                self._report(letter, SendVerdict(MailOutcome.UNSENT, None, words))
                 self._control.end(
                     f"the service cannot be reached: {words}. Run it again; no recipient is sent an email twice"
                 )
             case Ambiguous(status, words, retry_after_s):
                 self._noted.lost.append(recipient)
-                self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
+                self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
                 if not (self.is_proved and says_limit(status, retry_after_s)):  # else others are accepted, more slowly
                     self._watch_unknown(status, words)
 
@@ -221,14 +223,18 @@ class CampaignSender:
         if why is Unanswered.CUT_OFF:
             self._noted.lost.append(letter.recipient)
             words = "the run was ended before an answer came"
-            self._on_verdict(letter, SendVerdict(MailOutcome.UNKNOWN, None, words))
+            self._report(letter, SendVerdict(MailOutcome.UNKNOWN, None, words))
         else:
             self._noted.not_sent.append(letter.recipient)
-            self._on_verdict(letter, SendVerdict(MailOutcome.UNSENT))
+            self._report(letter, SendVerdict(MailOutcome.UNSENT))
 
     async def record(self) -> None:
         """Make durable what was noted."""
         self._commit(lambda _log: None)
+
+    def _report(self, letter: Letter, verdict: SendVerdict) -> None:
+        self.unreported -= 1
+        self._on_verdict(letter, verdict)
 
     def _watch_refused(self, status: int, words: str) -> None:
         said = f"{status}: {words}"

@@ -64,6 +64,7 @@ class _Run:
     reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
     has_others: bool = False  # further recipients are unknown, and no row of theirs was read
     is_token_refused: bool = False  # at the first email
+    unreported: int = 0  # letters on record as leaving that have no verdict
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
         """Count and report what became of a recipient's email."""
@@ -144,7 +145,8 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
             raise
         reason = "a second signal ended it: emails whose answer had not come are unknown, and never sent again"
         stay_alive()
-    unsent = run.checked.read - run.checked.outcomes.total()  # of a run that broke off
+    # rows that the run did not reach; a letter on record as leaving that has no verdict is not among them
+    unsent = run.checked.read - run.checked.outcomes.total() - run.unreported
     run.checked.outcomes[MailOutcome.UNSENT] += unsent
     _end(run, reason or run.rejects.failure)
     if run.is_token_refused and reason is not None:
@@ -184,7 +186,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
             await mailer.send(_Letters(plan.texts, run.report.started_at, mailer, spool).take)
         finally:
             run.report.note_requests(client, run.clock.monotonic())
-            run.is_token_refused = mailer.is_token_refused
+            run.is_token_refused, run.unreported = mailer.is_token_refused, mailer.unreported
             if mailer.sent_again:
                 run.report.messages.append(
                     f"{mailer.sent_again:,} times an email was refused for its rate (429) and sent again, as "

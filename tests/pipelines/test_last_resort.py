@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import ROOT, Connector, write_addresses
+from tests.pipelines.conftest import ROOT, Connector, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, read_states
+from tests.pipelines.planned import JOB, count_creates, write_job
 
 BROKEN = """
 import sys
@@ -77,7 +78,65 @@ def test_a_fault_in_the_middle_still_ends_in_a_report(connector: Connector, tmp_
     report = json.loads(ended.stdout)
     assert (ended.returncode, report["status"], report["rows"]["read"]) == (3, "aborted", 3)
     assert "a fault of the program: KeyError" in ended.stderr
-    assert "rows read: 3, rows with an outcome: 1; this report is not to be trusted" in ended.stderr
+    assert "rows read: 3, rows with an outcome: 2; this report is not to be trusted" in ended.stderr
+    assert (report["rows"]["unknown"], report["rows"]["unsent"]) == (2, 1)  # the third was not reached
     assert "person1@" not in ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
     assert len(read_states(connector)) == 3  # all three are still unknown, and a later retry finds them
+
+
+BROKEN_LOAD = """
+import sys
+import pipelines.cli
+from connector.load.finishing import Finisher
+sys.argv = ["connector", "sync", "job.yaml", "--output", "json"]
+Finisher._keep_refused = lambda *_: None
+pipelines.cli.main()
+"""
+
+
+def test_a_lost_outcome_of_a_run_that_ends_early_counts_as_unknown_and_is_reported(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(required="FirstName")
+    rows = (f"p{each}@x.org,{'' if each % 5 == 4 else 'Ann'}" for each in range(900))
+    write_csv(tmp_path / "people.csv", "email,name", *rows)
+    text = JOB.replace("200ms", "200ms, max_concurrency: 4")
+    write_job(tmp_path, "guard: {max_rejected: 10%}", text=text)
+    command, environ = [sys.executable, "-c", BROKEN_LOAD], os.environ | connector.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    rows_of_report = json.loads(ended.stdout)["rows"]
+    assert "guard.max_rejected" in ended.stderr
+    assert "this report is not to be trusted. Rows that count as unknown for it: " in ended.stderr
+    assert 0 < rows_of_report["unknown"] == count_creates(connector.sandbox) - rows_of_report["created"]
+    assert sum(rows_of_report.values()) == 2 * 900
+
+
+BROKEN_MAIL = """
+import sys
+import pipelines.cli
+from connector.mail.campaign import CampaignSender
+from connector.outcomes import MailOutcome
+report = CampaignSender._report
+def report_all_but_refused(self, letter, verdict):
+    if verdict.outcome is not MailOutcome.REJECTED:
+        report(self, letter, verdict)
+sys.argv = ["connector", "mail", "job.yaml", "--output", "json"]
+CampaignSender._report = report_all_but_refused
+pipelines.cli.main()
+"""
+
+
+def test_a_lost_outcome_of_an_email_counts_as_unknown_and_is_reported(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@x.org", "eve@x.org")
+    (tmp_path / "welcome.html").write_text("<p>Hello</p>")
+    (tmp_path / "job.yaml").write_text(
+        "job: mails\nsource: {file: {path: people.csv}}\nmail: {campaign: may, from: news@unverified.org, "
+        "to: {email: email}, subject: Hello, html: welcome.html}\n"
+    )
+    command, environ = [sys.executable, "-c", BROKEN_MAIL], os.environ | connector.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    rows = json.loads(ended.stdout)["rows"]
+    assert "the service refused the first email" in ended.stderr
+    assert "this report is not to be trusted. Rows that count as unknown for it: 1" in ended.stderr
+    assert (rows["read"], rows["unknown"], rows["unsent"]) == (2, 1, 1)

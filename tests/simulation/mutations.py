@@ -344,6 +344,11 @@ SEEN_BY_TESTS = (
         "reconcile/test_vanished.py::test_vanished_subscribers_that_the_service_shows_by_id_are_counted",
     ),
     SeenByTest(
+        "a row that was sent and has no outcome counts as unsent",
+        Edit("load/session.py", "self.read - self.taken", "self.read - self.outcomes.total()"),
+        "pipelines/test_last_resort.py::test_a_lost_outcome_of_a_run_that_ends_early_counts_as_unknown_and_is_reported",
+    ),
+    SeenByTest(
         "a rejected or held entry that the list shows keeps the fingerprint of what was not taken",
         Edit(
             "ledger/entries.py",
