@@ -225,6 +225,8 @@ def _build_engine(url: sa.URL) -> sa.Engine:
         sa.event.listen(engine, "connect", _prepare_sqlite)
     elif kind in ("mysql", "mariadb"):
         sa.event.listen(engine, "connect", _prepare_mysql)
+    elif engine.driver == "psycopg":
+        sa.event.listen(engine, "connect", _prepare_psycopg)
     return engine
 
 
@@ -232,6 +234,17 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     """Texts come as bytes, so that one that is not UTF-8 costs its row and not the query; and nothing is written."""
     connection.text_factory = bytes
     connection.execute("PRAGMA query_only = ON")
+
+
+def _prepare_psycopg(connection: Any, _: object) -> None:
+    """Let arrays of the database's own types (enums, domains, types of extensions) come as lists, not as text."""
+    from psycopg.types import TypeInfo
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT typname, oid, typarray FROM pg_catalog.pg_type WHERE typarray <> 0 AND oid >= 16384")
+        for name, oid, array_oid in cursor.fetchall():  # oids below 16384 are PostgreSQL's own
+            TypeInfo(name, oid, array_oid).register(connection)
+    connection.rollback()
 
 
 def _prepare_mysql(connection: Any, _: object) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from connector.errors import ConfigurationError, SourceError
 from connector.sources.sql import open_sql
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping
 from tests.databases import OPEN, Database, read_all
 
 
@@ -188,6 +190,24 @@ def test_a_column_of_flags_in_mariadb_is_a_column_of_numbers_as_mariadb_shows_it
     with OPEN["mariadb"]() as database:
         database.run("create table t (a boolean, b bit(1), c tinyint(1))", "insert into t values (true, b'0', 5)")
         assert read_all(open_sql(database.url, table="t")) == [{"a": "1", "b": "0", "c": "5"}]
+
+
+def test_arrays_of_own_types_in_postgresql_are_tags_of_plain_values() -> None:
+    with OPEN["postgresql"]() as database:
+        database.run(
+            "create type seg as enum ('vip', 'news, weekly')",
+            "create domain word as text",
+            "create table t (a seg[], b word[], c seg[])",
+            "insert into t values (array['vip', 'news, weekly']::seg[], array['x', null, 'a'], '{}')",
+        )
+        with open_sql(database.url, table="t") as source:
+            (chunk,) = source.chunks()
+    fields = {column: apply_mapping(chunk.frame, FieldMapping({"tags": ColumnRule(column=column)})) for column in "abc"}
+    assert [list(mapped.frame["tags"].iloc[0]) for mapped in fields.values()] == [
+        ["vip", "news, weekly"],
+        ["x", "a"],
+        [],
+    ]
 
 
 def test_a_date_that_python_does_not_have_is_read_from_postgresql_as_text_only() -> None:
