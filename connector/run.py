@@ -25,6 +25,7 @@ from connector.ledger.records import (
 )
 from connector.ledger.store import Base, Store
 from connector.listing.access import ListAccess, ListLag, LookupState
+from connector.listing.known_ids import KnownIds
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
 from connector.outcomes import Outcome
@@ -124,6 +125,7 @@ class Run:
     canaries: Canaries = field(default_factory=Canaries)
     lag: ListLag = field(default_factory=ListLag)
     lookups: LookupState = field(default_factory=LookupState)
+    known_ids: KnownIds = field(default_factory=KnownIds)
     inactive: InactiveIdentities = field(default_factory=InactiveIdentities)
     limits: Limits = field(default_factory=Limits)
     waiting: WaitingRows = field(default_factory=WaitingRows)  # rows to be compared with the service
@@ -149,6 +151,7 @@ class Run:
             self.inactive,
             lag=self.lag,
             state=self.lookups,
+            known_ids=self.known_ids,
         )
         self.session = Session(
             access,

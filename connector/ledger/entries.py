@@ -52,7 +52,8 @@ class Move:
     """What became of an entry that was intended: the event, and what goes with it.
 
     `answered_base` are id and name of the base in the answer, if that is not the base of the request. `is_stale`: the
-    entry was not sent, and is to be looked up again.
+    entry was not sent, and is to be looked up again. `is_known`: the answered subscriber existed before the create.
+    `is_bare`: the answer lacks the base or the identity, so the subscriber must be looked up.
     """
 
     event: Event
@@ -62,6 +63,8 @@ class Move:
     altered: tuple[str, ...] = ()
     answered_base: tuple[int | None, str | None] | None = None
     is_stale: bool = False
+    is_known: bool = False
+    is_bare: bool = False
 
     @property
     def is_limited(self) -> bool:
@@ -100,6 +103,16 @@ class Known:
     identity: bytes
     subscriber_id: int
     known_since: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An entry that has a subscriber id: its base, and the Id and the name of that base in the service."""
+
+    subscriber_id: int
+    base_key: int
+    base_id: int | None
+    base_name: str | None
 
 
 ListedEntry = tuple[bytes, int, int | None, int | None, str | None]
@@ -176,6 +189,15 @@ class Ledger:
         values = {"since": since, "now": now, "state": State.CONFIRMED}
         found: float | None = self.connection.execute(_LAST_CONFIRMING, values).scalar_one()
         return found
+
+    def find_holders(self, account: str, subscriber_ids: Sequence[int]) -> list[Holder]:
+        """Return the entries of the account, in any base, that have one of these subscriber ids."""
+        rows = [(subscriber_id,) for subscriber_id in subscriber_ids]
+        return [Holder(*row) for row in self.store.select(_FIND_HOLDERS, {"account": keep_text(account)}, rows)]
+
+    def read_largest_id(self) -> int:
+        """Return the largest subscriber id of all entries, of any account; 0 if no entry has one."""
+        return self.connection.execute(_LARGEST_ID).scalar_one_or_none() or 0
 
     def has_unknown_of_another_kind(self, base: Base, field: str) -> bool:
         """Return whether an UNKNOWN entry of the base has an identity of another field than this one."""
@@ -356,6 +378,15 @@ _FIND_DIFFERENT = Batch(
     f"FROM {{item}} LEFT JOIN entry ON {_ENTRY} "
     "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> item.column3",
     "integer bytea bytea",
+)
+_FIND_HOLDERS = Batch(
+    "SELECT item.column1, entry.base_key, base.service_id, base.name FROM {item} "
+    "JOIN entry ON entry.subscriber_id = item.column1 JOIN base ON base.base_key = entry.base_key "
+    "WHERE base.account = :account",
+    "bigint",
+)
+_LARGEST_ID = text(
+    "SELECT subscriber_id FROM entry WHERE subscriber_id IS NOT NULL ORDER BY subscriber_id DESC LIMIT 1"
 )
 _INSERT_INTENT = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "

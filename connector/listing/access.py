@@ -15,6 +15,7 @@ from connector.fields import BY_NAME
 from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import Known
+from connector.listing.known_ids import KnownIds
 from connector.paging.certificate import Certificate, Reason
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -167,9 +168,10 @@ class LookupState:
     nobody for a made-up value. `controls` has, for each class of spelling that was tried, whether the filter finds a
     subscriber of the class. `is_case_blind` is whether the filter by email finds other capitals (None: not tried).
     `is_list_unreadable` is whether the last sweep was incomplete, and `swept` has the sentinels that the sweep showed.
-    `shown` has subscribers that look-ups found for rows that were about to be created. A base that the account's list
-    hides has a state of its own: `base_id` is its Id, with which each sweep asks. `hidden` has the classes, each as a
-    filter's name and value, that the list shows only to a request that asks for the class.
+    `shown` has subscribers that look-ups found for rows that were about to be created, `elsewhere` those that a listing
+    of up to 200,000 showed in other bases than the run's. A base that the account's list hides has a state of its own:
+    `base_id` is its Id, with which each sweep asks. `hidden` has the classes, each as a filter's name and value, that
+    the list shows only to a request that asks for the class.
     """
 
     stats: ListStats | None = None
@@ -181,6 +183,7 @@ class LookupState:
     unreadable_because: str = ""
     swept: frozenset[int] = frozenset()
     shown: ShownSubscribers = field(default_factory=ShownSubscribers)
+    elsewhere: ShownSubscribers = field(default_factory=ShownSubscribers)
     base_id: int | None = None
     hidden: tuple[tuple[str, object], ...] = ()
 
@@ -224,6 +227,7 @@ class ListAccess:
     lag: ListLag = field(default_factory=ListLag)  # of the run, all its bases together
     state: LookupState = field(default_factory=LookupState)  # of the run, all its bases together
     known: tuple[Known, ...] = ()
+    known_ids: KnownIds = field(default_factory=KnownIds)  # of the run, all its bases together
     is_base_shown: bool = False  # whether the account's list has shown a subscriber of the base in this run
 
     @property

@@ -199,6 +199,7 @@ class _Watching:
             known = {each.subscriber_id: each.identity for each in access.known}
             if any(wire["Id"] in known and bears_identity(wire, known[wire["Id"]]) for wire in wire_objects):
                 access.known = ()
+        self.accesses[0].known_ids.note_shown([wire["Id"] for wire in wire_objects])
         self.seen.update(self.watched.intersection(wire["Id"] for wire in wire_objects))
         self.stats.note(wire_objects)
         self.sink.take(wire_objects)
@@ -288,7 +289,9 @@ async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> b
     for sentinel in sentinels:
         access.sentinels.remove(sentinel)
     access.lag = ListLag(deque(sentinels, maxlen=access.sentinels.maxlen), access.lag.largest_lag_s)
-    access.state = LookupState(base_id=service_id, useless={"email", "client_user_id"}, shown=state.shown)
+    access.state = LookupState(
+        base_id=service_id, useless={"email", "client_user_id"}, shown=state.shown, elsewhere=state.elsewhere
+    )
     return True
 
 
@@ -367,6 +370,7 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
         if ids is None or not len(ids) or ids[0] > last_id:
             return None
         sink.take(page.subscribers)
+        access.known_ids.note_shown(ids.tolist())
         seen.update(ids.tolist())
         is_full = len(ids) >= (page.limit or LARGEST_PAGE)
         if ids[-1] <= last_id and not is_full:

@@ -139,7 +139,7 @@ class SweptRows:
         ConfigurationError if several bases have the name.
         """
         by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
-        whole, reader = list[dict[str, Any]](), self._readers[0]
+        whole, elsewhere, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
         reader.note_inactive(wire_objects)
         for wire in wire_objects:
             listed_base = wire.get("Base")
@@ -148,6 +148,7 @@ class SweptRows:
             name = listed_base.get("Name")
             base = listed_base["Id"], name if isinstance(name, str) else None
             if not (self._is_of_ours(base) or self._keeps_all):
+                elsewhere.append(wire)
                 continue
             listed = reader.read_one(wire)
             by_base[base] += listed
@@ -155,6 +156,8 @@ class SweptRows:
                 whole.append(wire)
         if whole:
             self._state.shown.keep(whole)
+        if elsewhere and self._keeps_whole:
+            self._state.elsewhere.keep(elsewhere)
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
         for base, listed in by_base.items():
             values = [part for identity, subscriber_id in listed for part in (identity.hex(), subscriber_id)]

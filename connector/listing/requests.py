@@ -59,7 +59,10 @@ async def ask(access: ListAccess, query: ListQuery) -> Shown:
     """Return the rows of the first page of what this query lists; none where the service refuses its value. Raises
     ListFailed."""
     listed = await ask_page(access, query)
-    return Shown((), is_whole=False) if listed is None else Shown(listed.subscribers, is_whole(listed))
+    if listed is None:
+        return Shown((), is_whole=False)
+    access.known_ids.note_shown([row["Id"] for row in listed.subscribers])
+    return Shown(listed.subscribers, is_whole(listed))
 
 
 async def look_up(access: ListAccess, name: str, text: str) -> Shown:
@@ -146,5 +149,6 @@ async def take_stats(access: ListAccess) -> ListStats:
         pages = math.ceil(listed.total_count / (rows * _STEP_SHARE)) + 1
     stats = ListStats(now, listed.total_count, pages)
     stats.note(listed.subscribers)
+    access.known_ids.note_shown([row["Id"] for row in listed.subscribers if type(row.get("Id")) is int])
     state.stats = stats
     return stats

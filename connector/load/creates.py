@@ -4,17 +4,21 @@
 `judge_answer` is the only function that recognises success.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from connector.fields import fold_base_name, normalise_identity
 from connector.ledger.entries import Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel
+from connector.load.answered import find_known, is_shared, list_id
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
+from connector.plurals import agree, count
 from connector.sender import Sender, Take, Unanswered
 from connector.service.answers import refusal_kind
 from connector.service.wire import Ambiguous, Created, NotSent, Refused, altered_fields
@@ -25,6 +29,8 @@ CreateAnswer = Created | Refused | Ambiguous | NotSent
 
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
+_EXISTING = 3  # answered subscribers that existed before, after which nothing more is sent
+_LAST_ROUND = 512  # creates; later ones leave without rounds
 _LOST_IN_A_ROW = 100  # answers that tell nothing, at least; and more than are under way when a server hiccups
 _GIVEN_UP = {
     Unanswered.STOPPED: Move(Event.NOT_SENT, message=Unanswered.STOPPED.value),
@@ -46,6 +52,8 @@ class Creator:
         self.is_proved = False
         self._session, self._check_list, self._on_verdict = session, check_list, on_verdict
         self._own = Canaries()
+        self._round, self._open = 1, 0  # creates of the next round; creates that were taken and have not ended
+        self._have_all_ended = asyncio.Event()
         self._limited: dict[bytes, Move] = {}  # refused with 429 last, and to be sent again, by identity
         self._answered_base: tuple[int, str] | None = None  # as the first accepted create was answered
         policy, control = session.policy, session.control
@@ -60,8 +68,26 @@ class Creator:
         request under way at the stop ends within the grace period, or is lost."""
         control = self._session.control
         control.activity = "creating"
-        await control.within_grace(self._sender.send(take), self._session.policy.grace_s)
+        known = self._session.access.known_ids
+        if known.largest_kept is None:
+            known.largest_kept = await self._session.journal.ask(lambda ledger: ledger.read_largest_id())
+        await control.within_grace(self._sender.send(partial(self._take, take)), self._session.policy.grace_s)
         await self._session.journal.flush()
+
+    async def _take(self, take: Take[Candidate], number: int) -> list[Candidate]:
+        """Return the next candidates. If creates may move or merge subscribers, return them in rounds that double: a
+        round ends before the next one leaves, so that few are moved before the answers show it."""
+        if self._round < _LAST_ROUND and self._session.access.known_ids.has_earlier:
+            while self._open:
+                self._have_all_ended.clear()
+                await self._have_all_ended.wait()
+            if self._session.control.is_stopping:
+                return []
+            number = min(number, self._round)
+            self._round *= 2
+        taken = await take(number)
+        self._open += len(taken)
+        return taken
 
     def find_deadline(self, candidate: Candidate) -> float:
         """Return the time (monotonic) until which the candidate may be sent.
@@ -71,6 +97,7 @@ class Creator:
 
     async def intend(self, candidates: Sequence[Candidate]) -> None:
         """Return when the intents of these candidates are durable."""
+        self._session.access.known_ids.begin_creating()
         new = sum(each.left is not State.UNKNOWN for each in candidates)  # an unresolved row was taken before
         self._session.tally.take(new)
         try:
@@ -87,6 +114,8 @@ class Creator:
     async def judge(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
         """Return what the answer means; None: it had no effect, and the create is to be sent again."""
         verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
+        if isinstance(answer, Created):
+            answer, verdict = await self._verify(candidate, answer, verdict)
         if verdict.event is Event.NOT_SENT:
             return None
         if verdict.is_limited and self._session.policy.is_looking:
@@ -110,6 +139,9 @@ class Creator:
             sentinel = Sentinel(now, verdict.subscriber_id, field, value, candidate.sent_at)
             session.access.sentinels.append(sentinel)
         session.journal.note(candidate.intent.identity, _keep_entry(candidate, verdict))
+        self._open -= 1
+        if not self._open:
+            self._have_all_ended.set()
         self._on_verdict(candidate, verdict)
 
     def give_up(self, candidate: Candidate, why: Unanswered) -> None:
@@ -130,10 +162,47 @@ class Creator:
             await journal.learn_base(*self._answered_base)
         await journal.flush()
 
+    async def _verify(self, candidate: Candidate, answer: Created, verdict: Move) -> tuple[Created, Move]:
+        """Return the answer and the verdict after the service and the ledger were asked what the answer leaves open.
+
+        An answer without the base or the identity is completed by a look-up of its Id, until such a look-up has shown
+        once that the subscriber is the right one. An answered subscriber that existed before is held.
+        """
+        session = self._session
+        known = await find_known(session, answer.subscriber_id)
+        if verdict.is_bare and not session.canaries.is_bare_trusted:
+            answer, verdict = await self._complete(candidate, answer)
+            session.canaries.is_bare_trusted = verdict.event is Event.ANSWERED
+        if known is None or verdict.event is not Event.ANSWERED:
+            return answer, verdict
+        if await is_shared(session, known, read_base(answer)[0] or session.journal.base.service_id):
+            return answer, verdict
+        words = f"the service answered with subscriber {known.subscriber_id}, which existed before{known.words}"
+        return answer, Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
+
+    async def _complete(self, candidate: Candidate, answer: Created) -> tuple[Created, Move]:
+        """Return the answered subscriber as the list shows it, and the verdict on that; LOST if the list does not show
+        it."""
+        rows = await list_id(self._session, answer.subscriber_id)
+        base, asked_name = self._session.journal.base, self._session.access.asked_name
+        listed = [Created(answer.subscriber_id, row, answer.status) for row in rows]
+        verdicts = [(each, judge_answer(each, candidate, base, asked_name)) for each in listed]
+        for each, verdict in verdicts:
+            if verdict.event is Event.ANSWERED and not verdict.is_bare:
+                return each, verdict
+        words = (
+            f"the answer has the subscriber {answer.subscriber_id} without its base or its identity, and the list does "
+            "not show that subscriber yet"
+        )
+        lost = Move(Event.LOST, status=answer.status, message=words)
+        return next(((each, verdict) for each, verdict in verdicts if not verdict.is_bare), (answer, lost))
+
     def _watch(self, verdict: Move) -> None:
         """End the run when too many answers in a row are unusable, when the service redirects, or when it answers
         with another base."""
         control, canaries = self._session.control, self._session.canaries
+        if verdict.is_known:
+            self._watch_existing(verdict)
         if verdict.answered_base is not None:
             control.end(f"{verdict.message}. {WHAT_TO_DO}")
         if verdict.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
@@ -148,6 +217,21 @@ class Creator:
             control.end(
                 f"{canaries.lost} creates in a row had no readable answer (last: {verdict.message}): "
                 "run again when the service is well; what was sent will be looked up first"
+            )
+
+    def _watch_existing(self, verdict: Move) -> None:
+        """Send the next creates in rounds again, and end the run after three answers with existing subscribers, or
+        after one if no create has been accepted yet."""
+        existing = self._session.canaries.existing
+        existing.append(verdict.subscriber_id or 0)
+        self._round = 1
+        if len(existing) >= _EXISTING or not self.is_proved:
+            ids, number = ", ".join(map(str, existing)), len(existing)
+            self._session.control.end(
+                f"the service answered {count(number, 'create')} with {agree(number, 'a subscriber', 'subscribers')} "
+                f"that existed before ({agree(number, 'id', 'ids')} {ids}): it merges subscribers, or moves them from "
+                "one base to another. No other row was sent. The rejects file names who was changed; look at these "
+                "subscribers in the service before you run again"
             )
 
     def _watch_first(self, candidate: Candidate, answer: CreateAnswer, verdict: Move) -> None:
@@ -203,8 +287,8 @@ def judge_answer(
     """Return what this answer to this candidate's create means (architecture 2; service-api.md 4.2).
 
     Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
-    it gave one, trimmed and case-folded). A success with another base or identity is MISANSWERED; anything else that is
-    no refusal leaves it unknown.
+    it gave one, trimmed and case-folded). A success with another base or identity is MISANSWERED. A success without the
+    base or the identity is ANSWERED and `is_bare`: look the subscriber up. Anything else that is not a refusal is LOST.
     """
     if isinstance(answer, Refused):
         return Move(Event.REFUSED, status=answer.status, message=answer.message)
@@ -212,28 +296,40 @@ def judge_answer(
         return Move(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):
         return Move(Event.NOT_SENT, message=answer.message)
-    if not _is_of_base(answer, base, asked_name):
+    is_of_base, is_asked_for = _is_of_base(answer, base, asked_name), _is_asked_for(answer, candidate)
+    if is_of_base is False:
         other = read_base(answer)
         words = f"the service answered with subscriber {answer.subscriber_id} of another base: {describe_other(*other)}"
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words, answered_base=other)
-    altered = altered_fields(candidate.sent, answer.subscriber)
-    if altered and not _is_asked_for(answer, candidate):
+    if is_asked_for is False:
         words = (
             f"the service answered with subscriber {answer.subscriber_id}, whose {candidate.intent.field} is another "
             "one than was sent"
         )
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
-    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered)
+    altered = altered_fields(candidate.sent, answer.subscriber)
+    is_bare = is_of_base is None or is_asked_for is None
+    if is_bare:
+        checked = ("base_id", "base_name", candidate.intent.field)
+        altered = tuple(name for name in altered if name not in checked)
+    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered, is_bare=is_bare)
 
 
-def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool:
-    """Return whether the answer names the base that was meant: by its Id where that is known, and by its name where
-    the job gives one. A base with another name is another base."""
-    service_id = answer.read("base_id")
-    if base.service_id is not None and (type(service_id) is not int or service_id != base.service_id):
+def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:
+    """Return whether the answer names the base that was meant, or None if the answer does not tell.
+
+    By its Id where that is known, and by its name where the job gives one. A base with another name is another base.
+    """
+    service_id, name = answer.read("base_id"), answer.read("base_name")
+    is_same_id = is_same_name = None
+    if base.service_id is not None and service_id is not None:
+        is_same_id = type(service_id) is int and service_id == base.service_id
+    if asked_name is not None and name is not None:
+        is_same_name = isinstance(name, str) and fold_base_name(name) == fold_base_name(asked_name)
+    if False in (is_same_id, is_same_name):
         return False
-    answered = answer.read("base_name")
-    return asked_name is None or (isinstance(answered, str) and fold_base_name(answered) == fold_base_name(asked_name))
+    is_compared = base.service_id is not None or asked_name is not None
+    return True if True in (is_same_id, is_same_name) or not is_compared else None
 
 
 def read_base(answer: Created) -> tuple[int | None, str | None]:
@@ -242,9 +338,10 @@ def read_base(answer: Created) -> tuple[int | None, str | None]:
     return service_id if type(service_id) is int else None, name if isinstance(name, str) else None
 
 
-def _is_asked_for(answer: Created, candidate: Candidate) -> bool:
+def _is_asked_for(answer: Created, candidate: Candidate) -> bool | None:
+    """Return whether the answer has the identity that was sent, or None if the answer lacks the identity."""
     identity = candidate.intent.field
     answered = answer.read(identity)
-    if answered == candidate.sent[identity]:  # nearly always; spares the normal form
-        return True
+    if answered is None or answered == candidate.sent[identity]:  # nearly always; spares the normal form
+        return None if answered is None else True
     return isinstance(answered, str) and normalise_identity(identity, answered) == candidate.name

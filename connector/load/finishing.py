@@ -223,7 +223,8 @@ class Finisher:
     def _keep_misanswered(self, candidate: Candidate, source: Row, verdict: Move, *, attempts: int) -> None:
         words = describe_held(verdict.message)
         problem = Problem(source, Outcome.UNKNOWN, "", "held", words, verdict.status, attempts)
-        self.keep(problem, build_row(candidate, source), is_of_this_run=self._session.policy.is_looking)
+        is_created = self._session.policy.is_looking and not verdict.is_known
+        self.keep(problem, build_row(candidate, source), is_of_this_run=is_created)
 
     async def _look_up_refused(self) -> None:
         """Look the refused rows up that no look-up has checked. Raises ListFailed and RunAborted."""
@@ -234,13 +235,20 @@ class Finisher:
     async def _reconsider(self) -> None:
         """Give the kept rows their outcome, as the ledger has it by now."""
         entries = await self._find_entries([each.row.identity for each in self._kept])
-        kept = list(self._kept)
+        known = self._session.access.known_ids
+        confirmed = {
+            identity: entry.subscriber_id for identity, entry in entries.items() if entry.state is State.CONFIRMED
+        }
+        kept = [
+            replace(each, is_of_this_run=False)
+            if known.was_shown_first(confirmed.get(each.row.identity) or 0)
+            else each
+            for each in self._kept
+        ]
         ours = [
             (each.row.identity, each.row.fingerprint)
             for each in kept
-            if each.is_of_this_run
-            and (entry := entries.get(each.row.identity)) is not None
-            and entry.state is State.CONFIRMED
+            if each.is_of_this_run and each.row.identity in confirmed
         ]
         if ours:  # refused, and created all the same: the service has what was sent
             base = self._session.journal.base
@@ -281,8 +289,11 @@ class Finisher:
             self._session.tally.count_row(Outcome.EXISTS, lambda: row.source)
 
     def _report_settled(self, row: LoadRow, unresolved: Unresolved, since: Since | None) -> None:
-        """Report a row whose unresolved create was found. A 429 rarely takes effect, so its row is compared."""
-        if unresolved.is_limited:
+        """Report a row whose unresolved create was found. A 429 rarely takes effect, so its row is compared; and a
+        subscriber that existed before the create is not created."""
+        if unresolved.has_existed:
+            self._report_found(row, Since.FIRST, is_of_this_run=False)
+        elif unresolved.is_limited:
             self._report_found(row, Since.LIMITED, is_of_this_run=False)
         else:
             self._report_found(row, since, unresolved.is_of_this_run)

@@ -17,6 +17,7 @@ from connector.ledger.entries import Intent, Ledger, Move, Unfinished
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
+from connector.load.answered import find_existing
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
 from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup, LookedUp
 from connector.load.session import Session
@@ -47,6 +48,12 @@ class Unresolved:
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
     attempts: int | None = None  # that the ledger counts of it; more, and another load of the run has sent it again
+    has_existed: bool = False  # the subscriber that a look-up found existed before the create
+
+    @property
+    def may_be_another(self) -> bool:
+        """Whether the subscriber that a look-up found may not be from the create of this entry."""
+        return self.has_existed or self.is_limited
 
     @property
     def is_limited(self) -> bool:
@@ -219,12 +226,16 @@ class Settler:
         self._last = result
         base, lag_s = self._session.journal.base, result.lag_s
         found = [(identity, ids[0]) for identity, ids in result.found.items()]
-        limited = [each for each in found if self.unresolved[each[0]].is_limited]
-        ours = [each for each in found if not self.unresolved[each[0]].is_limited]
+        is_of_this_run = {each: self.unresolved[identity].is_of_this_run for identity, each in found}
+        existing = await find_existing(self._session, is_of_this_run)
+        for identity, subscriber_id in found:
+            self.unresolved[identity].has_existed |= subscriber_id in existing
+        others = [each for each in found if self.unresolved[each[0]].may_be_another]
+        ours = [each for each in found if not self.unresolved[each[0]].may_be_another]
 
         def write(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, ours)
-            ledger.mark_found(base, State.UNKNOWN, limited, is_ours=False)
+            ledger.mark_found(base, State.UNKNOWN, others, is_ours=False)
             if lag_s > self._session.access.lag.largest_lag_s:
                 record_lag(ledger.connection, base.account, lag_s)
 

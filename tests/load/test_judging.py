@@ -32,13 +32,12 @@ def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Ba
     ("base", "values"),
     [
         (BY_ID, {"email": "bob@example.com"}),
-        (BY_ID, {"email": None}),
         (BY_ID, {"base_id": 8}),
         (BY_ID, {"base_id": "7"}),
         (Base(1, "account", 1, None), {"base_id": True}),
         (WHOLE, {"base_name": "Other"}),
         (WHOLE, {"base_id": 8}),
-        (BY_NAME, {"base_name": None}),
+        (WHOLE, {"base_name": 5}),
     ],
 )
 def test_a_success_with_another_base_or_identity_is_misanswered(base: Base, values: dict[str, object]) -> None:
@@ -46,6 +45,24 @@ def test_a_success_with_another_base_or_identity_is_misanswered(base: Base, valu
     is_of_another_base = "email" not in values
     assert (verdict.event, verdict.subscriber_id) == (Event.MISANSWERED, answer().subscriber_id)
     assert (verdict.answered_base is not None) == is_of_another_base
+
+
+@pytest.mark.parametrize(
+    ("base", "values", "is_bare"),
+    [
+        (BY_ID, {"email": None}, True),
+        (BY_ID, {"base_id": None}, True),
+        (BY_NAME, {"base_name": None}, True),
+        (BY_NAME, {"base_id": None}, False),
+        (WHOLE, {"base_name": None}, False),
+    ],
+)
+def test_an_answer_without_the_base_or_the_identity_is_to_be_completed(
+    base: Base, values: dict[str, object], is_bare: bool
+) -> None:
+    verdict = judge_answer(answer(**values), CANDIDATE, base, base.name)
+    assert (verdict.event, verdict.is_bare) == (Event.ANSWERED, is_bare)
+    assert not {"email", "base_id"}.intersection(verdict.altered) or not is_bare
 
 
 @pytest.mark.parametrize("name", ["news", " NEWS "])

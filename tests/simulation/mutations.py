@@ -133,7 +133,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the answered identity is not compared with the one that was sent",
-        (Edit("load/creates.py", "if altered and not _is_asked_for(answer, candidate):", "if False:"),),
+        (Edit("load/creates.py", "    if is_asked_for is False:", "    if False:"),),
     ),
     Mutation(
         "an incomplete certificate counts as a complete one",

@@ -1,0 +1,65 @@
+"""The subscriber ids that a run knows to be taken. A create that is answered with one of them has created nobody: the
+service has merged or moved a subscriber who was there before (architecture 4.2)."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from connector.paging.overlap import IdArray, IdSet
+
+_ADDED_AT_ONCE = 1024  # answered ids that wait as Python numbers, until one array takes them
+
+
+class KnownIds:
+    """The ids that the run's look-ups have shown, in every base, and those in the answers to its creates: 8 bytes each.
+
+    An id that a look-up has shown only after the run's first create may be that of an unresolved create of the run.
+    `largest_kept` is the largest id that the ledger had before the run's first create (None: not read yet).
+    """
+
+    def __init__(self) -> None:
+        self.largest_kept: int | None = None
+        self._shown_first = IdSet()  # before the run's first create
+        self._others = IdSet()
+        self._answered: set[int] = set()  # not in an array yet
+        self._largest_added = 0  # of the two arrays; a new id is nearly always larger
+        self._is_creating = False
+
+    def note_shown(self, ids: Collection[int]) -> None:
+        """Add ids that a look-up shows."""
+        self._add(self._others if self._is_creating else self._shown_first, ids)
+
+    def note_answered(self, subscriber_id: int) -> None:
+        """Add the id in the answer to a create."""
+        self._is_creating = True
+        self._answered.add(subscriber_id)
+        if len(self._answered) >= _ADDED_AT_ONCE:
+            self._add(self._others, self._answered)
+            self._answered.clear()
+
+    def begin_creating(self) -> None:
+        """Note that the run's first create leaves."""
+        self._is_creating = True
+
+    @property
+    def has_earlier(self) -> bool:
+        """Whether there were subscribers before the run's first create, as far as the run knows."""
+        return bool(self.largest_kept) or len(self._shown_first) > 0
+
+    def holds(self, subscriber_id: int) -> bool:
+        """Return whether a look-up has shown the id, or an answer has had it."""
+        if subscriber_id in self._answered:
+            return True
+        if subscriber_id > self._largest_added:
+            return False
+        wanted = np.array([subscriber_id], dtype=np.int64)
+        return bool(self._shown_first.holds(wanted)[0] or self._others.holds(wanted)[0])
+
+    def was_shown_first(self, subscriber_id: int) -> bool:
+        """Return whether a look-up has shown the id before the run's first create."""
+        return bool(self._shown_first.holds(np.array([subscriber_id], dtype=np.int64))[0])
+
+    def _add(self, known: IdSet, ids: Collection[int]) -> None:
+        added: IdArray = np.unique(np.fromiter(ids, dtype=np.int64, count=len(ids)))
+        known.add(added[~known.holds(added)])
+        self._largest_added = max(self._largest_added, max(ids, default=0))

@@ -1,0 +1,106 @@
+"""Services that merge subscribers, or move them between bases: nobody who existed before counts as created
+(architecture 4.2)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
+from tests.pipelines.leftovers import read_rejects, retry
+from tests.pipelines.reconciled import plant
+
+PEOPLE = 40
+CUSTOMERS = 30
+
+
+def plant_customers(connector: Connector) -> None:
+    """30 of the 40 people are in another base of the account."""
+    for number in range(CUSTOMERS):
+        plant(connector.sandbox, f"person{number}@example.com", {"Name": "Customers"})
+
+
+def count_moved(connector: Connector) -> int:
+    return sum(event["kind"] == "updated" for event in connector.sandbox.truth()["events"])
+
+
+def check_held(ended: Ended, connector: Connector) -> None:
+    """A few were moved, each of them is held, and the rest was not sent."""
+    moved = count_moved(connector)
+    assert (ended.code, ended.rows["unknown"]) == (3, moved), ended.stderr
+    assert 1 <= moved <= 3
+    assert "existed before" in ended.stderr
+    assert "example.com" not in ended.stderr
+    assert ended.rows.get("created", 0) == len(connector.sandbox.truth()["events"]) - CUSTOMERS - moved
+
+
+@pytest.mark.parametrize("filters", ["exact", "ignored"])
+def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
+    connector: Connector, tmp_path: Path, filters: str
+) -> None:
+    plant_customers(connector)
+    connector.sandbox.switch(merge_by="Email", merge_within="account", filters=filters)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
+    check_held(ended, connector)
+    rejects = read_rejects(ended)
+    assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in rejects)
+
+
+def test_the_ledger_knows_whom_another_base_has(connector: Connector, tmp_path: Path) -> None:
+    """The list shows nothing yet: only the ledger can tell."""
+    customers = write_addresses(tmp_path / "customers.csv", CUSTOMERS)
+    first = connector.run_json("import", customers, "--base-name", "Customers", "--active")
+    assert first.rows == {"read": CUSTOMERS, "created": CUSTOMERS}
+    connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
+    check_held(ended, connector)
+
+
+def test_a_subscriber_that_was_moved_exists_on_the_next_day(connector: Connector, tmp_path: Path) -> None:
+    plant(connector.sandbox, "person0@example.com", {"Name": "Customers"})
+    connector.sandbox.switch(merge_by="Email", merge_within="account")
+    path = write_addresses(tmp_path / "people.csv", 5)
+    first = connector.import_file(path)
+    assert first.rows["unknown"] == 1
+    second = connector.import_file(path)
+    assert (second.code, second.rows["unknown" if "unknown" in second.rows else "exists"]) == (
+        0,
+        5 - second.rows.get("created", 0),
+    )
+
+
+@pytest.mark.parametrize(("field", "column"), [("Phone", "phone"), ("ClientUserId", "client_user_id")])
+def test_rows_that_overwrite_a_subscriber_with_the_same_other_key_are_held(
+    connector: Connector, tmp_path: Path, field: str, column: str
+) -> None:
+    connector.sandbox.switch(merge_by=field)
+    rows = [f"new{number}@example.com,3161234567{number % 10},true" for number in range(20)]
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", f"email,{column},is_active", *rows))
+    assert (ended.code, ended.rows["unknown"]) == (3, count_moved(connector)), ended.stderr
+    assert ended.rows["created"] == 20 - ended.rows["unknown"] - ended.rows.get("unsent", 0)
+
+
+def test_one_merged_row_does_not_keep_the_others_from_being_created(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(merge_by="Phone")
+    rows = [f"new{number}@example.com,3161234567{max(number, 1)},true" for number in range(20)]
+    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
+    assert (ended.code, ended.rows) == (1, {"read": 20, "created": 19, "unknown": 1}), ended.stderr
+    assert retry(connector, "--accept-held").rows == {"read": 1, "exists": 1}
+
+
+def test_a_create_that_puts_a_subscriber_into_one_more_base_counts_as_created(
+    connector: Connector, tmp_path: Path
+) -> None:
+    plant_customers(connector)
+    plant(connector.sandbox, "stranger@example.com")
+    connector.sandbox.switch(merge_by="Email", merge_within="shared", max_limit=2)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 4))
+    assert (ended.code, ended.rows) == (0, {"read": 4, "created": 4}), ended.stderr
+    assert connector.sandbox.stats()["subscribers"] == CUSTOMERS + 1 + 4
+
+
+def test_a_list_that_shows_one_id_in_two_bases_is_not_taken_for_whole(connector: Connector, tmp_path: Path) -> None:
+    plant_customers(connector)
+    connector.sandbox.switch(merge_by="Email", merge_within="shared")
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
+    assert (ended.code, ended.rows) == (3, {"read": PEOPLE, "created": 1, "unsent": PEOPLE - 1}), ended.stderr
+    assert "could not be read whole" in ended.stderr
