@@ -120,7 +120,7 @@ entry = Table(
 _INDEX_UNFINISHED = DDL(f"CREATE INDEX unfinished_entries ON entry (state, base_key) WHERE {UNFINISHED}")  # type: ignore[no-untyped-call] # SQLAlchemy's own
 event.listen(entry, "after_create", _INDEX_UNFINISHED)
 
-# Which entry has a subscriber id (architecture 4.2): 27 bytes an entry.
+# Which entry has a subscriber id (architecture 4.9): 27 bytes an entry.
 _INDEX_IDS = DDL("CREATE INDEX IF NOT EXISTS subscriber_ids ON entry (subscriber_id) WHERE subscriber_id IS NOT NULL")  # type: ignore[no-untyped-call]
 
 account = Table(

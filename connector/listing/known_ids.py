@@ -1,5 +1,5 @@
 """The subscriber ids that a run knows to be taken. A create that is answered with one of them has created nobody: the
-service has merged or moved a subscriber who was there before (architecture 4.2)."""
+service has merged or moved a subscriber who was there before (architecture 4.9)."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Whether the subscriber in the answer to a create is new (architecture 4.2)."""
+"""Whether the subscriber in the answer to a create is new (architecture 4.9)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

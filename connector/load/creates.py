@@ -30,7 +30,7 @@ CreateAnswer = Created | Refused | Ambiguous | NotSent
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
 _EXISTING = 3  # answered subscribers that existed before, after which nothing more is sent
-_LAST_ROUND = 512  # creates; later ones leave without rounds
+_CAREFUL = 512  # creates that leave in rounds, each a quarter of those before it: 28 rounds, of one create at first
 _LOST_IN_A_ROW = 100  # answers that tell nothing, at least; and more than are under way when a server hiccups
 _GIVEN_UP = {
     Unanswered.STOPPED: Move(Event.NOT_SENT, message=Unanswered.STOPPED.value),
@@ -52,7 +52,8 @@ class Creator:
         self.is_proved = False
         self._session, self._check_list, self._on_verdict = session, check_list, on_verdict
         self._own = Canaries()
-        self._round, self._open = 1, 0  # creates of the next round; creates that were taken and have not ended
+        self._open = 0  # creates that were taken and have not ended
+        self._harmless = 0  # creates that have ended since the last one that met an existing subscriber
         self._have_all_ended = asyncio.Event()
         self._limited: dict[bytes, Move] = {}  # refused with 429 last, and to be sent again, by identity
         self._answered_base: tuple[int, str] | None = None  # as the first accepted create was answered
@@ -75,16 +76,15 @@ class Creator:
         await self._session.journal.flush()
 
     async def _take(self, take: Take[Candidate], number: int) -> list[Candidate]:
-        """Return the next candidates. If creates may move or merge subscribers, return them in rounds that double: a
-        round ends before the next one leaves, so that few are moved before the answers show it."""
-        if self._round < _LAST_ROUND and self._session.access.known_ids.has_earlier:
+        """Return the next candidates. If creates may move or merge subscribers, return them in small rounds: a round
+        ends before the next one leaves, so that few are moved before the answers show it."""
+        if self._harmless < _CAREFUL and self._session.access.known_ids.has_earlier:
             while self._open:
                 self._have_all_ended.clear()
                 await self._have_all_ended.wait()
             if self._session.control.is_stopping:
                 return []
-            number = min(number, self._round)
-            self._round *= 2
+            number = min(number, max(1, self._harmless // 4))
         taken = await take(number)
         self._open += len(taken)
         return taken
@@ -139,6 +139,7 @@ class Creator:
             sentinel = Sentinel(now, verdict.subscriber_id, field, value, candidate.sent_at)
             session.access.sentinels.append(sentinel)
         session.journal.note(candidate.intent.identity, _keep_entry(candidate, verdict))
+        self._harmless = 0 if verdict.is_known else self._harmless + 1
         self._open -= 1
         if not self._open:
             self._have_all_ended.set()
@@ -220,11 +221,10 @@ class Creator:
             )
 
     def _watch_existing(self, verdict: Move) -> None:
-        """Send the next creates in rounds again, and end the run after three answers with existing subscribers, or
-        after one if no create has been accepted yet."""
+        """End the run after three answers with existing subscribers, or after one if no create has been accepted
+        yet."""
         existing = self._session.canaries.existing
         existing.append(verdict.subscriber_id or 0)
-        self._round = 1
         if len(existing) >= _EXISTING or not self.is_proved:
             ids, number = ", ".join(map(str, existing)), len(existing)
             self._session.control.end(

@@ -1,5 +1,5 @@
 """Services that merge subscribers, or move them between bases: nobody who existed before counts as created
-(architecture 4.2)."""
+(architecture 4.9)."""
 
 from pathlib import Path
 
@@ -45,6 +45,16 @@ def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
     assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in rejects)
 
 
+@pytest.mark.parametrize("first", [99, 90])
+def test_few_are_moved_although_others_were_created_first(connector: Connector, tmp_path: Path, first: int) -> None:
+    """The first rows of the file are of new people."""
+    for number in range(100, 100 + CUSTOMERS):
+        plant(connector.sandbox, f"person{number}@example.com", {"Name": "Customers"})
+    connector.sandbox.switch(merge_by="Email", merge_within="account")
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE, first=first))
+    check_held(ended, connector)
+
+
 def test_the_ledger_knows_whom_another_base_has(connector: Connector, tmp_path: Path) -> None:
     """The list shows nothing yet: only the ledger can tell."""
     customers = write_addresses(tmp_path / "customers.csv", CUSTOMERS)
@@ -66,6 +76,15 @@ def test_a_subscriber_that_was_moved_exists_on_the_next_day(connector: Connector
         0,
         5 - second.rows.get("created", 0),
     )
+
+
+def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(
+    connector: Connector, tmp_path: Path
+) -> None:
+    plant(connector.sandbox, "person0@example.com", {"Name": "Customers"})
+    connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 2))
+    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 1, "exists": 1}), ended.stderr
 
 
 @pytest.mark.parametrize(("field", "column"), [("Phone", "phone"), ("ClientUserId", "client_user_id")])

@@ -8,7 +8,10 @@ from connector.service.wire import Operation
 
 @dataclass(slots=True)
 class Stored:
-    """Somebody whom the service stored `at` that time and shows from `shown_at` on; `by` None: by another way."""
+    """Somebody whom the service stored `at` that time and shows from `shown_at` on; `by` None: by another way.
+
+    `previous` is what the service had under the id before.
+    """
 
     at: float
     shown_at: float
@@ -19,6 +22,13 @@ class Stored:
     fate: str
     is_update: bool
     by: "Call | None"
+    previous: "Stored | None" = None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the subscriber was in another base before, or somebody else."""
+        before = self.previous
+        return before is not None and (before.base_id, before.person) != (self.base_id, self.person)
 
 
 @dataclass(slots=True)

@@ -133,7 +133,23 @@ class _Builder:
             nights = tuple(_execute_and_refuse(night, share, statuses) for night in nights)
         elif chance < 0.54:
             return self._cut_off(scenario, random)
+        elif chance < 0.6:
+            return self._merge(scenario, random)
         return replace(scenario, settings=settings, nights=nights)
+
+    def _merge(self, scenario: Scenario, random: Random) -> Scenario:
+        """One address is one subscriber, of the account or of a base. Many of those whom the rows are of are in another
+        base already. Nobody comes by another way besides, who could move them out of our base again."""
+        within = "account" if self._people.identity == "email" else random.choice(("base", "account"))
+        settings = {**scenario.settings, "duplicates": "accept", "merge_by": ["Email"], "merge_within": within}
+        first, *others = (replace(night, newcomers=()) for night in scenario.nights)
+        share, newcomers = random.choice((0.1, 0.5, 0.9)), list[Newcomer]()
+        for person in self._people.persons.values():
+            if random.random() < share:
+                wire = {"Base": {"Id": _OTHER_BASE}, "Email": person.spellings[0].strip(), "LastName": "Customer"}
+                newcomers.append(Newcomer(-self._lag_s - 0.1, wire))
+        first = replace(first, newcomers=tuple(newcomers), gap_s=max(first.gap_s, self._lag_s + 0.2))
+        return replace(scenario, settings=settings, nights=(first, *others))
 
     def _cut_off(self, scenario: Scenario, random: Random) -> Scenario:
         """A list that a result window cuts off (architecture 7, rule 7), or will once some have come: of a size that

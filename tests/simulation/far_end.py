@@ -31,6 +31,7 @@ class FarEnd:
         self._lag_s = (stance.list_lag_ms + max(stance.replica_lags_ms, default=0.0)) / 1000
         self._serving: Call | None = None
         self._traced = 0
+        self._latest: dict[int, Stored] = {}
 
     def receive(self, call: Call, request: Request, peer: Peer) -> None:
         """A request has arrived."""
@@ -66,6 +67,7 @@ class FarEnd:
         self._traced = self.state.truth.sequence
         for event in events:
             stored = self._read(event, call)
+            self._latest[stored.subscriber_id] = stored
             self._record.stored.append(stored)
             if call is not None:
                 call.stored.append(stored)
@@ -87,4 +89,5 @@ class FarEnd:
             fate=event["answered"],
             is_update=event["kind"] == "updated",
             by=call,
+            previous=self._latest.get(event["id"]),
         )

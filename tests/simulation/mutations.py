@@ -151,6 +151,17 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "an answered subscriber who existed before counts as created",
+        (
+            Edit(
+                "load/creates.py",
+                "        if known is None or verdict.event is not Event.ANSWERED:",
+                "        if True:",
+            ),
+        ),
+        first=1000,
+    ),
+    Mutation(
         "that a base was answered as another is forgotten",
         (Edit("load/guards.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
     ),
@@ -236,7 +247,29 @@ MUTATIONS = (
 
 _OF_WINDOWS = "paging/test_windows.py::test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had"
 
+_OF_MOVES = "pipelines/test_existing_subscribers.py::"
+
 SEEN_BY_TESTS = (
+    SeenByTest(
+        "creates that may move subscribers leave all at once",
+        Edit("load/creates.py", "if self._harmless < _CAREFUL and", "if self._harmless < 0 and"),
+        _OF_MOVES + "test_few_are_moved_although_others_were_created_first",
+    ),
+    SeenByTest(
+        "a subscriber who existed before and is found by a look-up counts as created",
+        Edit("load/resolution.py", "existing = await find_existing(self._session, is_of_this_run)", "existing = {0}"),
+        _OF_MOVES + "test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created",
+    ),
+    SeenByTest(
+        "an answered id is not compared with the ledger",
+        Edit("load/answered.py", "if subscriber_id <= (known.largest_kept or 0):", "if subscriber_id < 0:"),
+        _OF_MOVES + "test_the_ledger_knows_whom_another_base_has",
+    ),
+    SeenByTest(
+        "a run goes on after three subscribers who existed before",
+        Edit("load/creates.py", "if len(existing) >= _EXISTING or not self.is_proved:", "if not existing:"),
+        _OF_MOVES + "test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three[ignored]",
+    ),
     SeenByTest(
         "a cancelled request gets no event",
         Edit("sender.py", "            delivery.give_up(item, Unanswered.CUT_OFF)\n", ""),

@@ -105,5 +105,5 @@ class Scenario:
 
     @property
     def is_astray(self) -> bool:
-        """Whether the service answers creates with another base or identity than was sent."""
-        return "base_alias" in self.settings or "alter_identity" in self.settings
+        """Whether the service answers creates with another base or identity than was sent, or merges subscribers."""
+        return any(name in self.settings for name in ("base_alias", "alter_identity", "merge_by"))

@@ -63,7 +63,9 @@ class Truth:
         spelled = self.world.scenario.people.persons[person].spellings
         if "alter_identity" in self.world.scenario.settings and any("+" in each for each in spelled):
             return True
-        return any(call.seen == MIXED_UP or any(each.fate == "wrong_answer" for each in call.stored) for call in calls)
+        stored = [each for call in calls for each in call.stored]
+        is_wrong = any(each.is_taken or each.fate == "wrong_answer" for each in stored)
+        return is_wrong or any(call.seen == MIXED_UP for call in calls)
 
     def is_acceptable(self, person: int) -> bool:
         """Whether the service takes them as the last two nights, which say the same, have them."""
