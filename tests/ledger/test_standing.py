@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.ledger.entries import Intent, Ledger, count_unsettled
+from connector.ledger.entries import Holder, Intent, Ledger, count_unsettled
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import RunRecord, find_or_add_base, find_run, finish_run, list_runs, start_run
 from connector.ledger.store import Base
@@ -51,3 +51,16 @@ def test_doubts_are_counted_by_account_and_what_is_final_is_none(ledger: Ledger)
         ledger.mark_answered(done, [(confirmed, 1)])
         ledger.mark_refused(done, State.SENDING, [(rejected, 422, "no")])
         assert count_unsettled(connection) == {"here": 4, "there": 2}
+
+
+def test_the_entries_that_have_a_subscriber_id_are_found_in_every_base_of_the_account(ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        start_run(connection, "run", "crm", "sync", 0.0)
+        news, other = find_or_add_base(connection, "here", 7, "News"), find_or_add_base(connection, "here", 8, None)
+        there = find_or_add_base(connection, "there", 7, None)
+        assert ledger.read_largest_id() == 0
+        for base, subscriber_id in ((news, 5), (other, 5), (other, 2**40), (there, 6)):
+            ledger.record_listed(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
+        assert ledger.read_largest_id() == 2**40
+        holders = ledger.find_holders("here", [5, 6, 9])
+        assert set(holders) == {Holder(5, news.key, 7, "News"), Holder(5, other.key, 8, None)}
