@@ -15,10 +15,12 @@ class KnownIds:
 
     An id that a look-up has shown only after the run's first create may be that of an unresolved create of the run.
     `largest_kept` is the largest id that the ledger had before the run's first create (None: not read yet).
+    `is_shared`: the list has shown one id in several bases, so the id of a new subscriber may exist in another base.
     """
 
     def __init__(self) -> None:
         self.largest_kept: int | None = None
+        self.is_shared = False
         self._shown_first = IdSet()  # before the run's first create
         self._others = IdSet()
         self._answered: set[int] = set()  # not in an array yet

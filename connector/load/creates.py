@@ -14,7 +14,7 @@ from connector.ledger.entries import Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel
-from connector.load.answered import find_known, is_shared, list_id
+from connector.listing.answered import KnownSubscriber, find_known, is_shared, list_id
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
@@ -170,21 +170,21 @@ class Creator:
         once that the subscriber is the right one. An answered subscriber that existed before is held.
         """
         session = self._session
-        known = await find_known(session, answer.subscriber_id)
+        known = await find_known(session.access, answer.subscriber_id)
         if verdict.is_bare and not session.canaries.is_bare_trusted:
             answer, verdict = await self._complete(candidate, answer)
             session.canaries.is_bare_trusted = verdict.event is Event.ANSWERED
         if known is None or verdict.event is not Event.ANSWERED:
             return answer, verdict
-        if await is_shared(session, known, read_base(answer)[0] or session.journal.base.service_id):
+        if await is_shared(session.access, known, read_base(answer)[0] or session.journal.base.service_id):
             return answer, verdict
-        words = f"the service answered with subscriber {known.subscriber_id}, which existed before{known.words}"
+        words = f"the service answered with subscriber {known.subscriber_id}, {_describe_known(known)}"
         return answer, Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
 
     async def _complete(self, candidate: Candidate, answer: Created) -> tuple[Created, Move]:
         """Return the answered subscriber as the list shows it, and the verdict on that; LOST if the list does not show
         it."""
-        rows = await list_id(self._session, answer.subscriber_id)
+        rows = await list_id(self._session.access, answer.subscriber_id)
         base, asked_name = self._session.journal.base, self._session.access.asked_name
         listed = [Created(answer.subscriber_id, row, answer.status) for row in rows]
         verdicts = [(each, judge_answer(each, candidate, base, asked_name)) for each in listed]
@@ -264,6 +264,13 @@ class Creator:
                     f"the run's first creates got no usable answer ({verdict.message}): "
                     "nothing more was sent; run again once the service answers as its document says"
                 )
+
+
+def _describe_known(known: KnownSubscriber) -> str:
+    """Return what the run knows of a subscriber that existed before a create. The text may hold an address."""
+    text = "" if known.text is None else f" as {known.text!r}"
+    base = "" if known.base == (None, None) else f" in the base {describe_other(*known.base)}"
+    return f"which existed before{text}{base}"
 
 
 def _keep_entry(candidate: Candidate, verdict: Move) -> Move:

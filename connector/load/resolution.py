@@ -17,7 +17,7 @@ from connector.ledger.entries import Intent, Ledger, Move, Unfinished
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
-from connector.load.answered import find_existing
+from connector.listing.answered import find_existing
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
 from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup, LookedUp
 from connector.load.session import Session
@@ -227,7 +227,7 @@ class Settler:
         base, lag_s = self._session.journal.base, result.lag_s
         found = [(identity, ids[0]) for identity, ids in result.found.items()]
         is_of_this_run = {each: self.unresolved[identity].is_of_this_run for identity, each in found}
-        existing = await find_existing(self._session, is_of_this_run)
+        existing = await find_existing(self._session.access, is_of_this_run)
         for identity, subscriber_id in found:
             self.unresolved[identity].has_existed |= subscriber_id in existing
         others = [each for each in found if self.unresolved[each[0]].may_be_another]

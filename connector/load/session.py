@@ -330,7 +330,6 @@ class Canaries:
     `unknown`: the entries that stayed unknown, each counted once; `refused`: how many by kind; `lost`: how many
     requests in a row, of canaries or not, got no usable response. `existing` are answered subscribers that existed
     before. `is_bare_trusted`: a look-up has shown that an answer without the base or the identity was right.
-    `is_id_shared`: the list shows one Id in several bases.
     """
 
     unknown: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, identity
@@ -339,7 +338,6 @@ class Canaries:
     is_answered: bool = False
     existing: list[int] = field(default_factory=list)
     is_bare_trusted: bool = False
-    is_id_shared: bool = False
 
 
 @dataclass(slots=True)

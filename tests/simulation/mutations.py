@@ -257,12 +257,16 @@ SEEN_BY_TESTS = (
     ),
     SeenByTest(
         "a subscriber who existed before and is found by a look-up counts as created",
-        Edit("load/resolution.py", "existing = await find_existing(self._session, is_of_this_run)", "existing = {0}"),
+        Edit(
+            "load/resolution.py",
+            "existing = await find_existing(self._session.access, is_of_this_run)",
+            "existing = {0}",
+        ),
         _OF_MOVES + "test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created",
     ),
     SeenByTest(
         "an answered id is not compared with the ledger",
-        Edit("load/answered.py", "if subscriber_id <= (known.largest_kept or 0):", "if subscriber_id < 0:"),
+        Edit("listing/answered.py", "if subscriber_id <= (known.largest_kept or 0):", "if subscriber_id < 0:"),
         _OF_MOVES + "test_the_ledger_knows_whom_another_base_has",
     ),
     SeenByTest(

@@ -1,13 +1,12 @@
 """Whether the subscriber in the answer to a create is new (architecture 4.9)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from connector.listing.access import ListAccess
 from connector.listing.pages import ListFailed
 from connector.listing.requests import ask
-from connector.load.candidates import describe_other
-from connector.load.session import Session
 from connector.service.wire import ListQuery
 
 _LOOKS = 3  # by Id, a quiet period apart: the list may not show the subscriber at once
@@ -15,69 +14,67 @@ _LOOKS = 3  # by Id, a quiet period apart: the list may not show the subscriber 
 
 @dataclass(frozen=True, slots=True)
 class KnownSubscriber:
-    """A subscriber that existed before the create whose answer names it. `base_id` is the base that the run or the
-    ledger knows it in (None: not known). `words` say who it is: they may hold an address."""
+    """A subscriber that existed before the create whose answer names it. `base` has the Id and the name of its base,
+    `text` is its email or ClientUserId (each None if not known)."""
 
     subscriber_id: int
-    base_id: int | None
-    words: str
+    base: tuple[int | None, str | None] = (None, None)
+    text: str | None = field(default=None, repr=False)
 
 
-async def find_known(session: Session, subscriber_id: int) -> KnownSubscriber | None:
+async def find_known(access: ListAccess, subscriber_id: int) -> KnownSubscriber | None:
     """Return the subscriber with this answered id if the run's look-ups have shown it, an entry of the account has it,
     or another create of the run was answered with it; else None. The id is known from now on."""
-    known = session.access.known_ids
+    known = access.known_ids
     is_shown = known.holds(subscriber_id)
     known.note_answered(subscriber_id)
     holders = []
     if subscriber_id <= (known.largest_kept or 0):
-        account = session.journal.base.account
-        holders = await session.journal.ask(lambda ledger: ledger.find_holders(account, [subscriber_id]))
-    state = session.access.state
+        account = access.journal.base.account
+        holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, [subscriber_id]))
+    state = access.state
     if is_shown and (shown := state.shown.read(subscriber_id) or state.elsewhere.read(subscriber_id)) is not None:
-        base_id, name = _read_base(shown)
-        who = f" as {shown.get('Email') or shown.get('ClientUserId') or ''!r}, in the base"
-        return KnownSubscriber(subscriber_id, base_id, f"{who} {describe_other(base_id, name)}")
+        return KnownSubscriber(subscriber_id, _read_base(shown), shown.get("Email") or shown.get("ClientUserId"))
     if holders:
-        base_id, name = holders[0].base_id, holders[0].base_name
-        return KnownSubscriber(subscriber_id, base_id, f" in the base {describe_other(base_id, name)}")
-    return KnownSubscriber(subscriber_id, None, "") if is_shown else None
+        return KnownSubscriber(subscriber_id, (holders[0].base_id, holders[0].base_name))
+    return KnownSubscriber(subscriber_id) if is_shown else None
 
 
-async def find_existing(session: Session, found: Mapping[int, bool]) -> set[int]:
+async def find_existing(access: ListAccess, found: Mapping[int, bool]) -> set[int]:
     """Return those of the found ids that are not of a create of this connector: another entry of the account has the id
     or, for a create of this run (`found` says for which), a look-up has shown the id before the run's first create."""
-    if not found or session.canaries.is_id_shared:
+    if not found or access.known_ids.is_shared:
         return set()
-    account, known = session.journal.base.account, session.access.known_ids
-    holders = await session.journal.ask(lambda ledger: ledger.find_holders(account, list(found)))
+    account, known = access.journal.base.account, access.known_ids
+    holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, list(found)))
     shown = {each for each, is_of_this_run in found.items() if is_of_this_run and known.was_shown_first(each)}
     return shown.union(each.subscriber_id for each in holders)
 
 
-async def is_shared(session: Session, known: KnownSubscriber, new_base: int | None) -> bool:
+async def is_shared(access: ListAccess, known: KnownSubscriber, new_base: int | None) -> bool:
     """Return whether the service lists one Id once for each base, and the create has put the subscriber into one more,
     `new_base`.
 
     The list must show the subscriber both in the old base and in the new one. It is asked until it has done so once.
     """
-    if new_base is None or known.base_id == new_base:
+    old_base = known.base[0]
+    if new_base is None or old_base == new_base:
         return False
-    canaries = session.canaries
-    if not canaries.is_id_shared:
-        bases = {_read_base(row)[0] for row in await list_id(session, known.subscriber_id)}
-        canaries.is_id_shared = len(bases) > 1 and bases >= {new_base, known.base_id or new_base}
-    return canaries.is_id_shared
+    ids = access.known_ids
+    if not ids.is_shared:
+        bases = {_read_base(row)[0] for row in await list_id(access, known.subscriber_id)}
+        ids.is_shared = len(bases) > 1 and bases >= {new_base, old_base or new_base}
+    return ids.is_shared
 
 
-async def list_id(session: Session, subscriber_id: int) -> list[dict[str, Any]]:
+async def list_id(access: ListAccess, subscriber_id: int) -> list[dict[str, Any]]:
     """Return what the list shows with this Id, after up to two quiet periods; empty if it shows nothing by then."""
-    control = session.control
+    control = access.control
     for number in range(_LOOKS):
-        if number and not await control.rest(session.policy.quiet_period_s):
+        if number and not await control.rest(access.policy.quiet_period_s):
             break
         try:
-            rows = (await control.until_stopped(ask(session.access, ListQuery(id=subscriber_id)))).rows
+            rows = (await control.until_stopped(ask(access, ListQuery(id=subscriber_id)))).rows
         except ListFailed:
             continue
         if mine := [row for row in rows if row["Id"] == subscriber_id]:
