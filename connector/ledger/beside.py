@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, bindparam, create_engine, event, func, inspect, select, text
+from sqlalchemy import URL, Connection, bindparam, case, create_engine, event, func, inspect, select, text
 from sqlalchemy.pool import StaticPool
 
 from connector.clock import Clock
@@ -18,7 +18,7 @@ from connector.control import Stop, call_in_thread
 from connector.databases import parse_place, show_place
 from connector.errors import ConnectorError, LedgerError
 from connector.ledger import schema
-from connector.ledger.entries import Ledger
+from connector.ledger.entries import NOT_FINAL, Ledger
 from connector.ledger.postgres import read_server
 from connector.ledger.records import read_found_limit, read_largest_lag
 from connector.ledger.store import Store, build_missing, keep_text, translated
@@ -63,7 +63,7 @@ async def start_pace(
 @dataclass(frozen=True, slots=True)
 class OpenEntries:
     """The number of entries of an account in a state other than CONFIRMED, that the run `run_id` sent last (None: no
-    run is known)."""
+    run is known). An entry whose refusal is not final counts as UNKNOWN, because the next run makes it so."""
 
     account: str
     run_id: str | None
@@ -89,13 +89,15 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     return open_entries or []
 
 
+_IS_NOT_FINAL = schema.entry.c.status.in_(sorted(NOT_FINAL)) & schema.entry.c.body.is_not(None)
+_OPEN_STATE = case((_IS_NOT_FINAL, State.UNKNOWN.value), else_=schema.entry.c.state).label("open_state")
 _OPEN = (
-    select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state, func.count())
+    select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE, func.count())
     .join_from(schema.entry, schema.base)
     .join(schema.run, isouter=True)
     .where(text(schema.UNFINISHED))
-    .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, schema.entry.c.state)
-    .order_by(schema.base.c.account, schema.run.c.run_id, schema.entry.c.state)
+    .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE)
+    .order_by(schema.base.c.account, schema.run.c.run_id, _OPEN_STATE)
 )
 
 

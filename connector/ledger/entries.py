@@ -5,7 +5,7 @@ Every function runs inside a transaction that its caller opened by `Ledger.trans
 UPDATE and DELETE names the state it leaves.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -15,6 +15,10 @@ from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
 from connector.ledger.store import Base, Batch, Rows, Store, keep_text
 from connector.shards import WHOLE, Shard
 from connector.states import ENTRY, Event, State
+
+NOT_FINAL = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
+"""Statuses of refusals that are about the account, the token, the address or the pace, or that may follow a create that
+took effect: the next run looks the entry up, and sends it again once it is proved absent (architecture 4.8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,11 @@ class Unfinished:
     answered_id: int | None = None
     run_key: int = 0
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the create was refused, and only a person sends it again."""
+        return self.status is not None and self.status not in NOT_FINAL
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -150,11 +159,11 @@ class Ledger:
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in found}
 
-    def find_refused_with(self, base: Base, statuses: Collection[int]) -> list[bytes]:
-        """Return the identities of the base's REJECTED entries that have a body and one of these HTTP statuses."""
+    def find_not_final(self, base: Base) -> list[bytes]:
+        """Return the identities of the base's REJECTED entries whose refusals are not final; each has a body."""
         values = {"base": base.key, "state": State.REJECTED, **self._range}
         rows = self.connection.execute(_FIND_REFUSED, values)
-        return [identity for identity, status in rows if status in statuses]
+        return [identity for identity, status in rows if status in NOT_FINAL]
 
     def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
         """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""

@@ -14,7 +14,7 @@ from connector.ledger.entries import Intent, Unfinished
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
 from connector.rows import Chunk, LoadRow, Omission, Planned, Row
-from connector.service.wire import TOO_MANY_REQUESTS, decode_subscriber, encode_subscriber, plan_encoding
+from connector.service.wire import decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
 from connector.subscribers.identity import split_digests
 
@@ -22,10 +22,6 @@ _READ_AT_ONCE = 1024  # rows taken out of their columns together: enough that it
 
 ENDS_A_RUN = frozenset({401, 403, 404, 405})
 """Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
-
-NOT_FINAL = ENDS_A_RUN | {402, 408, 409, TOO_MANY_REQUESTS}
-"""Refusals that are about the account, the token, the address or the pace, or that may follow a create that took
-effect: the next run looks the entry up, and sends it again once it is proved absent (architecture 4.8)."""
 
 
 def _take_no_row() -> Row:

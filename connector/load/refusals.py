@@ -13,7 +13,7 @@ from connector.ledger.entries import Entry, Ledger, Unfinished
 from connector.ledger.records import RefusingRun, find_refusing_runs
 from connector.listing.access import LookupKey
 from connector.listing.pages import ListFailed, fetch_page
-from connector.load.candidates import ENDS_A_RUN, NOT_FINAL
+from connector.load.candidates import ENDS_A_RUN
 from connector.load.lookups import look_for
 from connector.load.session import Session
 from connector.service.wire import ListQuery
@@ -37,7 +37,7 @@ class Refusals:
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.shown_after_s
 
         def write(ledger: Ledger) -> tuple[list[bytes], list[RefusingRun]]:
-            identities = ledger.find_refused_with(base, NOT_FINAL)
+            identities = ledger.find_not_final(base)
             ledger.mark_unresolved(base, identities)
             return identities, find_refusing_runs(ledger.connection, base)
 

@@ -101,11 +101,15 @@ class _Retry:
         self._elsewhere = count_unsettled(ledger.connection)
         self._besides = self._elsewhere.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, order.base_id, order.base_name)
-        states = [State.UNKNOWN, State.HELD, *([State.REJECTED] if order.what.is_rejected else [])]
         taken_up = []
         for base in bases:
+            states = [State.UNKNOWN, State.HELD]
+            if order.what.is_rejected or ledger.find_not_final(base):
+                states.append(State.REJECTED)
             found = [entry for state in states for entry in ledger.find_unfinished(base, state)]
-            entries = [entry for entry in found if order.what.concerns(entry)]
+            entries = [
+                each for each in found if order.what.concerns(each) and (order.what.is_rejected or not each.is_final)
+            ]
             self._left_to.update(each.suppressed_by for each in entries if each.suppressed_by not in (None, order.job))
             # to send entries again also confirms a base whose create was answered as another base's
             if entries or (order.what.held == "resend" and base.is_misanswered):

@@ -49,6 +49,24 @@ def test_a_refusal_of_the_account_or_the_token_is_sent_again_though_its_row_is_n
     assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
+@pytest.mark.parametrize("status", [402, 403])
+def test_a_retry_sends_a_refused_create_of_the_account_or_the_token_again(
+    status: int, connector: Connector, tmp_path: Path
+) -> None:
+    """`status` calls such a create unresolved, and does not ask for a correction of its row."""
+    sandbox = connector.sandbox
+    sandbox.switch(required="FirstName", error_status=status)
+    path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
+    connector.import_file(path)
+    shown = connector.run_json("status").report
+    assert [(each["state"], each["entries"]) for each in shown["open_entries"]] == [("unknown", 1)]
+    assert not any("Correct" in step for step in shown["next"]), shown["next"]
+    sandbox.switch(required="")
+    ended = connector.run_json("retry", "--quiet-period", "100ms")
+    assert (ended.code, ended.rows) == (0, {"read": 1, "created": 1}), ended.stderr
+    assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1}
+
+
 def test_a_create_that_took_effect_and_got_a_429_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(created_429=0.5, duplicates="accept", retry_after="none")
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 12))

@@ -184,8 +184,8 @@ MUTATIONS = (
         "a refusal of the token, the address or the pace is final",
         (
             Edit(
-                "load/candidates.py",
-                "NOT_FINAL = ENDS_A_RUN | {402, 408, 409, TOO_MANY_REQUESTS}",
+                "ledger/entries.py",
+                "NOT_FINAL = frozenset({401, 402, 403, 404, 405, 408, 409, 429})",
                 "NOT_FINAL = frozenset[int]()",
             ),
         ),
