@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,14 +64,16 @@ async def export_subscribers(
     ignore_total_count: bool = False,
     accept_cut_off_possible: bool = False,
     find_lacking: FindLacking | None = None,
+    known_bases: Sequence[int] = (),
     on_progress: Callable[[ListProgress], None] | None = None,
 ) -> Exported:
     """Export all subscribers that `query` lists (service-api.md 4.3) to the destination if the certificate is complete.
 
     An incomplete list is written only with `allow_incomplete`, and in the mode `replace` only to an empty destination.
     With `ignore_total_count` a wrong TotalCount does not make the list incomplete, and with `accept_cut_off_possible` a
-    list that may be cut off is complete (architecture 7, rule 7); `find_lacking` gives evidence of a cut. A list that
-    is smaller than the last certified one by more than the share `max_shrink` is refused.
+    list that may be cut off is complete (architecture 7, rule 7); `find_lacking` and `known_bases` (Ids
+    of bases that the ledger has) give evidence of a cut. A list that is smaller than the last certified one by more
+    than the share `max_shrink` is refused.
 
     Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for one that fails.
     Then, and if nothing is written, the destination is unchanged. A cancellation during the commit waits for the result
@@ -95,6 +97,7 @@ async def export_subscribers(
                 ignore_total_count=ignore_total_count,
                 accept_cut_off_possible=accept_cut_off_possible,
                 find_lacking=find_lacking,
+                unlisted_bases=known_bases,
             )
         logger.info(
             "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}

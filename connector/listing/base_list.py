@@ -99,7 +99,8 @@ async def list_account(
     for each in accesses:
         await each.journal.flush()
     certificate, _ = await _sweep(accesses, rows, frozenset())
-    is_ascending = certificate.is_complete and certificate.order is Order.ID
+    # No reading from the end shows newcomers of a class that the list hides.
+    is_ascending = certificate.is_complete and certificate.order is Order.ID and not certificate.hidden
     end = ListEnd(rows.last_id, certificate.distinct) if is_ascending else None
     return Listing(certificate, rows, began_at, end)
 
@@ -235,6 +236,7 @@ async def _sweep(
         accept_cut_off_possible=access.policy.accepts_cut_off_possible,
         find_lacking=partial(_find_lacking, accesses),
         base_ids=[each.journal.base.service_id for each in accesses if each.journal.base.service_id is not None],
+        hidden=state.hidden,
         earlier_total=earlier_total,
         draw=access.draw,
     )
@@ -244,6 +246,7 @@ async def _sweep(
     seen = frozenset(watching.seen)
     state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
     state.unreadable_because = describe_unreadable(certificate)
+    state.hidden = tuple(dict.fromkeys([*state.hidden, *certificate.hidden]))
     watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
     state.stats = watching.stats
     missing = [each for each in accesses if each.known]

@@ -127,6 +127,10 @@ class Columns:
                 values[row] = _BROKEN if kept[name] is None else kept[name]
         return values
 
+    def count_values(self, rows: pa.RecordBatch, name: str) -> Mapping[Any, int]:
+        """See `Form`. A value of another type than its field's counts as none."""
+        return {each["values"]: each["counts"] for each in rows.column(name).value_counts().to_pylist()}
+
 
 @contextmanager
 def open_columns() -> Iterator[Columns]:

@@ -5,8 +5,8 @@ and its end leave out the same subscribers. Other questions show the gap: counts
 of subscribers that the ledger knows and the sweep lacks, and look-ups of Ids that no page showed.
 
 `plan_questions` returns the next questions, `ask_together` asks them, and `decide_evidence` returns what the answers
-mean; the first and the last are pure. A filter counts only with a control: the rows of an answer must match the
-question.
+mean; the first and the last are pure. `find_hidden` returns the classes that a reader must ask for separately. A filter
+counts only with a control: the rows of an answer must match the question.
 """
 
 import asyncio
@@ -18,7 +18,16 @@ from random import Random
 import numpy as np
 
 from connector.listing.controls import Ask, Draw, are_as_asked, make_up_value
-from connector.paging.certificate import Certificate, Counts, Finding, Order, Says, TotalCount, decide_counts
+from connector.paging.certificate import (
+    Certificate,
+    Counts,
+    Finding,
+    HiddenClass,
+    Order,
+    Says,
+    TotalCount,
+    decide_counts,
+)
 from connector.paging.overlap import IdArray, contained
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
 
@@ -29,7 +38,8 @@ FindLacking = Callable[[IdArray], Awaitable[Sequence[int]]]
 """Return a few Ids of confirmed ledger entries that are not among these ids (ascending)."""
 
 _SAMPLE = 50  # rows of a part that are compared with the question
-_MOST_BASES = 3  # bases that are counted: those of the job, then the largest
+_MOST_BASES = 3  # listed bases that are counted: those of the job, then the largest
+_MOST_UNLISTED = 3  # bases that are counted although no row shows them
 _INSIDE = 3  # ids that are looked up between the first and the last listed one
 _BEYOND = 3  # ids that are looked up beyond the end at which a window would cut the list off
 _BEFORE = 1  # ids that are looked up beyond the other end
@@ -39,9 +49,14 @@ _OVERLAP = 500  # rows before the end at which the list is read again
 _TAIL = 1000  # ids at the end of the list from which the density of ids is computed
 _CHANCE = 0.001  # the absence of ids is evidence if the chance of an accident is at most this
 _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # rows, and share of the list, that do not come between two requests
+_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # rows, and share of the list, that do not come while evidence is gathered
+_LEAST_UNSEEN = 3  # unlisted subscribers that contradict the list: fewer may have come meanwhile
 
 _PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
 """Filters with all of their values (service-api.md 4.3): the parts add up to the whole. The most stable one first."""
+
+CLASS_FIELDS = (*_PARTITIONS, "base_id")
+"""The fields by which subscribers are counted."""
 
 
 class Topic(Enum):
@@ -89,7 +104,9 @@ class Suspect:
     """A reading of the list that seems complete: its certificate, its query, the filters of the query by name, and the
     ids of the listed subscribers (ascending).
 
-    `bases` has the number of rows of each base if the query has no filters. `base_ids` are the bases of a load.
+    `listed` has the number of rows of each class: by the name of a field, then by value. `base_ids` are the bases of
+    a load; `unlisted_bases` are bases that are counted even if no row shows them. `hidden` has the classes that were
+    read separately; their rows are among `ids` and `listed`. Partitions in `skipped` are not counted.
     `earlier_total` is the TotalCount that the run saw shortly before the reading. `lacking` has the ids of confirmed
     ledger entries that are not among the listed ids. `seed` is random. `absent_values` has, for each filter, a random
     value that no subscriber has.
@@ -99,8 +116,11 @@ class Suspect:
     query: ListQuery
     filters: Mapping[str, object]
     ids: IdArray
-    bases: Mapping[int, int] = field(default_factory=dict)
+    listed: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     base_ids: Sequence[int] = ()
+    unlisted_bases: Sequence[int] = ()
+    hidden: tuple[HiddenClass, ...] = ()
+    skipped: Collection[str] = ()
     earlier_total: int | None = None
     lacking: Sequence[int] = ()
     seed: bytes = b""
@@ -112,6 +132,11 @@ class Suspect:
         return self.certificate.total_count is TotalCount.CHECKED
 
     @property
+    def bases(self) -> Mapping[int, int]:
+        """The number of listed rows of each base."""
+        return {each: rows for each, rows in self.listed.get("base_id", {}).items() if type(each) is int}
+
+    @property
     def is_quiet(self) -> bool:
         """Whether the reading noticed no change."""
         certificate = self.certificate
@@ -119,12 +144,21 @@ class Suspect:
         return is_still and not (certificate.appeared or certificate.vanished)
 
 
-async def gather_evidence(ask: Ask, suspect: Suspect, at_once: int) -> list[Finding]:
-    """Ask for evidence, at most `at_once` questions at a time, until no question is left; return the findings."""
+async def gather_answers(ask: Ask, suspect: Suspect, at_once: int) -> list[Answer]:
+    """Ask for evidence, at most `at_once` questions at a time, until no question is left; return the answers."""
     answers: list[Answer] = []
     while questions := plan_questions(suspect, answers):
         answers += await ask_together(ask, questions, at_once)
-    return decide_evidence(suspect, answers)
+    return answers
+
+
+async def ask_lacking(ask: Ask, lacking: Sequence[int], answers: Sequence[Answer], at_once: int) -> list[Answer]:
+    """Look up some of the ledger's subscribers that a reading with separate classes still lacks, as far as the requests
+    reach after `answers`."""
+    asked = {each.question.value for each in answers if each.question.topic is Topic.LACKING}
+    room = MOST_REQUESTS - len(answers)
+    questions = [_ask_id(Topic.LACKING, each) for each in lacking if each not in asked][: max(0, room)]
+    return await ask_together(ask, questions, at_once)
 
 
 async def ask_together(ask: Ask, questions: Sequence[Question], at_once: int) -> list[Answer]:
@@ -172,7 +206,7 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
 
 
 def _plan_counts(suspect: Suspect) -> list[Question]:
-    names = [name for name in _PARTITIONS if name not in suspect.filters]
+    names = [name for name in _PARTITIONS if name not in {*suspect.filters, *suspect.skipped}]
     questions = [_ask_whole(suspect, 0)]
     for name in names:
         questions += [
@@ -184,20 +218,20 @@ def _plan_counts(suspect: Suspect) -> list[Question]:
 
 
 def _choose_bases(suspect: Suspect) -> list[int]:
-    """Return the bases to count: those of the job first, then the largest.
+    """Return the bases to count: those of the job first, then the largest, then those that no row shows.
 
-    A single base that holds every row is not counted. If the list shows no subscriber of a base, a load reads the base
-    by itself."""
-    if suspect.filters:
+    A single base that holds every row is not counted."""
+    if suspect.filters or "base_id" in suspect.skipped:
         return []
     largest = sorted(suspect.bases, key=lambda base: -suspect.bases[base])
-    chosen = sorted(largest, key=lambda base: base not in suspect.base_ids)
-    return chosen[:_MOST_BASES] if len(chosen) > 1 else []
+    chosen = sorted(largest, key=lambda base: base not in suspect.base_ids)[:_MOST_BASES]
+    chosen += [each for each in suspect.unlisted_bases if each not in suspect.bases][:_MOST_UNLISTED]
+    return chosen if len(chosen) > 1 or not largest else []
 
 
 def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return the counts of the first partition whose parts exceed the whole, once more and in the other order."""
-    for name in (*_PARTITIONS, "base_id"):
+    for name in CLASS_FIELDS:
         rounds = _read_rounds(suspect, name, answers)
         if rounds and _decide_partition(suspect, name, answers) is None:
             values = _PARTITIONS.get(name) or _choose_bases(suspect)
@@ -290,19 +324,31 @@ def _narrow(suspect: Suspect, values: Mapping[str, object]) -> ListQuery:
 def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding]:
     """Return a finding for each kind of evidence: whether it contradicts the size of the list."""
     findings = []
-    for name in (*_PARTITIONS, "base_id"):
+    for name in CLASS_FIELDS:
         if rounds := _read_rounds(suspect, name, answers):
             says = _decide_partition(suspect, name, answers) or Says.NOTHING
             last = rounds[-1]
             words = f"{' + '.join(f'{each:,}' for each in last.parts)} of {last.after:,}"
-            findings.append(Finding(name, says, words))
-    for finding in (_decide_totals(suspect, answers), _decide_lacking(suspect, answers), _decide_ids(suspect, answers)):
+            hidden = _find_too_few(suspect, name, answers) if says is Says.CONTRADICTS else ()
+            findings.append(Finding(name, says, words, tuple((name, value) for value in hidden)))
+    for finding in (
+        _decide_totals(suspect, answers),
+        _decide_rows(suspect, answers),
+        _decide_lacking(suspect, answers),
+        _decide_ids(suspect, answers),
+    ):
         findings += [finding] if finding is not None else []
     return findings
 
 
+def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
+    """Return the classes that the list shows only to a request that asks for them, as far as the answers tell."""
+    return [each for finding in decide_evidence(suspect, answers) for each in finding.hidden]
+
+
 def _contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
-    return any(each.says is Says.CONTRADICTS for each in decide_evidence(suspect, answers))
+    findings = decide_evidence(suspect, answers)
+    return any(each.says is Says.CONTRADICTS and not each.hidden for each in findings)
 
 
 def _decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Says | None:
@@ -310,35 +356,77 @@ def _decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) ->
     certificate = suspect.certificate
     known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
     rounds = _read_rounds(suspect, name, answers)
+    if any(each == name for each, _ in suspect.hidden):
+        return Says.CONTRADICTS if _find_too_few(suspect, name, answers) else Says.AGREES
+    if _find_unshown(suspect, name, answers):
+        return Says.CONTRADICTS
     says = decide_counts(rounds, suspect.is_quiet, known)
     if name != "base_id":
         return says
     # Bases that no page showed may be missing in both sums, and the bases that are not counted may have changed since.
     is_large = all(sum(each.parts) - each.after >= _compute_jump(each.after) for each in rounds)
-    return Says.NOTHING if says is Says.AGREES or not is_large else says
+    parts = _read_parts(suspect, name, answers)
+    asked = parts[0] if parts else {}
+    has_unlisted = any(all(each[base] for each in parts) and not suspect.bases.get(int(str(base))) for base in asked)
+    return says if says is not Says.AGREES and (is_large or has_unlisted) else Says.NOTHING
+
+
+def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
+    """Return the values of a partition of which the reading has too few rows. Return none if it has too few of every
+    value, unless classes of the partition were read separately: then a window cuts the list off."""
+    if unshown := _find_unshown(suspect, name, answers):
+        return unshown
+    counts, listed = _read_parts(suspect, name, answers)[-1], suspect.listed.get(name, {})
+    slack = _compute_jump(suspect.certificate.distinct) if suspect.hidden or not suspect.is_quiet else 0
+    too_few = [value for value, count in counts.items() if count - listed.get(value, 0) > slack]
+    is_everywhere = len(too_few) == len([count for count in counts.values() if count])
+    return [] if is_everywhere and any(listed.values()) and not suspect.hidden else too_few
+
+
+def _find_unshown(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
+    """Return the values of a partition of which no row was listed, although several subscribers have the value and all
+    that an answer shows of them are unlisted."""
+    listed = suspect.listed.get(name, {})
+    unshown = list[object]()
+    for value in _read_parts(suspect, name, answers)[-1] if _read_rounds(suspect, name, answers) else ():
+        parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
+        shown = [
+            (len(_read_ids(each)), len(_read_unseen(suspect, each))) for each in parts if each.question.value == value
+        ]
+        is_unseen = all(rows == unseen >= _LEAST_UNSEEN for rows, unseen in shown)
+        unshown += [value] if is_unseen and not listed.get(value) else []
+    return unshown
 
 
 def _read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
     """Return the counts of a partition, round by round; none where an answer is missing or is not as asked."""
-    pairs = [each for each in answers if each.question.topic is Topic.PAIR and each.question.name == name]
-    if (len(pairs) < len(suspect.filters) and suspect.filters) or not all(_is_empty(each) for each in pairs):
-        return []
-    rounds: list[Counts] = []
     wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
-    parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
-    for number in sorted({each.question.round for each in parts}):
-        counts = [_read_count(suspect, each) for each in parts if each.question.round == number]
+    rounds: list[Counts] = []
+    for number, counts in enumerate(_read_parts(suspect, name, answers)):
         around = [each.total for each in wholes if each.question.round in (number - 1, number)]
         totals = [each for each in around if each is not None]
-        if len(totals) < len(around) or len(totals) < 2 or any(each is None for each in counts):
+        if len(totals) < len(around) or len(totals) < 2:
             return []
-        known = [each for each in counts if each is not None]
+        known = list(counts.values())
         if name == "base_id":  # the bases that are not counted keep the rows that the reading showed
-            asked = {each.question.value for each in parts}
-            known.append(
-                suspect.certificate.distinct - sum(rows for base, rows in suspect.bases.items() if base in asked)
-            )
+            known.append(suspect.certificate.distinct - sum(suspect.bases.get(int(str(each)), 0) for each in counts))
         rounds.append(Counts(totals[0], known, totals[-1]))
+    return rounds
+
+
+def _read_parts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
+    """Return the counts of a partition by value, round by round; none where an answer is missing or not as asked."""
+    pairs = [each for each in answers if each.question.topic is Topic.PAIR and each.question.name == name]
+    if len(pairs) < len(suspect.absent_values) or not all(_is_empty(each) for each in pairs):
+        return []
+    parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
+    rounds = list[dict[object, int]]()
+    for number in sorted({each.question.round for each in parts}):
+        counts = {each.question.value: _read_count(suspect, each) for each in parts if each.question.round == number}
+        known = {value: count for value, count in counts.items() if count is not None}
+        if len(known) < len(counts):
+            return []
+        rounds.append(known)
     return rounds
 
 
@@ -372,8 +460,30 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= least:
         return Finding("total_count", Says.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last:,}")
     highest = max([certificate.total_first or 0, *totals])
+    if suspect.is_quiet and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last):
+        return Finding("total_count", Says.CONTRADICTS, f"{last:,} in the reading, then {highest:,}")
     if highest > last:
         return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}")
+    return None
+
+
+def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Compare the rows of counts with the listed rows: unlisted ids between listed ones contradict the list, because
+    newcomers have ids beyond the end."""
+    if len(suspect.ids) < 2:
+        return None
+    low, high = int(suspect.ids[0]), int(suspect.ids[-1])
+    hidden = {(name, value) for name in CLASS_FIELDS for value in _find_unshown(suspect, name, answers)}
+    for answer in answers:
+        question = answer.question
+        if question.topic not in (Topic.WHOLE, Topic.PART) or (question.name, question.value) in hidden:
+            continue
+        if answer.page is None or not are_as_asked(suspect.filters, answer.page.subscribers):
+            continue
+        unseen = _read_unseen(suspect, answer)
+        inside = int(np.count_nonzero((unseen > low) & (unseen < high)))
+        if inside >= max(_LEAST_UNSEEN, _JUMP_SHARE * len(_read_ids(answer))):
+            return Finding("rows", Says.CONTRADICTS, f"{inside:,} rows of another answer are not on the list")
     return None
 
 
@@ -413,7 +523,7 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     missing = _find_present(suspect, answers, Topic.MISSING)
     beyond = _find_present(suspect, answers, Topic.BEYOND)
     again = [each for each in asked if each.question.round]
-    hidden = {each.question.value for each in again if _is_present(suspect, each)}
+    hidden = missing.intersection(each.question.value for each in again if _is_present(suspect, each))
     for subscriber_id in beyond:
         side = _find_side(suspect, subscriber_id)
         ends = [each for each in answers if each.question.topic is Topic.END and each.question.name == side]
@@ -442,9 +552,9 @@ def _compute_chance(suspect: Suspect) -> float:
 
 
 def _find_present(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> set[int]:
-    """Return the ids of this topic that exist."""
+    """Return the ids of this topic that exist and were not listed."""
     present = [each for each in answers if each.question.topic is topic and _is_present(suspect, each)]
-    return {subscriber_id for each in present for subscriber_id in _read_ids(each)}
+    return {subscriber_id for each in present for subscriber_id in _read_unseen(suspect, each).tolist()}
 
 
 def _is_present(suspect: Suspect, answer: Answer) -> bool:

@@ -4,6 +4,7 @@ Loads look subscribers up one by one and read the service's own objects (`WIRE`)
 (`columns`).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -54,6 +55,9 @@ class Form(Protocol[Rows]):
         """Return the values of one field by its name, one a row: as the service wrote them, None where absent or
         null."""
 
+    def count_values(self, rows: Rows, name: str) -> Mapping[Any, int]:
+        """Return how many rows have each value of one field; None counts the rows without a value."""
+
 
 class _WireForm:
     """Rows as the service's own objects."""
@@ -74,6 +78,11 @@ class _WireForm:
     def read_values(self, rows: WireRows, name: str) -> Sequence[Any]:
         """See `Form`."""
         return [read_field(row, name) for row in rows]
+
+    def count_values(self, rows: WireRows, name: str) -> Mapping[Any, int]:
+        """See `Form`."""
+        values = (read_field(row, name) for row in rows)
+        return Counter(each if isinstance(each, str | int) else None for each in values)
 
 
 WIRE: Form[WireRows] = _WireForm()

@@ -7,21 +7,40 @@ import asyncio
 import os
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import partial
+from itertools import product
 from typing import Any, Generic
 
 import numpy as np
 
 from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_missed, try_filters
-from connector.listing.evidence import FindLacking, Suspect, draw_absent_values, gather_evidence
+from connector.listing.evidence import (
+    CLASS_FIELDS,
+    FindLacking,
+    Suspect,
+    ask_lacking,
+    decide_evidence,
+    draw_absent_values,
+    find_hidden,
+    gather_answers,
+)
 from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page, try_page
 from connector.pace.concurrency import ConcurrencyLimit
-from connector.paging.certificate import Certificate, Reason, Verdict, decide_cut_off
-from connector.paging.overlap import NO_IDS, IdArray, Mask, PageRequest
+from connector.paging.certificate import (
+    Certificate,
+    CutOff,
+    Finding,
+    HiddenClass,
+    Reason,
+    Says,
+    Verdict,
+    decide_cut_off,
+)
+from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageRequest
 from connector.paging.pager import Pager
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -80,6 +99,8 @@ async def read_list(
     accept_cut_off_possible: bool = False,
     find_lacking: FindLacking | None = None,
     base_ids: Sequence[int] = (),
+    unlisted_bases: Sequence[int] = (),
+    hidden: Sequence[HiddenClass] = (),
     earlier_total: int | None = None,
     draw: Callable[[int], bytes] = os.urandom,
     monotonic: Callable[[], float] = time.monotonic,
@@ -95,7 +116,9 @@ async def read_list(
     many as the service's latency and refusals allow. With `ignore_total_count` a list whose TotalCount alone disagrees
     is complete. A list that is complete otherwise is checked for subscribers that it leaves out (architecture 7, rule
     7): by counts, by `base_ids` (those that a load is for), by `earlier_total` (the TotalCount that the run saw shortly
-    before), and by entries of the ledger where `find_lacking` gives them. A list that may be cut off, with no evidence
+    before), and by entries of the ledger where `find_lacking` gives them. `unlisted_bases` are counted even if no row
+    shows them. Classes that the list shows only to a request for the class are read separately, and handed to the sink
+    after the last sweep; `hidden` has classes that are known already. A list that may be cut off, with no evidence
     either way, is complete with `accept_cut_off_possible`. Raises ListFailed when a page cannot be had; what the sink
     raises passes through.
     """
@@ -108,19 +131,24 @@ async def read_list(
     dispatcher = PageDispatcher(
         sink, form, build_match(filters), on_progress, trial.expected if trial is not None else _NONE
     )
-    pager = Pager(query.limit, ignores_total_count=ignore_total_count, reads_ahead=reads_ahead)
     limit = ConcurrencyLimit(
         min(max_concurrency, MOST_IN_FLIGHT),
         first=_FIRST_IN_FLIGHT,
         least=_FIRST_IN_FLIGHT,
         fewest_in_round=_FEWEST_IN_ROUND,
     )
-    async with (
-        PageFetcher(client, retrier, query, form, limit, monotonic) as fetcher,
-        aclosing(read_pages(fetcher, pager, form, limit)) as pages,
-    ):
-        async for page in pages:
-            dispatcher.dispatch(page)
+
+    async def read_sweeps(query: ListQuery, dispatch: Callable[[ReadPage[Rows]], None]) -> Pager:
+        pager = Pager(query.limit, ignores_total_count=ignore_total_count, reads_ahead=reads_ahead)
+        async with (
+            PageFetcher(client, retrier, query, form, limit, monotonic) as fetcher,
+            aclosing(read_pages(fetcher, pager, form, limit)) as pages,
+        ):
+            async for page in pages:
+                dispatch(page)
+        return pager
+
+    pager = await read_sweeps(query, dispatcher.dispatch)
     recorded = await _record_filters(ask, filters, trial, dispatcher) if trial is not None else {}
     certificate = pager.certify(started_at, now(), recorded)
     if certificate.is_complete and recorded.get("missed"):
@@ -133,15 +161,101 @@ async def read_list(
         query,
         sent_filters,
         pager.ids,
-        bases=dispatcher.bases,
+        listed=dispatcher.listed,
         base_ids=base_ids,
+        unlisted_bases=unlisted_bases,
         earlier_total=earlier_total,
         lacking=[] if find_lacking is None else await find_lacking(pager.ids),
         seed=draw(_SEED_BYTES),
         absent_values=draw_absent_values(sent_filters, draw),
     )
-    findings = await gather_evidence(ask, suspect, limit.allowed)
-    return decide_cut_off(replace(certificate, finished_at=now()), findings, accepts_possible=accept_cut_off_possible)
+    answers = await gather_answers(ask, suspect, limit.allowed)
+    classes = dict.fromkeys([*hidden, *find_hidden(suspect, answers)])
+    suspect = replace(suspect, hidden=tuple(each for each in classes if each[0] not in sent_filters))
+    problems = list[Finding]()
+    if suspect.hidden:
+        seen = IdSet()
+        seen.add(pager.ids)
+        largest_total = max((each.total or 0 for each in answers), default=0)
+        waiting = _combine_classes(suspect.hidden)
+        while waiting:
+            combination = waiting.pop(0)
+            part = PartDispatcher(sink, form, build_match(filters), combination, seen, dispatcher.listed)
+            part_pages, problem = await _read_part(
+                ask, read_sweeps, suspect, part, largest_total, limit.allowed, now, draw
+            )
+            problems += [Finding("hidden", Says.CONTRADICTS, problem)] if problem else []
+            certificate = replace(certificate, pages=certificate.pages + part_pages)
+            if combination and not waiting and not await _is_still(ask, suspect):
+                waiting.append({})  # a subscriber who left a hidden class meanwhile was in neither reading
+        ids = seen.to_array()
+        lacking = [] if find_lacking is None else await find_lacking(ids)
+        answers += await ask_lacking(ask, lacking, answers, limit.allowed)
+        certificate = replace(certificate, distinct=len(ids), hidden=suspect.hidden)
+        suspect = replace(suspect, certificate=certificate, ids=ids)
+    findings = [*decide_evidence(suspect, answers), *problems]
+    certificate = replace(certificate, finished_at=now())
+    return decide_cut_off(certificate, findings, accepts_possible=accept_cut_off_possible)
+
+
+def _combine_classes(classes: Sequence[HiddenClass]) -> list[dict[str, object]]:
+    """Return the filters of each reading that the hidden classes need: each class by itself, and the classes of several
+    filters together, because such subscribers may belong to several hidden classes."""
+    names = list(dict.fromkeys(name for name, _ in classes))
+    choices = [[None, *(each for each in classes if each[0] == name)] for name in names]
+    chosen = [[each for each in combination if each is not None] for combination in product(*choices)]
+    return [dict(each) for each in chosen if each]
+
+
+async def _is_still(ask: Ask, suspect: Suspect) -> bool:
+    """Return whether the list has the TotalCount that it had during the reading."""
+    page = await ask(replace(suspect.query, limit=1))
+    return page is not None and {suspect.certificate.total_first, page.total_count} == {suspect.certificate.total_last}
+
+
+async def _read_part(
+    ask: Ask,
+    read_sweeps: Callable[[ListQuery, Callable[[ReadPage[Rows]], None]], Awaitable[Pager]],
+    suspect: Suspect,
+    part: "PartDispatcher[Rows]",
+    largest_total: int,
+    at_once: int,
+    now: Callable[[], datetime],
+    draw: Callable[[int], bytes],
+) -> tuple[int, str]:
+    """Read the subscribers of hidden classes by the filters of `part`, or all again without filters (rule 7).
+
+    Return the number of pages, and why the reading proves nothing; "" if it is complete."""
+    query = replace(suspect.query, **part.wanted)  # type: ignore[arg-type] # each is of its field's type
+    started_at, name = now(), ", ".join(f"{each}={value}" for each, value in part.wanted.items())
+    try:
+        pager = await read_sweeps(query, part.dispatch)
+    except ListFailed as failure:
+        if not failure.says_no_more:
+            raise
+        return 0, f"the service refused the filter {name}"
+    certificate = pager.certify(started_at, now())
+    if part.has_others:
+        return certificate.pages, f"the filter {name} lists other subscribers as well"
+    if certificate.is_complete and part.wanted:
+        filters = {**suspect.filters, **part.wanted}
+        part_suspect = Suspect(
+            certificate,
+            query,
+            filters,
+            pager.ids,
+            skipped={each for each, _ in suspect.hidden},
+            seed=draw(_SEED_BYTES),
+            absent_values=draw_absent_values(filters, draw),
+        )
+        findings = decide_evidence(part_suspect, await gather_answers(ask, part_suspect, at_once))
+        certificate = decide_cut_off(certificate, findings, accepts_possible=False)
+    if not certificate.is_complete:
+        return certificate.pages, f"the reading with {name} is incomplete ({certificate.reason})"
+    # A window that cuts off the list and a class shows as many rows of both, and no answer counts more.
+    is_as_long = certificate.distinct == suspect.certificate.distinct >= largest_total and bool(part.wanted)
+    is_capped = is_as_long and certificate.cut_off is not CutOff.EXCLUDED
+    return certificate.pages, f"the reading with {name} may be cut off" if is_capped else ""
 
 
 async def read_pages(
@@ -209,7 +323,7 @@ def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
 @dataclass(slots=True)
 class PageDispatcher(Generic[Rows]):
     """Passes the rows that match to `sink`, in `form`. `missing` has the `expected` Ids that no row of this sweep had.
-    `bases` has the number of rows of each base, if there is no `match`."""
+    `listed` has the number of rows of each class, whether the rows match or not."""
 
     sink: PageSink[Rows]
     form: Form[Rows]
@@ -220,7 +334,7 @@ class PageDispatcher(Generic[Rows]):
     sweep: int = 0
     rows: int = 0
     dropped: int = 0
-    bases: Counter[int] = field(default_factory=Counter)
+    listed: dict[str, Counter[object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.missing = self.expected
@@ -229,23 +343,67 @@ class PageDispatcher(Generic[Rows]):
         """Hand the page's rows to the sink; a page of another sweep starts over."""
         if page.sweep != self.sweep:
             self.sweep, self.rows, self.dropped, self.missing = page.sweep, 0, 0, self.expected
-            self.bases = Counter()
+            self.listed.clear()
             self.sink.start_sweep(page.sweep)
         if self.missing:
             self.missing = self.missing.difference(page.ids.tolist())
-        kept = page.kept
-        if self.match is not None:
-            matching = kept & self.match(partial(self.form.read_values, page.rows))
-            self.dropped += int(np.count_nonzero(kept) - np.count_nonzero(matching))
-            kept = matching
-        if kept.any():
-            rows = page.rows if kept.all() else self.form.keep(page.rows, kept)
-            if self.match is None:
-                self.bases.update(each for each in self.form.read_values(rows, "base_id") if type(each) is int)
-            self.sink.take(rows)
-        self.rows += int(np.count_nonzero(kept))
+        new, matching = _hand_over(page.rows, page.kept, self.sink, self.form, self.match, self.listed)
+        self.dropped += new - matching
+        self.rows += matching
         if self.on_progress is not None:
             self.on_progress(ListProgress(page.sweep, self.rows, page.total))
+
+
+def _hand_over(
+    rows: Rows,
+    kept: Mask,
+    sink: PageSink[Rows],
+    form: Form[Rows],
+    match: Match | None,
+    listed: dict[str, Counter[object]],
+) -> tuple[int, int]:
+    """Count the `kept` rows by class in `listed`, and hand those that match to the sink. Return the numbers of both."""
+    new = int(np.count_nonzero(kept))
+    if not new:
+        return 0, 0
+    rows = rows if kept.all() else form.keep(rows, kept)
+    for name in CLASS_FIELDS:
+        counts = listed.setdefault(name, Counter())
+        for value, count in form.count_values(rows, name).items():
+            counts["" if name == "gender" and value is None else value] += count
+    if match is not None:
+        matching = match(partial(form.read_values, rows))
+        if not matching.any():
+            return new, 0
+        rows = rows if matching.all() else form.keep(rows, matching)
+        sink.take(rows)
+        return new, int(np.count_nonzero(matching))
+    sink.take(rows)
+    return new, new
+
+
+@dataclass(slots=True)
+class PartDispatcher(Generic[Rows]):
+    """Passes the rows of hidden classes that match to `sink`, each subscriber once. `wanted` are the filters of the
+    classes, and `seen` has the ids that were read before. `has_others`: the filters listed other subscribers."""
+
+    sink: PageSink[Rows]
+    form: Form[Rows]
+    match: Match | None
+    wanted: Mapping[str, object]
+    seen: IdSet
+    listed: dict[str, Counter[object]]
+    has_others: bool = False
+
+    def dispatch(self, page: ReadPage[Rows]) -> None:
+        """Hand the page's new rows to the sink. A second sweep adds to the first."""
+        is_wanted = build_match(self.wanted)
+        if is_wanted is not None and not is_wanted(partial(self.form.read_values, page.rows)).all():
+            self.has_others = True
+            return
+        kept = page.kept & ~self.seen.holds(page.ids)
+        self.seen.add(page.ids[kept])
+        _hand_over(page.rows, kept, self.sink, self.form, self.match, self.listed)
 
 
 class PageFetcher(Generic[Rows]):

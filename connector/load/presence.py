@@ -31,6 +31,7 @@ from connector.load.lookups import (
     split_keys,
 )
 from connector.load.session import Session
+from connector.paging.certificate import describe_hidden
 from connector.rows import Planned
 from connector.states import State
 
@@ -219,6 +220,8 @@ class AccountPresence:
         session = wants[0].base.session
         keys = [key for want in wants for key in want.keys]
         listing = await list_account(self._shown_accesses, keys, keeps_all=self._has_many_bases)
+        if listing.certificate.hidden:
+            session.tally.say(describe_hidden(listing.certificate))
         for want in wants:
             if not want.base.access.known:
                 await want.base.record(listing.rows)

@@ -10,6 +10,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+HiddenClass = tuple[str, object]
+"""A class of subscribers: the name of a filter, and the value that a request must ask for."""
+
+_CLASS_WORDS: Mapping[HiddenClass, str] = {
+    ("is_active", True): "active",
+    ("is_active", False): "inactive",
+    ("gender", "male"): "male",
+    ("gender", "female"): "female",
+    ("gender", ""): "genderless",
+}
+
 
 class Verdict(StrEnum):
     """`complete`: each subscriber that was on the list throughout the window is in the output, once."""
@@ -82,7 +93,8 @@ class Certificate:
     `controls` (each as it behaved: exact, partial, ignored, by_case, broken or untold), `sent` (the one that the
     service was asked by; None: the whole list was read) and `missed` (subscribers that the list shows without it).
     Times are aware; knowledge taken from the list is as old as `started_at`. `cut_off` and `evidence` (kind to what it
-    says) are those of rule 7.
+    says) are those of rule 7. `hidden` has the classes, each as a filter's name and value, that the list shows only to
+    a request that asks for the class. In a complete reading they were read separately and are among the rows.
     """
 
     verdict: Verdict
@@ -101,6 +113,7 @@ class Certificate:
     total_count: TotalCount = TotalCount.CHECKED
     cut_off: CutOff = CutOff.UNCHECKED
     evidence: Mapping[str, str] = field(default_factory=dict)
+    hidden: "tuple[HiddenClass, ...]" = ()
 
     @property
     def is_complete(self) -> bool:
@@ -111,7 +124,8 @@ class Certificate:
         """Return the report's `certificate` object: plain JSON values, times as ISO 8601."""
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "finished_at")}
         words = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count", "cut_off")}
-        return asdict(self) | words | times
+        hidden = {name: [value for other, value in self.hidden if other == name] for name, _ in self.hidden}
+        return asdict(self) | words | times | {"hidden": hidden}
 
 
 SMALLEST_WINDOW = 1000
@@ -124,11 +138,13 @@ during a round is counted twice in that round."""
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One piece of evidence from outside the sweep: its kind, what it says, and the figures in words."""
+    """One piece of evidence from outside the sweep: its kind, what it says, and the figures in words. `hidden` has the
+    classes of which the list shows too few subscribers, if it shows enough of the other classes."""
 
     kind: str
     says: Says
     words: str
+    hidden: tuple[HiddenClass, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +169,10 @@ def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[i
     the parts exceed every TotalCount by more than the TotalCounts differ. `totals` has TotalCounts from outside the
     rounds. `is_quiet`: no row came or went during the sweep.
     """
-    if not rounds or sum(1 for each in rounds[-1].parts if each) < 2:
+    if not rounds:
+        return Says.NOTHING
+    last = rounds[-1]
+    if sum(1 for each in last.parts if each) < 2 and sum(last.parts) <= max(last.before, last.after, *totals):
         return Says.NOTHING  # the one part is cut off where the whole is
     if all(each.is_agreeing for each in rounds):
         return Says.AGREES
@@ -181,6 +200,18 @@ def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, acc
     if accepts_possible:
         return replace(heard, cut_off=CutOff.ACCEPTED)
     return replace(heard, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
+
+
+def describe_hidden(certificate: Certificate) -> str:
+    """Return the sentence that names the classes that the list hides; "" if the list hides none."""
+    if not certificate.hidden:
+        return ""
+    names = [
+        f"subscribers of the base {value}" if name == "base_id" else f"{_CLASS_WORDS[name, value]} subscribers"
+        for name, value in certificate.hidden
+    ]
+    end = "They were read separately." if certificate.is_complete else "They could not all be read."
+    return f"The list shows no {' and no '.join(names)} unless a request asks for them. {end}"
 
 
 def is_window_size(rows: int) -> bool:

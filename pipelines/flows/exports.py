@@ -147,6 +147,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
 async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Exported:
     """Copy the list, and put its certificate and its rows into the report."""
     from connector.export import export_subscribers
+    from connector.paging.certificate import describe_hidden
     from connector.service.retry import Retrier
 
     started_at, progression = clock.now().timestamp(), Progression(clock.monotonic)
@@ -175,13 +176,34 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
         ignore_total_count=plan.ignore_total_count,
         accept_cut_off_possible=plan.accept_cut_off_possible,
         find_lacking=find_lacking,
+        known_bases=await asyncio.to_thread(_list_bases, plan),
         on_progress=follow,
     )
     report.certificate = exported.certificate.as_report()
+    if exported.certificate.hidden:
+        report.messages.append(describe_hidden(exported.certificate))
     report.rows = {"read": exported.certificate.distinct, "written": exported.written}
     if exported.note:
         report.messages.append(exported.note)
     return exported
+
+
+def _list_bases(plan: ExportPlan) -> list[int]:
+    """Return the Ids of the bases that the ledger knows for the account; none if the ledger cannot be read."""
+    if plan.settings.has_no_ledger:
+        return []
+    from connector.ledger.beside import read_ledger
+    from connector.ledger.records import list_bases
+
+    def read(ledger: Ledger) -> list[int]:
+        bases = list_bases(ledger.connection, plan.settings.account)
+        return [base.service_id for base in bases if base.service_id is not None]
+
+    try:
+        return read_ledger(plan.settings.ledger_url, read) or []
+    except ConnectorError as error:  # an export needs no ledger
+        _LOG.warning("the ledger gives no evidence of whether the list hides a base: %s", error)
+        return []
 
 
 def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:

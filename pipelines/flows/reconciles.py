@@ -18,11 +18,11 @@ from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
-from connector.ledger.records import find_open_run, read_largest_lag
+from connector.ledger.records import find_open_run, list_bases, read_largest_lag
 from connector.listing.controls import Ask
 from connector.listing.pages import try_page
 from connector.listing.reader import ListProgress, read_list
-from connector.paging.certificate import Certificate, TotalCount
+from connector.paging.certificate import Certificate, TotalCount, describe_hidden
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.reconcile import Comparison
@@ -166,8 +166,10 @@ class _Reconciling:
             report.messages += messages
         await self._look_at_other_runs(ledger)
         with Comparison(identity, names) as comparison:
-            certificate = await self._list(client, comparison)
+            certificate = await self._list(ledger, client, comparison)
             report.certificate = certificate.as_report()
+            if certificate.hidden:
+                report.messages.append(describe_hidden(certificate))
             is_certain = self.found.is_certain = certificate.is_complete
             sides = Sides(comparison.bases, ledger, account)
             source = SourceRows(load, suppression, comparison, sides, names)
@@ -222,8 +224,10 @@ class _Reconciling:
             self._progress.follow(lambda: "waiting until subscribers that were just created show")
             await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
 
-    async def _list(self, client: Client, comparison: Comparison) -> Certificate:
+    async def _list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
         progression = Progression(self._clock.monotonic)
+        with ledger.transaction() as connection:
+            bases = list_bases(connection, self._load.settings.account)
 
         def follow(reading: ListProgress) -> None:
             advance = f"sweep {reading.sweep}: {reading.rows:,} listed"
@@ -238,6 +242,7 @@ class _Reconciling:
             comparison,
             now=self._clock.now,
             on_progress=follow,
+            unlisted_bases=[base.service_id for base in bases if base.service_id is not None],
             ignore_total_count=self._plan.is_total_count_ignored,
             accept_cut_off_possible=self._plan.is_cut_off_accepted,
         )
@@ -290,7 +295,7 @@ class _Reconciling:
         self._progress.follow(lambda: "waiting before the second listing")
         await self._clock.sleep(self._load.policy.quiet_period_s)
         comparison.start_sweep(0)
-        again = await self._list(client, comparison)
+        again = await self._list(ledger, client, comparison)
         if not _is_proof(again):
             self._report.messages.append(
                 f"no subscriber was forgotten: a second listing is not known to be complete ({again.reason})"

@@ -41,14 +41,16 @@ Filters = tuple[tuple[str, object], ...]
 @dataclass(slots=True)
 class SimulatedList:
     """`order` names how the list is sorted (see `_sorted`); `inserts`, `deletes` and `touches` are chances per request.
-
     `where` they happen: anywhere (inserts then at the end), or by id at the head, in the middle or at the end; `late`
-    is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or
-    none; `filters` work, are ignored, or lose some of one value (lossy), and who is touched changes sides; `paging` is
-    honest, aligned (offset cut to a multiple of limit), stuck (offset ignored), clamped (offset at most 3 limits) or
-    silent (at most half the limit, and the echo does not say so). A `window` cuts off every result. `lags` are those of
-    replicas, in requests, of which each answer comes from one. `id_steps` are the distances between one id and the
-    next; where `is_homogeneous`, all are active, in one base and of no gender.
+    is the share of inserts whose id lies among the existing ones. `total` is honest, or a cap, a wrong number or none;
+    `filters` work, are ignored, lose some of one value (lossy), or work in answers of less than a page (small); who is
+    touched changes sides; `paging` is honest, aligned (offset cut to a multiple of limit), stuck (offset ignored),
+    clamped (offset at most 3 limits) or silent (at most half the limit, and the echo does not say so). A `window` cuts
+    off every result. `lags` are those of replicas, in requests, of which each answer comes from one. `id_steps` are the
+    distances between one id and the next; where `is_homogeneous`, all are active, in one base and of no gender. `hides`
+    are classes, each a filter's name and value, that are shown only to a request for the class. An answer lacks one of
+    five shards with the probability `lost_shard`. `shared` is the share of subscribers who are listed twice with one
+    id, as in two bases.
     """
 
     random: Random
@@ -69,6 +71,9 @@ class SimulatedList:
     lags: tuple[int, ...] = ()
     id_steps: tuple[int, ...] = (10,)
     is_homogeneous: bool = False
+    hides: Filters = ()
+    lost_shard: float = 0.0
+    shared: float = 0.0
     ids: list[int] = field(default_factory=list)
     email: dict[int, float] = field(default_factory=dict)
     people: dict[int, dict[str, object]] = field(default_factory=dict)
@@ -92,13 +97,22 @@ class SimulatedList:
     def answer(self, page: PageRequest, filters: Filters = ()) -> Reply:
         """The ids of a page and its three echoes; then the list changes."""
         offset, limit = page.offset, page.limit
+        filters = () if self.filters == "small" and limit >= self.limit else filters
         if self.requests:
             self._change()
         self.requests += 1
         shown = min(limit, self.limit)
         place = self._place(offset, shown)
         ids = self._read_replica(self.random.choice(self.lags)) if self.lags else self.ids
+        if self.hides:
+            hidden = [each for each in self.hides if each not in filters]
+            ids = [each for each in ids if not any(self.is_as_asked(each, (one,)) for one in hidden)]
+        if self.lost_shard and self.random.random() < self.lost_shard:
+            shard = self.random.randrange(5)
+            ids = [each for each in ids if each // 10 % 5 != shard]
         found = self._sorted([each for each in ids if self._finds(each, filters)] if filters else ids)
+        if self.shared:
+            found = sorted([*found, *(each for each in found if each % 1000 < 1000 * self.shared)])
         found = found[: self.window] if self.window else found
         rows = found[place : place + (shown // 2 or 1 if self.paging == "silent" else shown)]
         if self.order == "page_sorted":
@@ -130,7 +144,7 @@ class SimulatedList:
             return True
         if not self.is_as_asked(each, filters):
             return False
-        if self.filters == "work" or each % 7:
+        if self.filters != "lossy" or each % 7:
             return True
         return all(value not in (False, "") for name, value in filters if name != "base_id")
 

@@ -254,7 +254,7 @@ def test_a_head_that_shows_others_than_were_read_there_takes_the_proof_by_id_ord
 def test_the_report_has_the_keys_of_its_reference_as_plain_json() -> None:
     report = play([1, 2])[0].as_report()
     keys = "verdict reason order sweeps pages distinct total_first total_last appeared vanished filters"
-    keys += " started_at finished_at total_count cut_off evidence"
+    keys += " started_at finished_at total_count cut_off evidence hidden"
     assert list(report) == keys.split()
     assert json.loads(json.dumps(report)) == report
     assert (report["verdict"], report["started_at"]) == ("complete", "2026-11-21T09:00:00+00:00")

@@ -1,13 +1,23 @@
-"""A list that a result window cuts off is never called complete where the service shows more, asked otherwise."""
+"""A list that leaves subscribers out is never called complete where the service shows more, asked otherwise."""
 
 import os
 from collections import Counter
+from random import Random
 
 import pytest
 
 from connector.listing.evidence import MOST_REQUESTS
 from connector.paging.certificate import CutOff, Reason, is_window_size
-from tests.paging.windows import build_cut_off_list, build_honest_list
+from tests.paging.simulated import SimulatedList
+from tests.paging.windows import (
+    Build,
+    LongList,
+    build_cut_off_list,
+    build_hiding_list,
+    build_honest_list,
+    build_sharded_list,
+    build_sharing_list,
+)
 
 LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
 
@@ -16,11 +26,10 @@ def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None
     ends, kinds = Counter[str](), Counter[str]()
     for seed in range(LISTS):
         listed = build_cut_off_list(seed)
-        certificate, shown = listed.read()
-        if certificate.is_complete and listed.is_cut_off and not listed.simulated.throughout <= shown:
+        certificate = listed.read()
+        if certificate.is_complete and not listed.is_whole:
             assert not listed.has_evidence, f"seed {seed}: {certificate}"
             assert certificate.cut_off is CutOff.NOT_EXCLUDED, f"seed {seed}: {certificate}"
-        assert listed.asked <= MOST_REQUESTS, f"seed {seed}"
         ends[certificate.reason if not certificate.is_complete else certificate.cut_off] += 1
         kinds.update(kind for kind, words in certificate.evidence.items() if words.startswith("contradicts"))
     assert ends[Reason.CUT_OFF] > LISTS // 3
@@ -30,12 +39,38 @@ def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None
     assert ends[Reason.CUT_OFF_POSSIBLE] > 0
 
 
-def test_honest_lists_are_hardly_ever_called_cut_off() -> None:
+@pytest.mark.parametrize("build", [build_hiding_list, build_sharded_list, build_sharing_list])
+def test_no_list_that_hides_loses_or_repeats_subscribers_is_complete_without_all_of_them(build: Build) -> None:
+    ends = Counter[str]()
+    for seed in range(LISTS):
+        listed = build(seed)
+        certificate = listed.read()
+        if certificate.is_complete and not listed.is_whole:
+            assert not listed.has_evidence, f"seed {seed}: {certificate} {listed.simulated}"
+        ends[certificate.reason if not certificate.is_complete else "hidden" if certificate.hidden else "whole"] += 1
+    if build is build_hiding_list:
+        assert ends["hidden"] > LISTS // 3, ends
+    assert ends["whole"] or build is build_sharing_list, ends
+
+
+def test_a_hidden_class_whose_filter_lists_others_as_well_is_not_certified() -> None:
+    simulated = SimulatedList(Random(1), 300, limit=1000, hides=(("is_active", False),), filters="small")
+    listed = LongList(simulated)
+
+    certificate = listed.read()
+
+    assert (certificate.reason, certificate.hidden) == (Reason.CUT_OFF, (("is_active", False),))
+    assert "lists other subscribers as well" in certificate.evidence["hidden"]
+
+
+def test_honest_lists_are_hardly_ever_called_cut_off_and_cost_few_requests() -> None:
     reasons, ends = Counter[Reason](), Counter[CutOff]()
     for seed in range(LISTS):
-        certificate, _ = build_honest_list(seed).read()
+        listed = build_honest_list(seed)
+        certificate = listed.read()
         reasons[certificate.reason] += 1
         ends[certificate.cut_off] += 1
+        assert listed.asked <= MOST_REQUESTS, f"seed {seed}"
     assert reasons[Reason.CUT_OFF] + reasons[Reason.CUT_OFF_POSSIBLE] <= max(1, LISTS // 100)
     assert ends[CutOff.EXCLUDED] > LISTS // 2
 

@@ -1,37 +1,42 @@
-"""Long lists, cut off by a result window or honest, and what a reading of each says with the evidence of rule 7."""
+"""Lists that leave subscribers out, and honest lists, and what a reading of each says with the evidence of rule 7."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import numpy as np
-
-from connector.listing.evidence import Suspect, gather_evidence
-from connector.paging.certificate import Certificate, decide_cut_off
-from connector.paging.overlap import PageRequest
-from connector.paging.pager import Pager
+from connector.listing.reader import read_list
+from connector.paging.certificate import Certificate
+from connector.paging.overlap import IdArray, PageRequest
+from connector.service.client import RequestCounts
+from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery
-from tests.paging.simulated import FINISHED, STARTED, SimulatedList
+from tests.paging.simulated import STARTED, Filters, SimulatedList
 
 _FILTERS = ("id", "is_active", "base_id", "gender")
+_HIDES: Sequence[Filters] = (
+    (("is_active", False),),
+    (("is_active", False),),
+    (("gender", "male"),),
+    (("gender", ""),),
+    (("is_active", False), ("gender", "female")),
+    (("base_id", 3),),
+)
 
 
 @dataclass(slots=True)
 class LongList:
-    """A simulated list of more than one page, asked by list queries; `known` are ids that a ledger has confirmed."""
+    """A simulated list, asked by list queries; `known` are ids that a ledger has confirmed."""
 
     simulated: SimulatedList
     known: frozenset[int] = frozenset()
-    asked: int = 0  # requests for evidence
-    is_hidden: bool = True  # at each of them some subscribers were beyond the window
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether subscribers are there that no reading shows, and were whenever evidence was asked for."""
-        return bool(self.simulated.window) and self.is_hidden and len(self.simulated.ids) > self.simulated.window
+    asked: int = 0  # requests for evidence: every request after the sweep
+    pages: int = 0
+    was_hidden: bool = True  # at each request for evidence some subscribers were beyond the window
+    rows: list[int] = field(default_factory=list)
+    is_quiet: bool = False
+    counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
     @property
     def has_evidence(self) -> bool:
@@ -39,36 +44,51 @@ class LongList:
         reach ids beyond the last."""
         simulated = self.simulated
         is_dense = simulated.order in ("id", "id_desc") and len(simulated.id_steps) == 1 and not simulated.late
-        return simulated.filters == "work" and (not simulated.is_homogeneous or is_dense)
+        is_beyond = not simulated.window or self.was_hidden
+        return simulated.filters == "work" and is_beyond and (not simulated.is_homogeneous or is_dense)
 
-    def read(self) -> tuple[Certificate, set[int]]:
-        """Read it whole; returns the certificate, and the ids of the last sweep."""
-        reading = Pager()
-        while (page := reading.decide_next()) is not None:
-            ids, total, offset, limit = self.simulated.answer(page)
-            reading.take(np.array(ids, dtype=np.int64), total=total, offset=offset, limit=limit)
-        certificate = reading.certify(STARTED, FINISHED)
-        if certificate.is_complete:
-            shown = reading.ids.tolist()
-            suspect = Suspect(
-                certificate,
-                ListQuery(limit=1000),
-                {},
-                reading.ids,
-                bases=Counter(int(str(self.simulated.people[each]["base_id"])) for each in shown),
-                lacking=sorted(self.known.difference(shown)),
-                seed=self.simulated.random.randbytes(8),
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rows have everybody who was there throughout, each once."""
+        return self.simulated.throughout <= set(self.rows) and len(set(self.rows)) == len(self.rows)
+
+    def read(self) -> Certificate:
+        """Read it whole."""
+        known = sorted(self.known)
+
+        async def find_lacking(ids: IdArray) -> Sequence[int]:
+            listed = set(ids.tolist())
+            return [each for each in known if each not in listed]
+
+        return asyncio.run(
+            read_list(
+                self,  # type: ignore[arg-type] # what a reading needs of a client
+                Retrier(),
+                ListQuery(),
+                self,
+                now=lambda: STARTED,
+                reads_ahead=False,
+                find_lacking=find_lacking if known else None,
+                unlisted_bases=[3],
+                draw=self.simulated.random.randbytes,
+                monotonic=lambda: 0.0,
             )
-            findings = asyncio.run(gather_evidence(self.ask, suspect, 5))
-            certificate = decide_cut_off(certificate, findings, accepts_possible=False)
-        return certificate, set(reading.ids.tolist())
+        )
 
-    async def ask(self, query: ListQuery) -> ListPage:
+    def start_sweep(self, number: int) -> None:
+        self.rows.clear()
+
+    def take(self, rows: Sequence[dict[str, Any]]) -> None:
+        self.rows += [row["Id"] for row in rows]
+
+    async def list_subscribers(self, query: ListQuery, parse: object = None) -> ListPage:
         """One page of the list."""
-        self.asked += 1
-        self.is_hidden &= len(self.simulated.ids) > self.simulated.window
+        simulated = self.simulated
         filters = tuple((name, value) for name in _FILTERS if (value := getattr(query, name)) is not None)
-        ids, total, offset, limit = self.simulated.answer(PageRequest(1, query.offset, query.limit), filters)
+        if query.limit < 1000:
+            self.asked += 1
+            self.was_hidden &= len(simulated.ids) > simulated.window
+        ids, total, offset, limit = simulated.answer(PageRequest(1, query.offset, query.limit), filters)
         return ListPage([self._write(each) for each in ids], total, offset, limit)
 
     def _write(self, each: int) -> dict[str, Any]:
@@ -77,24 +97,47 @@ class LongList:
         return {"Id": each, "Base": base, "IsActive": person["is_active"], "Gender": person["gender"]}
 
 
+Build = Callable[[int], LongList]
+
+
 def build_cut_off_list(seed: int) -> LongList:
     """A list of which a window shows a part: 1 to 1,500 subscribers are beyond it."""
     random = Random(seed)
-    window = random.choice((1000, 1023, 1024, 2000, 2047, 9999 // 5, random.randrange(1000, 2500)))
-    return _build(random, window + random.choice((1, 7, random.randrange(1, 1500))), window, (0, 0, 0.02, 0.2))
+    window = random.choice((100, 500, 999, 1000, 1023, 1024, 2000, 9999 // 5, random.randrange(100, 2500)))
+    return _build(random, window + random.choice((1, 7, random.randrange(1, 1500))), (0, 0, 0.02, 0.2), window=window)
+
+
+def build_hiding_list(seed: int) -> LongList:
+    """A list that hides one or two classes of subscribers."""
+    random = Random(seed)
+    hides = random.choice(_HIDES)
+    return _build(random, random.choice((20, 300, random.randrange(20, 2500))), (0, 0, 0.02, 0.2), hides=hides)
+
+
+def build_sharded_list(seed: int) -> LongList:
+    """A list whose answers lack a shard now and then."""
+    random = Random(seed)
+    lost_shard = random.choice((0.05, 0.2, 0.5))
+    return _build(random, random.randrange(20, 2500), (0, 0, 0.02), lost_shard=lost_shard)
+
+
+def build_sharing_list(seed: int) -> LongList:
+    """A list that shows some subscribers twice with one id."""
+    random = Random(seed)
+    return _build(random, random.randrange(20, 2500), (0, 0, 0.02), shared=random.choice((0.01, 0.1, 1.0)))
 
 
 def build_honest_list(seed: int) -> LongList:
-    """A list without a window: 5 % are empty, 5 % of a size that windows have."""
+    """A list that shows everybody: 5 % are empty, 3 % of a size that windows have."""
     random = Random(seed)
     drawn = random.random()
-    count = (
-        0 if drawn < 0.05 else random.choice((1000, 1024, 2000, 3000)) if drawn < 0.1 else random.randrange(900, 3500)
-    )
-    return _build(random, count, 0, (0.02, 0.2, 0.5))
+    count = random.choice((random.randrange(20, 900), random.randrange(900, 3500)))
+    if drawn < 0.08:
+        count = 0 if drawn < 0.05 else random.choice((1000, 1024, 2000, 3000))
+    return _build(random, count, (0.02, 0.2, 0.5) if count > 200 else (0, 0.02, 0.1))
 
 
-def _build(random: Random, count: int, window: int, churns: Sequence[float]) -> LongList:
+def _build(random: Random, count: int, churns: Sequence[float], **habits: Any) -> LongList:
     churn = random.choice(churns)
     simulated = SimulatedList(
         random,
@@ -106,10 +149,10 @@ def _build(random: Random, count: int, window: int, churns: Sequence[float]) -> 
         touches=churn * random.random(),
         late=random.choice((0, 0, 0.5)),
         filters=random.choice(("work",) * 8 + ("ignored", "lossy")),
-        window=window,
         lags=random.choice(((), (), (0, 2), (0, 1, 8))),
         id_steps=random.choice(((1,), (1,), (10,), (1, 5, 40))),
         is_homogeneous=random.random() < 0.3,
+        **habits,
     )
     known = random.sample(simulated.ids, min(len(simulated.ids), 300)) if random.random() < 0.3 else ()
     return LongList(simulated, frozenset(known))

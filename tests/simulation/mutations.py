@@ -226,7 +226,13 @@ MUTATIONS = (
     ),
     Mutation(
         "no list is suspected of being cut off",
-        (Edit("listing/reader.py", "    if not certificate.is_complete:\n", "    if str(certificate):\n"),),
+        (
+            Edit(
+                "listing/reader.py",
+                "    if not certificate.is_complete:\n        return certificate\n    sent",
+                "    if str(certificate):\n        return certificate\n    sent",
+            ),
+        ),
     ),
     Mutation(
         "what contradicts a list's size counts for nothing",
@@ -330,14 +336,14 @@ SEEN_BY_TESTS = (
         "counts of the list's parts are no evidence",
         Edit(
             "listing/evidence.py",
-            "    names = [name for name in _PARTITIONS if name not in suspect.filters]\n",
+            "    names = [name for name in _PARTITIONS if name not in {*suspect.filters, *suspect.skipped}]\n",
             "    names: list[str] = []\n",
         ),
         _OF_WINDOWS,
     ),
     SeenByTest(
         "counts of bases are no evidence",
-        Edit("listing/evidence.py", "    return chosen[:_MOST_BASES] if len(chosen) > 1 else []\n", "    return []\n"),
+        Edit("listing/evidence.py", "    return chosen if len(chosen) > 1 or not largest else []\n", "    return []\n"),
         _OF_WINDOWS,
     ),
     SeenByTest(
@@ -349,6 +355,25 @@ SEEN_BY_TESTS = (
         "ids that no page showed are no evidence",
         Edit("listing/evidence.py", "    if suspect.filters or len(ids) < 2:\n", "    if len(ids) >= 0:\n"),
         _OF_WINDOWS,
+    ),
+    SeenByTest(
+        "a class that the list hides is not read",
+        Edit("listing/reader.py", "    if suspect.hidden:\n", "    if not suspect.ids[:0]:\n"),
+        "paging/test_windows.py::test_no_list_that_hides_loses_or_repeats_subscribers_is_complete_without_all_of_them",
+    ),
+    SeenByTest(
+        "the filter of a hidden class may list others",
+        Edit("listing/reader.py", "    if part.has_others:\n", "    if part.seen is None:\n"),
+        "paging/test_windows.py::test_a_hidden_class_whose_filter_lists_others_as_well_is_not_certified",
+    ),
+    SeenByTest(
+        "rows of other answers are no evidence",
+        Edit(
+            "listing/evidence.py",
+            "        if inside >= max(_LEAST_UNSEEN,",
+            "        if inside < 0 * max(_LEAST_UNSEEN,",
+        ),
+        "paging/test_windows.py::test_no_list_that_hides_loses_or_repeats_subscribers_is_complete_without_all_of_them",
     ),
     SeenByTest(
         "entries of the ledger are evidence whatever a filter asks for",
