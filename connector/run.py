@@ -131,6 +131,7 @@ class Run:
     waiting: WaitingRows = field(default_factory=WaitingRows)  # rows to be compared with the service
     reason: str | None = None  # why it had to end early
     refusal: ConfigurationError | None = None  # that reason, where settings are at fault
+    is_attention_needed: bool = False  # a message, not a row, makes the run partial
     suppression: Suppression | None = None
     session: Session | None = None  # the one that it works in now
     at_end: Callable[[], Iterable[str]] = tuple  # done in the transaction that records the end; gives messages
@@ -376,6 +377,6 @@ def _end(run: Run) -> None:
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
     is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
-    is_partial = is_partial or bool(tally.leftovers["held"])
+    is_partial = is_partial or bool(tally.leftovers["held"]) or run.is_attention_needed
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

@@ -274,6 +274,10 @@ class _Load:
         else:
             loads = await self._load_guarded(plan.guard)
         run.report.unmapped_columns = list(plan.unmapped_columns)
+        if self._reading is not None:
+            future = [*self._reading.describe_future()]
+            run.report.messages += future
+            run.is_attention_needed = bool(future)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._remark(loads)]
 
     async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:
@@ -325,11 +329,12 @@ class _Load:
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Have the source read from where its cursor stands, and the cursor moved as the run ends."""
         run = self._run
-        reading = IncrementReading(increment, await run.commits.ask(lambda ledger: read_kept(ledger, increment)))
+        kept = await run.commits.ask(lambda ledger: read_kept(ledger, increment))
+        reading = IncrementReading(increment, kept, run.clock.now())
         self._reading = reading
         run.report.messages.append(reading.describe())
         if not self._plan.is_planned:
-            run.at_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment), run.clock.now())
+            run.at_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment))
 
     def _find_hindrance(self, increment: Increment) -> str | None:
         """Return why the cursor must not move now that the run has ended; None: it may."""

@@ -6,15 +6,21 @@ The cursor is the ledger's. It moves in the transaction that records how the run
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 
 from connector.ledger.entries import Ledger
 from connector.ledger.records import move_cursor, read_cursor
 from connector.plurals import agree, count
-from connector.sources.cursor import CursorValue, is_larger, look_back, parse_cursor, write_cursor
+from connector.sources.cursor import (
+    CursorValue,
+    find_latest,
+    find_latest_unix,
+    is_larger,
+    look_back,
+    parse_cursor,
+    write_cursor,
+)
 from connector.sources.sql import IncrementalSource
-
-_ZONES = timedelta(days=1)  # a timestamp without a zone may be that far ahead and still be now
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +54,15 @@ def find_beginning(increment: Increment, kept: CursorValue | None) -> CursorValu
 
 
 class IncrementReading:
-    """One run's reading of an increment whose cursor stands at `kept` (None: it has none yet)."""
+    """One run's reading, at `now`, of an increment whose cursor stands at `kept` (None: it has none yet)."""
 
-    def __init__(self, increment: Increment, kept: CursorValue | None) -> None:
+    def __init__(self, increment: Increment, kept: CursorValue | None, now: datetime) -> None:
         self._increment, self._kept = increment, kept
         self._usual = find_beginning(increment, kept)
         asked = increment.start if increment.is_full else increment.since
         self._begins_at = self._usual if asked is None else asked
-        increment.source.begin_at(self._begins_at)
+        latest = find_latest(increment.start, now) or find_latest_unix(kept, now)
+        increment.source.begin_at(self._begins_at, now=now, latest=latest)
 
     def describe(self) -> str:
         """Return from where on it reads, and why from there."""
@@ -71,8 +78,8 @@ class IncrementReading:
     def decide(self) -> CursorValue | None:
         """Return where the cursor is to stand now that all was read; None: where it stood.
 
-        A full reading may take it back, which mends one that a wrong date took into the future. One that began later
-        than usual leaves it, since it has not read what lies between.
+        A full reading may take it back, which mends one that stands in the future. One that began later than usual
+        leaves it, since it has not read what lies between. A value in the future moves no cursor.
         """
         largest = self._increment.source.watch.largest
         if largest is None or self._increment.is_full:
@@ -81,7 +88,26 @@ class IncrementReading:
             return None
         return largest
 
-    def end(self, ledger: Ledger, run_key: int, hindrance: str | None, now: datetime) -> Iterator[str]:
+    def describe_future(self) -> Iterator[str]:
+        """Yield messages about values in the future, which keep later runs from reading what is new. A person must
+        correct them, so a run with such a message is partial."""
+        watch = self._increment.source.watch
+        if watch.first_ahead is not None:
+            record, value = watch.first_ahead
+            yield (
+                f"{count(watch.ahead, 'row')} {agree(watch.ahead, 'has', 'have')} a value in {watch.column} that "
+                f"lies beyond tomorrow (for example record {record}: {_show(value)}). "
+                "Such a value does not move the cursor. "
+                f"Correct {agree(watch.ahead, 'the row', 'the rows')} in the source"
+            )
+        kept = None if self._increment.is_full else self._kept
+        if kept is not None and watch.latest is not None and is_larger(kept, watch.latest):
+            yield (
+                f"the cursor stands in the future ({_show(kept)}), so changes before then are not read. Correct "
+                "the row that has this value, and run connector sync --full once"
+            )
+
+    def end(self, ledger: Ledger, run_key: int, hindrance: str | None) -> Iterator[str]:
         """Move the cursor, unless something hinders that (its words), and tell where it stands.
 
         Call it inside the transaction that records the run's end.
@@ -100,16 +126,11 @@ class IncrementReading:
         else:
             stands = "no cursor is kept" if self._kept is None else f"the cursor stays at {_show(self._kept)}"
             yield f"{stands}: {hindrance or self._explain_staying()}"
-        stands_at = value if value is not None else self._kept
-        if stands_at is not None and _is_future(stands_at, now):
-            yield (
-                "the cursor stands in the future, and what changes until then is not read: correct the row that took "
-                "it there, and run sync --full once"
-            )
 
     def _explain_staying(self) -> str:
-        if self._increment.source.watch.largest is None:
-            return f"no row had a value in {self._increment.source.watch.column}"
+        watch = self._increment.source.watch
+        if watch.largest is None:
+            return f"no row had a {'usable ' if watch.ahead else ''}value in {watch.column}"
         if is_larger(self._begins_at, self._usual):
             return f"--since left out what lies after {_show(self._usual)}, which the next run reads"
         return "nothing newer was read"
@@ -118,9 +139,3 @@ class IncrementReading:
 def _show(value: CursorValue) -> str:
     """Return the value for a report; a text is not shown, since it may be a name or an address."""
     return "a text that is not shown" if isinstance(value, str) else write_cursor(value)
-
-
-def _is_future(value: CursorValue, now: datetime) -> bool:
-    if isinstance(value, datetime):
-        return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)) > now + _ZONES
-    return isinstance(value, date) and value > (now + _ZONES).date()

@@ -9,13 +9,14 @@ in the statement only, not in its texts and comments.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 import sqlalchemy as sa
 
@@ -142,15 +143,68 @@ def is_larger(value: CursorValue, other: CursorValue) -> bool:
     return bool(_key(value) > _key(other))
 
 
+def find_latest(value: CursorValue, now: datetime) -> CursorValue | None:
+    """Return the latest time that a cursor of this value's form may move to: the end of tomorrow in UTC, because a
+    timestamp without a zone may be a day ahead. Return None if the value is not known to be a time.
+
+    A text is a time if it begins with the year and has months of two digits (`2026/11/21`). A whole number is a time if
+    it reads as a Unix time (`find_latest_unix`), as `20261121` or as `20261121100000`.
+    """
+    tomorrow = _find_end_of_tomorrow(now)
+    if isinstance(value, datetime):
+        return tomorrow
+    if isinstance(value, date):
+        return tomorrow.date()
+    if isinstance(value, str):
+        found = _YEAR_FIRST.match(value)
+        # "~" sorts behind all that can follow a day: its separator and its hours
+        return None if found is None else f"{tomorrow:%Y}{found[1]}{tomorrow:%m}{found[1]}{tomorrow:%d}~"
+    for form in _NUMBER_FORMS:
+        with suppress(ValueError):
+            if datetime.strptime(str(value), form).strftime(form) == str(value):  # noqa: DTZ007 - only its digits
+                return int(tomorrow.strftime(form))
+    return find_latest_unix(value, now)
+
+
+def find_latest_unix(value: CursorValue | None, now: datetime) -> int | None:
+    """Return the end of tomorrow as a Unix time in the unit of this whole number (seconds to nanoseconds), or None if
+    the number is not a time between the year 2000 and that day."""
+    if not isinstance(value, int):
+        return None
+    tomorrow_s = int(_find_end_of_tomorrow(now).timestamp())
+    units = (unit for unit in _UNITS_PER_S if _YEAR_2000_S * unit <= value <= tomorrow_s * unit)
+    unit = next(units, None)
+    return None if unit is None else tomorrow_s * unit
+
+
+def _find_end_of_tomorrow(now: datetime) -> datetime:
+    return datetime.combine((now.astimezone(UTC) + timedelta(days=1)).date(), time.max, UTC)
+
+
+_YEAR_FIRST = re.compile(r"(?:19|20)\d\d([-/. ])\d\d(?!\d)", re.ASCII)
+_NUMBER_FORMS = ("%Y%m%d", "%Y%m%d%H%M%S")
+_YEAR_2000_S = 946_684_800
+_UNITS_PER_S = (1, 10**3, 10**6, 10**9)
+_SAMPLED = 100  # numbers of a chunk that tell whether the column holds Unix times
+
+
 @dataclass(slots=True)
 class CursorWatch:
-    """Sees every value of a cursor column that is read: the largest, and how many are none of their kind."""
+    """Sees every value of a cursor column that is read: the largest one up to `latest`, how many are none of their
+    kind, and how many are beyond `latest`.
+
+    With `now` and without `latest`, whole numbers that are read may show that they are Unix times.
+    """
 
     column: str
     kind: CursorKind
+    now: datetime | None = None
+    latest: CursorValue | None = None
     largest: CursorValue | None = None
     strays: int = 0
     first_stray: int | None = None  # its record number, from 1
+    ahead: int = 0
+    first_ahead: tuple[int, CursorValue] | None = None  # its record number, from 1, and its value
 
     def take(self, values: Sequence[object], first: int) -> None:
         """Take the column's values in some consecutive rows; `first` is the record number of the first."""
@@ -158,15 +212,33 @@ class CursorWatch:
         if {*map(type, values)} - {type(None)} == {_KINDS[self.kind][0]} and self.kind is not CursorKind.TEXT:
             with suppress(TypeError):  # moments with a zone and without
                 largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
-        if largest is None or (isinstance(largest, int) and largest > _LARGEST):  # the slow way, one by one
+        if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
+            self.latest = self._find_unix_limit(values, self.now)
+        is_beyond = isinstance(largest, int) and largest > _LARGEST
+        if largest is None or is_beyond or self._is_ahead(largest):  # the slow way, one by one
             read = [read_value(value, self.kind) for value in values]
             strays = [index for index, value in enumerate(values) if value is not None and read[index] is None]
             self.strays += len(strays)
             if strays and self.first_stray is None:
                 self.first_stray = first + strays[0]
-            largest = max((value for value in read if value is not None), key=_key, default=None)
+            ahead = [(first + index, value) for index, value in enumerate(read) if self._is_ahead(value)]
+            self.ahead += len(ahead)
+            if self.first_ahead is None:
+                self.first_ahead = next(iter(ahead), None)
+            usable = (value for value in read if value is not None and not self._is_ahead(value))
+            largest = max(usable, key=_key, default=None)
         if largest is not None and (self.largest is None or is_larger(largest, self.largest)):
             self.largest = largest
+
+    def _is_ahead(self, value: CursorValue | None) -> TypeGuard[CursorValue]:
+        return value is not None and self.latest is not None and is_larger(value, self.latest)
+
+    def _find_unix_limit(self, values: Sequence[object], now: datetime) -> int | None:
+        """Return the limit in the unit in which more than half of the first values are Unix times, or None."""
+        sample = [read_value(value, self.kind) for value in values[:_SAMPLED]]
+        limits = Counter(find_latest_unix(value, now) for value in sample if value is not None)
+        limit, number = limits.most_common(1)[0] if limits else (None, 0)
+        return limit if number * 2 > limits.total() else None
 
 
 def _key(value: CursorValue) -> Any:

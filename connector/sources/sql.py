@@ -7,6 +7,7 @@ until the rows are wanted.
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -171,17 +172,19 @@ class IncrementalSource(Closing):
                 f"Its columns: {', '.join(self.columns)}"
             )
 
-    def begin_at(self, value: CursorValue) -> None:
-        """Read from this value on. Raises ConfigurationError for one that the database cannot compare."""
+    def begin_at(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
+        """Read from this value on; `now` and `latest` tell the watch which values lie in the future. Raises
+        ConfigurationError for a value that the database cannot compare."""
         bound = CursorBound(self.watch.column, self.watch.kind, value)
         check_bound(bound, parse_url(self._url).get_backend_name())
         self._value = value
+        self.watch = CursorWatch(self.watch.column, self.watch.kind, now, latest)
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. The values of the cursor that an earlier reading saw are forgotten."""
         self.close()
         self.is_read_to_end = False
-        self.watch = CursorWatch(self.watch.column, self.watch.kind)
+        self.watch = CursorWatch(self.watch.column, self.watch.kind, self.watch.now, self.watch.latest)
         self._source = self._open(self._value)
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")

@@ -4,6 +4,7 @@ import signal
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -170,19 +171,72 @@ def test_a_run_that_was_stopped_leaves_the_cursor(connector: Connector, tmp_path
     assert len(count_stored(connector.sandbox)) == 200
 
 
-def test_a_full_run_reads_all_and_mends_a_cursor_that_a_wrong_date_took_into_the_future(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_full_run_reads_all_and_takes_a_cursor_out_of_the_future(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *at(8), ("future", "2999-01-01 00:00:00"))
     job = write_job(tmp_path)
-    first = connector.run_json("sync", job)
-    assert "the cursor stands in the future" in first.stderr
-    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
-        database.execute("update people set updated_at = '2026-11-20 09:00:00' where updated_at > '2999'")
-    assert connector.run_json("sync", job).rows == {}
+    connector.run_json("sync", job)
+    move_cursor_in_ledger(tmp_path, "2999-01-01T00:00:00")  # an earlier version moved it there
+    correct(tmp_path, "2026-11-20 09:00:00")
+    for _ in range(2):
+        nightly = connector.run_json("sync", job)
+        assert (nightly.code, nightly.rows) == (1, {})
+        assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in nightly.stderr
     full = connector.run_json("sync", job, "--full")
-    assert (full.rows, is_at(full, 9)) == ({"read": 2, "exists": 2}, True)
+    assert (full.code, full.rows, is_at(full, 9)) == (0, {"read": 2, "exists": 2}, True)
     assert messages(full, "on (--full)") != []
+    assert connector.run_json("sync", job).code == 0
+
+
+def move_cursor_in_ledger(folder: Path, value: str) -> None:
+    with closing(sqlite3.connect(folder / "state" / "ledger.db")) as ledger, ledger:
+        ledger.execute("update source_cursor set value = ?", (value,))
+
+
+def correct(folder: Path, updated_at: object) -> None:
+    with closing(sqlite3.connect(folder / "crm.db")) as database, database:
+        database.execute("update people set updated_at = ? where email like 'future%'", (updated_at,))
+
+
+@pytest.mark.parametrize(
+    ("start", "today", "tomorrow", "future", "shown"),
+    [
+        ("2000-01-01T00:00:00", "{day:%Y-%m-%d} 08:00:00", "{day:%Y-%m-%d} 09:00:00", "2062-01-01", "2062-01-01T00"),
+        ("2000-01-01T00:00:00+00:00", "{day:%Y-%m-%d}T08:00:00+00:00", "{day:%Y-%m-%d}T09:00+00:00", "2062-01-01", ""),
+        ("2000-01-01", "{day:%Y-%m-%d}", "{day:%Y-%m-%d}", "2062-01-01", "2062-01-01"),
+        ("2000/01/01", "{day:%Y/%m/%d} 08:00", "{day:%Y/%m/%d} 09:00", "2062/01/01 08:00", "a text"),
+        ("2000/01/01", "{day:%Y/%m/%d} 08:00", "{day:%Y/%m/%d} 09:00", "unknown", "a text"),
+        ("20000101", "{day:%Y%m%d}", "{day:%Y%m%d}", 20620101, "20620101"),
+        ("0", "{seconds}", "{seconds}", 2903299200, "2903299200"),
+        ("0", "{seconds}000", "{seconds}000", 2903299200000, "2903299200000"),
+        ("1000000000", "{seconds}", "{seconds}", 99999999999, "99999999999"),
+    ],
+)
+def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_partial(
+    connector: Connector, tmp_path: Path, start: str, today: str, tomorrow: str, future: object, shown: str
+) -> None:
+    now = datetime.now(UTC)
+
+    def write(value: str, day: datetime) -> object:
+        text = value.format(day=day, seconds=int(day.timestamp()) - 3600)
+        return int(text) if text.isdigit() else text
+
+    job = write_job(tmp_path, start=f'"{start}"' if "/" in start else start)
+    write_people(tmp_path, ("a", write(today, now)), ("b", write(today, now)), ("future", future))
+    first = connector.run_json("sync", job)
+    assert (first.code, first.rows) == (1, {"read": 3, "created": 3})
+    assert f"beyond tomorrow (for example record 3: {shown}" in first.stderr
+    write_people(tmp_path, ("new", write(tomorrow, now + timedelta(days=1))))
+    second = connector.run_json("sync", job)
+    assert (second.code, second.rows["created"]) == (1, 1)
+    correct(tmp_path, write(tomorrow, now + timedelta(days=1)))
+    assert connector.run_json("sync", job).code == 0
+
+
+def test_a_large_id_is_not_taken_for_a_time(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *((f"p{number}", number) for number in range(1, 9)), ("large", 2903299200))
+    ended = connector.run_json("sync", write_job(tmp_path, start="0"))
+    assert ended.code == 0
+    assert "the cursor stands at 2903299200 now" in ended.report["messages"]
 
 
 def test_since_reads_from_there_and_moves_the_cursor_on_if_nothing_is_left_out(
