@@ -6,6 +6,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -13,9 +14,11 @@ from connector.fields import fold_base_name, normalise_identity
 from connector.ledger.entries import Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
-from connector.listing.access import Sentinel
+from connector.listing.access import LookupKey, Sentinel
 from connector.listing.answered import KnownSubscriber, find_known, is_shared, list_id
+from connector.listing.pages import ListFailed
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
+from connector.load.lookups import look_for
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
 from connector.plurals import agree, count
@@ -182,21 +185,27 @@ class Creator:
         return answer, Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
 
     async def _complete(self, candidate: Candidate, answer: Created) -> tuple[Created, Move]:
-        """Return the answered subscriber as the list shows it, and the verdict on that; LOST if the list does not show
-        it."""
-        rows = await list_id(self._session.access, answer.subscriber_id)
-        base, asked_name = self._session.journal.base, self._session.access.asked_name
+        """Return the answered subscriber as the list shows it by its Id, and the verdict on that. If the list does not
+        show the Id, look the identity up. LOST if that does not show the subscriber either."""
+        access, intent = self._session.access, candidate.intent
+        rows = await list_id(access, answer.subscriber_id)
         listed = [Created(answer.subscriber_id, row, answer.status) for row in rows]
-        verdicts = [(each, judge_answer(each, candidate, base, asked_name)) for each in listed]
-        for each, verdict in verdicts:
-            if verdict.event is Event.ANSWERED and not verdict.is_bare:
-                return each, verdict
+        verdicts = [(each, judge_answer(each, candidate, access.journal.base, access.asked_name)) for each in listed]
+        verdicts = [(each, verdict) for each, verdict in verdicts if not verdict.is_bare]
+        if right := [(each, verdict) for each, verdict in verdicts if verdict.event is Event.ANSWERED]:
+            return right[0]
+        if verdicts:
+            return verdicts[0]
+        key = LookupKey(intent.identity, intent.field, str(candidate.sent[intent.field]))
+        with suppress(ListFailed):
+            found = (await look_for(access, [key])).found.get(intent.identity, ())
+            if answer.subscriber_id in found:
+                return answer, Move(Event.ANSWERED, answer.subscriber_id, answer.status)
         words = (
             f"the answer has the subscriber {answer.subscriber_id} without its base or its identity, and the list does "
             "not show that subscriber yet"
         )
-        lost = Move(Event.LOST, status=answer.status, message=words)
-        return next(((each, verdict) for each, verdict in verdicts if not verdict.is_bare), (answer, lost))
+        return answer, Move(Event.LOST, status=answer.status, message=words)
 
     def _watch(self, verdict: Move) -> None:
         """End the run when too many answers in a row are unusable, when the service redirects, or when it answers

@@ -3,6 +3,8 @@ decides."""
 
 from pathlib import Path
 
+import pytest
+
 from connector.states import State
 from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, read_states, retry
@@ -99,3 +101,44 @@ def test_a_name_that_two_bases_bear_in_other_capitals_is_refused(connector: Conn
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     assert (ended.code, connector.sandbox.stats()["subscribers"]) == (2, 2), ended.stderr
     assert "ids 1, 2" in ended.stderr
+
+
+@pytest.mark.parametrize("omitted", ["Base", "Email", "Base,Email"])
+@pytest.mark.parametrize(("lag_ms", "filters"), [(0, "exact"), (150, "exact"), (0, "ignored")])
+def test_answers_without_the_base_or_the_email_are_proved_by_one_look_up(
+    connector: Connector, tmp_path: Path, omitted: str, lag_ms: int, filters: str
+) -> None:
+    path = write_addresses(tmp_path / "people.csv", 20)
+    connector.sandbox.seed(30, base_name="News")
+    connector.sandbox.switch(answers_omit=omitted, list_lag_ms=lag_ms, filters=filters, max_limit=10)
+    ended = connector.import_file(path)
+    assert (ended.code, ended.rows) == (0, {"read": 20, "created": 20}), ended.stderr
+    assert ended.report["echo"] == {}
+    again = connector.import_file(path)
+    assert (again.code, again.rows) == (0, {"read": 20, "exists": 20}), again.stderr
+
+
+def test_an_answer_without_the_base_is_held_if_the_list_shows_another_base(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(answers_omit="Base", base_alias="News=Other")
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
+    assert (ended.code, ended.rows) == (3, {"read": 5, "unknown": 1, "unsent": 4}), ended.stderr
+    assert "another base: Other" in ended.stderr
+
+
+def test_an_answer_without_the_email_is_held_if_the_list_shows_another_email(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(answers_omit="Email", alter_identity=True)
+    ended = connector.import_file(write_tagged(tmp_path))
+    assert (ended.code, ended.rows) == (3, {"read": 3, "unknown": 1, "unsent": 2}), ended.stderr
+
+
+def test_subscribers_who_are_never_shown_by_their_id_stay_unknown(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(answers_omit="Base", list_lag_ms=600_000)
+    path = write_addresses(tmp_path / "people.csv", 5)
+    ended = connector.import_file(path)
+    assert (ended.code, ended.rows["unknown"]) == (3, 3), ended.stderr
+    connector.sandbox.switch(list_lag_ms=0)
+    assert connector.sandbox.stats()["subscribers"] == 3

@@ -135,6 +135,9 @@ class _Builder:
             return self._cut_off(scenario, random)
         elif chance < 0.6:
             return self._merge(scenario, random)
+        elif chance < 0.66:
+            name = "Email" if self._people.identity == "email" else "ClientUserId"
+            settings["answers_omit"] = random.choice((["Base"], [name], ["Base", name]))
         return replace(scenario, settings=settings, nights=nights)
 
     def _merge(self, scenario: Scenario, random: Random) -> Scenario:

@@ -133,14 +133,16 @@ def every_move_of_an_entry_is_in_the_table(truth: Truth) -> Iterator[str]:
 def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
     """It is calm. Save where the list cannot be read whole and no filter need work, so that nobody can be known to be
     absent; where the service's refusals are no definite ones, since its first three end a run, or where it answers with
-    another base or identity than was sent (architecture 4.9); where any look takes longer than it may be relied on; and
-    where the answers of replicas that lag contradict each other."""
+    another base or identity than was sent, or without them while its list lags (architecture 4.9); where any look takes
+    longer than it may be relied on; and where the answers of replicas that lag contradict each other."""
     last = truth.world.played[-1]
     words = last.report.describe() if last.report is not None else ""
     is_slow = "load.fresh" in words
     is_unread = "leaves others out" in words or "could not be read whole" in words
     is_torn = "replica_lags_ms" in truth.world.scenario.settings and is_unread
     is_unable = truth.is_list_unreadable or truth.has_unclear_refusals or truth.world.scenario.is_astray
+    is_late = truth.world.scenario.lag_s > 2 * truth.world.scenario.quiet_s
+    is_unable = is_unable or (is_late and "answers_omit" in truth.world.scenario.settings)
     is_excused = is_slow or is_torn or is_unable
     if not (last.is_whole or is_excused):
         yield f"night {last.number} was calm: {words or 'it died'}"

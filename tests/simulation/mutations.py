@@ -253,6 +253,7 @@ MUTATIONS = (
 
 _OF_WINDOWS = "paging/test_windows.py::test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had"
 
+_OF_ANSWERS = "pipelines/test_misanswered.py::"
 _OF_MOVES = "pipelines/test_existing_subscribers.py::"
 
 SEEN_BY_TESTS = (
@@ -269,6 +270,11 @@ SEEN_BY_TESTS = (
             "existing = {0}",
         ),
         _OF_MOVES + "test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created",
+    ),
+    SeenByTest(
+        "an answer without the base is believed without a look-up",
+        Edit("load/creates.py", "if verdict.is_bare and not session.canaries.is_bare_trusted:", "if not session:"),
+        _OF_ANSWERS + "test_an_answer_without_the_base_is_held_if_the_list_shows_another_base",
     ),
     SeenByTest(
         "an answered id is not compared with the ledger",
