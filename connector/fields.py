@@ -4,6 +4,7 @@ The pandera schemas, the JSON of the service, the columns of tables and the refe
 (service-api.md 2.1). An identity is the normal form of an email or a client_user_id (architecture 3).
 """
 
+import html
 import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
@@ -111,9 +112,39 @@ def normalise_email(email: str) -> str:
     return f"{local}@{_normalise_domain(domain)}" if at else text
 
 
+@lru_cache(maxsize=4096)  # each listed subscriber has the name of a base
 def fold_base_name(name: str) -> str:
-    """Return what the spellings of a base's name have in common: trimmed and case-folded (architecture 2)."""
-    return name.strip().casefold()
+    """Return the text that all spellings of a base's name share (architecture 2): in NFKC, case-folded, with single
+    blanks inside and none around, and without HTML entities."""
+    folded, unescaped = name, html.unescape(name)
+    while unescaped != folded:  # `&amp;amp;`
+        folded, unescaped = unescaped, html.unescape(unescaped)
+    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", folded).casefold()).split())
+
+
+_SHORTEST_CUT = 20
+"""Characters of a name that may have been cut off between two words: `Kunden` is another base than `Kunden 2025`."""
+_SHORTEST_CUT_WORD = 10
+"""Characters of a name that may have been cut off inside a word: `News` is another base than `Newsletter`."""
+_WITHOUT_MARK = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
+
+
+def is_similar_base_name(asked: str, listed: str) -> bool:
+    """Return whether a service may take one name for the other, though they are not equal when folded: they differ in
+    accents only, or the listed name may be the asked name cut off."""
+    asked_letters, listed_letters = _drop_accents(asked), _drop_accents(listed)
+    if asked_letters == listed_letters:
+        return True
+    cut = listed_letters.rstrip("\ufffd.… ")
+    if not asked_letters.startswith(cut):
+        return False
+    is_in_word = cut[-1:].isalnum() and asked_letters[len(cut) : len(cut) + 1].isalnum()
+    return len(cut) >= (_SHORTEST_CUT_WORD if is_in_word else _SHORTEST_CUT)
+
+
+def _drop_accents(name: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_WITHOUT_MARK)
+    return "".join(each for each in decomposed if unicodedata.category(each) not in ("Mn", "Cf"))
 
 
 def normalise_identity(field: str, value: str) -> str:

@@ -25,7 +25,7 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     if service_id is not None and service_id > LARGEST_ID:
         raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
     kept = keep_optional(name)
-    values = {"account": keep_text(account), "id": service_id, "name": kept, "folded": _fold(kept)}
+    values = {"account": keep_text(account), "id": service_id, "name": kept, **_fold(kept)}
     find = _BY_NAME if service_id is None else _BY_ID
     rows = connection.execute(find, values).all()
     if not rows and connection.dialect.name != "sqlite":  # the run of another shard may be adding it
@@ -58,8 +58,8 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
     """Join the lines of a base into one, once the service has answered both its id and its name; entries move to it."""
     whole = find_or_add_base(connection, base.account, service_id, name)
     kept = keep_text(name)
-    connection.execute(_RENAME, {"key": whole.key, "name": kept, "folded": _fold(kept)})
-    values = {"account": whole.account, "folded": _fold(kept)}
+    connection.execute(_RENAME, {"key": whole.key, "name": kept, **_fold(kept)})
+    values = {"account": whole.account, **_fold(kept)}
     for (key,) in connection.execute(_NAME_ONLY, values).all():
         for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_LINE):  # of two entries, the one stays that says more
             connection.execute(statement, {"old": key, "new": whole.key})
@@ -99,8 +99,11 @@ def record_found_limit(connection: Connection, account: str, found: Found, at: f
     connection.execute(_RECORD_LIMIT, {"account": keep_text(account), **asdict(found), "at": at})
 
 
-def _fold(name: str | None) -> str | None:
-    return None if name is None else fold_base_name(name)
+def _fold(name: str | None) -> dict[str, str | None]:
+    """Return the folded name, as it is now and as it was in ledgers of before December 2026."""
+    if name is None:
+        return {"folded": None, "folded_before": None}
+    return {"folded": fold_base_name(name), "folded_before": name.strip().casefold()}
 
 
 # Runs: which of them sent what, and how it ended
@@ -228,7 +231,8 @@ _COLUMNS = "base_key, account, service_id, name, answered_id, answered_name"
 _ALL = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account ORDER BY base_key")
 _BY_ID = text(f"SELECT {_COLUMNS} FROM base WHERE account = :account AND service_id = :id")
 _BY_NAME = text(
-    f"SELECT {_COLUMNS} FROM base WHERE account = :account AND folded = :folded ORDER BY service_id IS NULL, base_key"
+    f"SELECT {_COLUMNS} FROM base WHERE account = :account AND folded IN (:folded, :folded_before) "
+    "ORDER BY service_id IS NULL, base_key"
 )
 _UNSETTLED = (
     "SELECT count(*) FROM entry JOIN base USING (base_key) "
@@ -258,7 +262,9 @@ _RECORD_LIMIT = text(
     "SET limit_low = :low, limit_high = :high, limit_burst = :burst, limit_pause_s = :pause_s, "
     "limit_window_s = :window_s, limit_found_at = :at"
 )
-_NAME_ONLY = text("SELECT base_key FROM base WHERE account = :account AND folded = :folded AND service_id IS NULL")
+_NAME_ONLY = text(
+    "SELECT base_key FROM base WHERE account = :account AND folded IN (:folded, :folded_before) AND service_id IS NULL"
+)
 # Confirmed says most, then what may be there (sending, unknown: 1, 2), held (3), and rejected (5) least.
 _RANK = f"CASE {{0}}.state WHEN {State.CONFIRMED} THEN 0 ELSE {{0}}.state END"
 _DROP_OLD = text(

@@ -12,7 +12,7 @@ from connector.ledger.store import Base
 from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, CandidateStream, describe_held, read_rows, want_rows
 from connector.load.finishing import Finisher, RunMode
-from connector.load.guards import guard_account, refuse_misanswered
+from connector.load.guards import guard_account, refuse_misanswered, refuse_similar_base
 from connector.load.presence import BasePresence, Want
 from connector.load.resolution import Unresolved
 from connector.load.session import Problem, Session, Since
@@ -97,6 +97,8 @@ class Loader:
                 await self._clear_unresolved()
                 await self._sort_again(chunk)
             chunk.to_create = self._suppress_inactive(planned, chunk.to_create)
+            if chunk.to_create and session.policy.is_looking:
+                refuse_similar_base(session)
             stream = CandidateStream(planned, list(chunk.to_create), chunk.to_create, session.policy.identity)
             base = session.journal.base
             await self.finisher.create(self._take_while_known(planned, stream, base))

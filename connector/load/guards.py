@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from connector.errors import ConfigurationError
+from connector.fields import is_similar_base_name
 from connector.ledger.entries import Known
 from connector.ledger.store import Base
 from connector.listing.base_list import EmptiedError, detect_hidden_base, give_time_to_show
@@ -35,6 +36,21 @@ def refuse_misanswered(base: Base) -> None:
         f"meant, give it by {' or '.join(ways) or 'its id'}; if the service has been mended, run connector retry "
         "--resend-held"
     )
+
+
+def refuse_similar_base(session: Session) -> None:
+    """Raise ConfigurationError if the run has not seen the base that the job names, and the list shows a base with a
+    similar name: a service that finds bases by such names would create in that one."""
+    asked, stats = session.access.asked_name, session.access.state.stats
+    if session.journal.base.service_id is not None or asked is None or stats is None:
+        return
+    for base_id, name in sorted(stats.bases, key=str):
+        if isinstance(base_id, int) and isinstance(name, str) and is_similar_base_name(asked, name):
+            raise ConfigurationError(
+                f"the list shows no base {asked}, and the base {describe_other(base_id, name)} has a similar name, so "
+                f"the service may take one for the other. Nothing was created in {asked}. Give the base by its id: "
+                f"{base_id} if {name} is meant, else the id that the service's own pages show"
+            )
 
 
 async def guard_account(session: Session) -> tuple[Known, ...]:

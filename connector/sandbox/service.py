@@ -24,7 +24,7 @@ from connector.sandbox.emails import Outbox, parse_email
 from connector.sandbox.faults import FATES, GARBAGE, Block, Fault, FaultDraw, build_limiter
 from connector.sandbox.listing import Filter, Query, SubscriberList, choose_id, draw_row, parse_query
 from connector.sandbox.people import SyntheticSubscribers
-from connector.sandbox.store import SubscriberStore
+from connector.sandbox.store import SubscriberStore, fold_base
 from connector.sandbox.subscriber import RejectedError, alter, fill_defaults, parse_create, quote_ids
 from connector.sandbox.switches import SandboxSettings, change_settings
 from connector.sandbox.truth import Fate, Stats, TruthLog
@@ -253,13 +253,12 @@ class Sandbox:
 
     def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
         """Return (Id, Name) of the base that a create goes to: the named base, or the base that `base_alias` has."""
-        is_folded = self.settings.base_names == "folded"
+        way = self.settings.base_names
         for left, right in self.settings.base_alias.items():
-            is_same = left == str(base_id) if name is None else left == name
-            if is_same or (is_folded and name is not None and left.strip().casefold() == name.strip().casefold()):
+            if left == str(base_id) if name is None else fold_base(left, way) == fold_base(name, way):
                 base_id, name = (int(right), None) if right.isascii() and right.isdigit() else (None, right)
                 break
-        return self.store.bases.find_or_make(base_id, name, is_folded=is_folded)
+        return self.store.bases.find_or_make(base_id, name, way)
 
     def _churn(self, listed_base: int | None) -> None:
         """Delete, then insert, as the switches say; `listed_base` None means that all bases were listed."""

@@ -4,6 +4,9 @@ The store knows nothing of requests, faults or the truth log; the service record
 """
 
 import heapq
+import html
+import html.entities
+import unicodedata
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from itertools import chain, groupby, islice
@@ -17,26 +20,52 @@ FIRST_ID = 100_001  # not 1: churn at the head of a list in id order needs ids b
 _SEARCHED = 100_000  # subscribers whose whole text a search reads: a tenth of a second, in which nothing is served
 
 
+_LONGEST_BASE_NAME = 20  # characters that the service keeps of a name, with the switch base_names=cut
+
+
+def write_base_name(name: str, way: str) -> str:
+    """Return the name of a base as the service stores it (switch `base_names`)."""
+    match way:
+        case "nfd":
+            return unicodedata.normalize("NFD", name)
+        case "collapsed":
+            return " ".join(name.split())
+        case "escaped":
+            return name.translate({each: f"&{entity};" for each, entity in html.entities.codepoint2name.items()})
+        case "cut":
+            return name[:_LONGEST_BASE_NAME]
+    return name
+
+
+def fold_base(name: str, way: str) -> str:
+    """Return the key by which a name finds its base (switch `base_names`)."""
+    if way == "folded":
+        return name.strip().casefold()
+    if way == "accent_blind":
+        letters = unicodedata.normalize("NFD", name.strip().casefold())
+        return "".join(each for each in letters if not unicodedata.combining(each))
+    return html.unescape(name) if way == "escaped" else write_base_name(name, way)
+
+
 class Bases:
     """Ids and names of the bases; ids count from 1."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
-        self._ids: dict[str, int] = {}
-        self._folded_ids: dict[str, int] = {}
+        self._ids: dict[str, dict[str, int]] = {}  # by the way in which names are matched, and by key
 
-    def find_or_make(self, base_id: int | None, name: str | None, *, is_folded: bool = False) -> tuple[int, str]:
+    def find_or_make(self, base_id: int | None, name: str | None, way: str = "exact") -> tuple[int, str]:
         """Return (Id, Name) of the base: an unknown Id makes `Base <Id>`, an unknown Name takes the next Id.
 
-        With `is_folded` a name finds its base in any capitals and with any blanks around the name.
+        `way` is how a name is stored and matched, as the switch `base_names` says.
         """
         if base_id is None:
             name = name or ""
-            base_id = self._ids.get(name)
-            if base_id is None and is_folded:
-                base_id = self._folded_ids.get(name.strip().casefold())
+            if way not in self._ids:
+                self._ids[way] = {fold_base(each, way): number for number, each in reversed(self._names.items())}
+            base_id = self._ids[way].get(fold_base(name, way))
             if base_id is None:
-                return self.add(max(self._names, default=0) + 1, name)
+                return self.add(max(self._names, default=0) + 1, write_base_name(name, way))
         elif base_id not in self._names:
             return self.add(base_id, f"Base {base_id}")
         return base_id, self._names[base_id]
@@ -44,8 +73,8 @@ class Bases:
     def add(self, base_id: int, name: str) -> tuple[int, str]:
         """Record a base under its Id. If two bases have one name, the name finds the first."""
         self._names.setdefault(base_id, name)
-        self._ids.setdefault(name, base_id)
-        self._folded_ids.setdefault(name.strip().casefold(), base_id)
+        for way, ids in self._ids.items():
+            ids.setdefault(fold_base(name, way), base_id)
         return base_id, self._names[base_id]
 
     def items(self) -> list[tuple[int, str]]:

@@ -99,9 +99,11 @@ class SandboxSettings(BaseModel):
     """Text fields that the service stores in capitals."""
     alter_identity: bool = False
     """Store and answer an email without the `+tag` of its local part."""
-    base_names: Literal["exact", "folded"] = "exact"
+    base_names: Literal["exact", "folded", "nfd", "collapsed", "escaped", "cut", "accent_blind"] = "exact"
     """How a name finds its base: `exact` makes a new base for an unknown spelling; `folded` ignores capitals and
-    surrounding blanks, and answers with the first spelling."""
+    surrounding blanks, `accent_blind` also accents, and both answer with the first spelling. The others store another
+    name: `nfd` with accents as characters of their own, `collapsed` with single blanks, `escaped` with HTML entities,
+    `cut` with the first 20 characters."""
     base_alias: _Pairs = {}
     """A create in the base on the left (a name, or an Id in digits) is stored in the base on the right, and the answer
     shows the base on the right."""

@@ -180,6 +180,24 @@ def test_bases_can_be_found_by_folded_names_and_keep_their_own_spelling(calls: C
     assert [calls.create(base=base).json["Subscriber"]["Base"] for base in named] == [{"Id": 1, "Name": "News"}] * 3
 
 
+@pytest.mark.parametrize(
+    ("way", "named", "stored"),
+    [
+        ("nfd", ("Café", "Cafe\u0301", "CAFÉ"), ((1, "Cafe\u0301"), (1, "Cafe\u0301"), (2, "CAFE\u0301"))),
+        ("collapsed", (" a  b", "a b", "A b"), ((1, "a b"), (1, "a b"), (2, "A b"))),
+        ("escaped", ("É&<", "&Eacute;&amp;&lt;"), ((1, "&Eacute;&amp;&lt;"), (1, "&Eacute;&amp;&lt;"))),
+        ("cut", ("x" * 21, "x" * 20, "x" * 19), ((1, "x" * 20), (1, "x" * 20), (2, "x" * 19))),
+        ("accent_blind", ("Café", " CAFE ", "Cafés"), ((1, "Café"), (1, "Café"), (2, "Cafés"))),
+    ],
+)
+def test_the_names_of_bases_can_be_stored_and_matched_otherwise(
+    calls: Calls, way: str, named: tuple[str, ...], stored: tuple[tuple[int, str], ...]
+) -> None:
+    calls.sandbox.switch(base_names=way)
+    answered = [calls.create(base={"Name": name}).json["Subscriber"]["Base"] for name in named]
+    assert [(base["Id"], base["Name"]) for base in answered] == list(stored)
+
+
 def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(calls: Calls) -> None:
     calls.sandbox.switch(base_alias={"Old": "New", "7": "9"})
     sent = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})

@@ -122,8 +122,9 @@ class _Builder:
             settings |= {"alter_identity": True, "duplicates": "accept"}  # else what is altered alike is refused
             nights = tuple(self._calm(night, "leave", nights[0]) for night in nights)
         elif chance < 0.2 and self._has_base:
-            settings["base_names"] = "folded"
-            return replace(scenario, settings=settings, base_name=random.choice(("NEWS", " news")))
+            spellings = (("folded", "NEWS"), ("folded", " news"), ("escaped", "Ne&#119;s"), ("accent_blind", "NEWS"))
+            settings["base_names"], base_name = random.choice(spellings)
+            return replace(scenario, settings=settings, base_name=base_name)
         elif chance < 0.3 and not self._lag_s:
             most_ms = 1000 * self._policy.quiet_period_s * random.uniform(0.05, 0.9)
             settings["replica_lags_ms"] = (0.0, most_ms)

@@ -1,0 +1,81 @@
+"""A base that a job gives by its name: a service may store another spelling, and match names in its own way."""
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses
+from tests.pipelines.planned import count_creates
+
+
+def load(connector: Connector, path: Path, state: str, *base: str) -> Ended:
+    """Import the file into the base as active, with a state folder of its own."""
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
+    return connector.run_json("import", path, *base, "--active", "--quiet-period", "200ms", environ=environ)
+
+
+DECOMPOSED = unicodedata.normalize("NFD", "Café Zürich")
+
+
+@pytest.mark.parametrize(
+    ("way", "first", "second"),
+    [
+        ("folded", "Café Zürich", "CAFÉ ZÜRICH "),
+        ("nfd", "Café Zürich", "Café Zürich"),
+        ("nfd", DECOMPOSED, "café zürich"),
+        ("collapsed", "Our  News", "our News"),
+        ("escaped", "Café & Co", "Café & Co"),
+        ("escaped", 'R&D "North" <1>', "r&d  &quot;North&quot; <1>"),
+    ],
+)
+def test_a_base_is_found_by_any_spelling_of_its_name(
+    connector: Connector, tmp_path: Path, way: str, first: str, second: str
+) -> None:
+    connector.sandbox.switch(base_names=way)
+    assert load(connector, write_addresses(tmp_path / "a.csv", 3), "one", "--base-name", first).code == 0
+    people = write_addresses(tmp_path / "b.csv", 5)
+    ended = load(connector, people, "two", "--base-name", second)
+    assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 3, "created": 2}), ended.stderr
+    assert load(connector, people, "two", "--base-name", first).rows == {"read": 5, "exists": 5}
+    assert load(connector, people, "one", "--base-name", second).rows == {"read": 5, "exists": 5}
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+SIMILAR = [
+    ("accent_blind", "Cafe Zurich", "Café Zürich"),
+    ("accent_blind", "Café Zürich", "CAFE ZURICH"),
+    ("cut", "Newsletter Deutschla", "Newsletter Deutschland"),
+    ("cut", "Kunden und Partner 2", "Kunden und Partner 2025 alle"),
+    ("cut", "Customers in Germany", "Customers in Germany and Austria"),
+]
+
+
+@pytest.mark.parametrize(("way", "listed", "asked"), SIMILAR)
+def test_nothing_is_sent_by_a_name_that_the_service_may_take_for_another(
+    connector: Connector, tmp_path: Path, way: str, listed: str, asked: str
+) -> None:
+    connector.sandbox.switch(base_names=way)
+    people = write_addresses(tmp_path / "people.csv", 3)
+    load(connector, people, "one", "--base-name", listed)
+    creates = count_creates(connector.sandbox)
+    ended = load(connector, people, "two", "--base-name", asked)
+    assert ended.is_refused, ended.stdout
+    assert "Give the base by its id: 1 if " in ended.stderr
+    assert asked.strip() in ended.stderr
+    assert " ".join(listed.split()) in ended.stderr
+    assert count_creates(connector.sandbox) == creates
+    assert load(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [("News", "News 2"), ("News", "Newsletter"), ("Kunden", "Kunden 2025"), ("Newsletter Nord", "Newsletter Süd")],
+)
+def test_a_new_base_is_created_beside_one_whose_name_is_not_similar(
+    connector: Connector, tmp_path: Path, listed: str, asked: str
+) -> None:
+    people = write_addresses(tmp_path / "people.csv", 3)
+    load(connector, people, "one", "--base-name", listed)
+    ended = load(connector, people, "two", "--base-name", asked)
+    assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), ended.stderr
