@@ -167,7 +167,11 @@ MUTATIONS = (
     ),
     Mutation(
         "a base's name is compared letter by letter",
-        (Edit("fields.py", "return name.strip().casefold()", "return name"),),
+        (
+            Edit(
+                "fields.py", 'return " ".join(unicodedata.normalize(', 'return name or " ".join(unicodedata.normalize('
+            ),
+        ),
     ),
     Mutation(
         "a first create refused with 401 counts as never sent",
