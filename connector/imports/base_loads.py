@@ -227,15 +227,17 @@ class BaseLoads:
         for number in range(_LOOKS_TOGETHER):
             if number and not await control.rest(self._run.frame.policy.quiet_period_s):
                 return
-            settlers = {id(each.session.access): each.load.finisher.settler for each in self._begun}
-            lookup = KeyLookup([await settler.begin_look() for settler in settlers.values()])
+            loads = {id(each.session.access): each for each in self._begun}
+            lookup = KeyLookup([await each.load.finisher.settler.begin_look() for each in self._begun])
             while (part := await lookup.read_next()) is not None:
-                await settlers[id(part.access)].take(part)
+                each = loads[id(part.access)]
+                with self._turn(each):
+                    await each.load.finisher.settler.take(part)
             for each in self._begun:
                 with self._turn(each):
                     await each.load.finisher.settler.end_look()
             control.check()
-            if not any(settler.has_unsettled for settler in settlers.values()):
+            if not any(each.load.finisher.settler.has_unsettled for each in self._begun):
                 return
 
     async def _settle(self, each: _BaseLoad) -> None:

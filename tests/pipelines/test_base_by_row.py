@@ -175,6 +175,15 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
     assert ended.report["requests"]["list"]["sent"] <= 5 * (2 + MOST_REQUESTS)  # sweeps of all bases together
 
 
+def test_creates_whose_answers_were_lost_count_for_their_own_bases(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(drop_after=0.5)
+    rows = [f"person{number}@x.org,{name}" for number in range(10) for name in ("news", "shop")]
+    ended = connector.run_json("sync", write_lists(tmp_path, *rows))
+    assert ended.rows == {"read": 20, "created": 20}, ended.stderr
+    assert ended.report["settled"]["found"] > 0
+    assert "created in Base 7 (id 7): 10, Base 9 (id 9): 10" in ended.report["messages"]
+
+
 def test_what_an_earlier_run_left_in_a_base_without_rows_is_settled(connector: Connector, tmp_path: Path) -> None:
     job = write_lists(tmp_path, "ann@x.org,shop")
     connector.sandbox.switch(hang_after=1)
