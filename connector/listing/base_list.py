@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from connector.errors import RunAborted
 from connector.fields import BY_NAME
@@ -116,16 +117,24 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
     ours = [each for each in rows.bases if reader.is_of_base({"Id": each[0], "Name": each[1]})]
     if ours and journal.base.service_id is None and reader.service_id is not None:
         await journal.learn_base(reader.service_id, access.asked_name or "")
-    base, digests, waiting = journal.base, array("Q"), list[tuple[bytes, int]]()
+    base, digests, ids, waiting = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
     for listed in (part for each in ours for part in rows.read(each, since=since)):
         digests.frombytes(b"".join(each[:_DIGEST_BYTES] for each, _ in listed))
+        ids.extend(subscriber_id for _, subscriber_id in listed)
         waiting += listed
         if len(waiting) >= _RECORDED_AT_ONCE:
             await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
             waiting = []
     await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
-    _, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
-    return int(np.count_nonzero(counts > 1))
+    return _count_doubled(np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64))
+
+
+def _count_doubled(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
+    """Return the number of digests that have more than one id. A listing may have shown a subscriber twice."""
+    order = np.lexsort((ids, digests))
+    digests, ids = digests[order], ids[order]
+    is_doubled = (digests[1:] == digests[:-1]) & (ids[1:] != ids[:-1])
+    return len(np.unique(digests[1:][is_doubled]))
 
 
 async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: SweptRows) -> ListEnd | None:

@@ -69,3 +69,12 @@ def test_numbers_that_a_text_is_made_of_are_warned_of(connector: Connector, tmp_
     assert [message.partition(" in the workbook")[0] for message in find(ended, "in the workbook")] == [
         "2 cells of the column code (phone) are numbers", "1 cell of the column line (phone) is a number",
     ]  # fmt: skip
+
+
+def test_no_identity_of_a_new_base_is_reported_as_doubled(connector: Connector, tmp_path: Path) -> None:
+    """The list is read on after the first create has shown the base's id, and repeats subscribers."""
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob@x.org")
+    connector.import_file(path)
+    ended = connector.run_json("import", path, "--base-name", "Shop", "--active", "--quiet-period", "100ms")
+    assert ended.rows == {"read": 2, "created": 2}, ended.stderr
+    assert find(ended, "more than once") == []
