@@ -45,7 +45,7 @@ _BEYOND = 3  # ids that are looked up beyond the end at which a window would cut
 _BEFORE = 1  # ids that are looked up beyond the other end
 _RESERVE = 4  # requests that are reserved for second counts and look-ups
 _END_READINGS = 2  # readings of the end at which new ids are listed: one may come from a replica that lags
-_OVERLAP = 500  # rows before the end at which the list is read again
+_OVERLAP = 500  # rows before the end at which the list is read again; half a page, if pages are smaller
 _TAIL = 1000  # ids at the end of the list from which the density of ids is computed
 _CHANCE = 0.001  # the absence of ids is evidence if the chance of an accident is at most this
 _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # rows, and share of the list, that do not come between two requests
@@ -104,18 +104,19 @@ class Suspect:
     """A reading of the list that seems complete: its certificate, its query, the filters of the query by name, and the
     ids of the listed subscribers (ascending).
 
-    `listed` has the number of rows of each class: by the name of a field, then by value. `base_ids` are the bases of
-    a load; `unlisted_bases` are bases that are counted even if no row shows them. `hidden` has the classes that were
-    read separately; their rows are among `ids` and `listed`. Partitions in `skipped` are not counted.
-    `earlier_total` is the TotalCount that the run saw shortly before the reading. `lacking` has the ids of confirmed
-    ledger entries that are not among the listed ids. `seed` is random. `absent_values` has, for each filter, a random
-    value that no subscriber has.
+    `page_rows` is the number of rows of a full page. `listed` has the number of rows of each class: by the name of a
+    field, then by value. `base_ids` are the bases of a load; `unlisted_bases` are bases that are counted even if no row
+    shows them. `hidden` has the classes that were read separately; their rows are among `ids` and `listed`. Partitions
+    in `skipped` are not counted. `earlier_total` is the TotalCount that the run saw shortly before the reading.
+    `lacking` has the ids of confirmed ledger entries that are not among the listed ids. `seed` is random.
+    `absent_values` has, for each filter, a random value that no subscriber has.
     """
 
     certificate: Certificate
     query: ListQuery
     filters: Mapping[str, object]
     ids: IdArray
+    page_rows: int = LARGEST_PAGE
     listed: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     base_ids: Sequence[int] = ()
     unlisted_bases: Sequence[int] = ()
@@ -285,7 +286,8 @@ def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
     if suspect.certificate.order in (Order.ID, Order.ID_DESC) and not any(each.topic is Topic.END for each in asked):
         for side in sorted({_find_side(suspect, each) for each in _find_present(suspect, answers, Topic.BEYOND)}):
             is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
-            offset = max(0, suspect.certificate.distinct - _OVERLAP) if is_tail else 0
+            overlap = min(_OVERLAP, suspect.page_rows // 2)
+            offset = max(0, suspect.certificate.distinct - overlap) if is_tail else 0
             query = replace(suspect.query, offset=offset, limit=LARGEST_PAGE - 1)
             questions += [Question(Topic.END, query, side)] * _END_READINGS
     return questions

@@ -52,6 +52,11 @@ class Pager:
         return self._sweep.seen.to_array()
 
     @property
+    def page_rows(self) -> int:
+        """Rows of a full page, which may be fewer than the limit of a request."""
+        return self._sweep.page_rows
+
+    @property
     def total(self) -> int | None:
         """The latest TotalCount of the whole list."""
         return self._total_last

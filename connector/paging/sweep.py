@@ -93,6 +93,11 @@ class Sweep:
         self._rows_at_end = 0
 
     @property
+    def page_rows(self) -> int:
+        """Rows of a full page: the limit as the service echoes it or, without an echo, the rows of the largest page."""
+        return self._limit
+
+    @property
     def is_in_id_order(self) -> bool:
         """Rule 1: ids strictly monotone on every page, each overlap matched, no row out of order at the head."""
         is_joined = self.has_overlap and not self.overlaps_broken and not self.has_repeats

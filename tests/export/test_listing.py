@@ -127,6 +127,18 @@ def test_a_list_that_changes_is_certified_in_id_order_and_none_is_missing(
         assert certificate.appeared + certificate.vanished > 0
 
 
+@pytest.mark.parametrize("order", ["id", "id_desc"])
+def test_subscribers_who_come_after_the_last_page_are_no_sign_of_a_cut_off_list_where_pages_are_small(
+    sandbox: SandboxProcess, order: str
+) -> None:
+    sandbox.seed(1300, base_name="News")
+    sandbox.switch(order=order, max_limit=50, churn_insert=1, churn_where="end" if order == "id" else "head")
+
+    certificate, _ = read(sandbox, ListQuery())
+
+    assert certificate.reason is Reason.ID_ORDER
+
+
 def test_a_service_that_refuses_for_the_rate_is_read_to_the_end(sandbox: SandboxProcess) -> None:
     sandbox.seed(4000, base_name="News")
     sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOWLY)
