@@ -39,6 +39,7 @@ from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
 from connector.settings import Settings, build_service
 from connector.shards import WHOLE, Shard
+from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.row_bases import BaseColumn, list_columns
 from connector.subscribers.rules import FieldMapping, ValidationRules
@@ -154,6 +155,7 @@ class LoadPlan:
     wait_s: float = 0.0
     shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded
     guard: LoadGuard | None = None
+    ignored: tuple[str, ...] = ()  # columns that say nothing about consent
     is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
     is_full: bool = False  # what earlier runs have reported as changed is compared again
     is_planned: bool = False
@@ -362,11 +364,14 @@ class _Load:
             base=plan.base_column,
             suppression=run.suppression,
             shard=plan.shard,
+            ignored=plan.ignored,
         )
         ahead = ReadingAhead(chunks, run.stop)
         try:
             async with aclosing(ahead.read()) as reading:
                 async for prepared in reading:
+                    if prepared.consent and not plan.is_planned:
+                        raise ConfigurationError("; ".join(explain_consent(prepared.consent)))
                     self._count(prepared)
                     await loads.take(prepared.planned, prepared.bases)
                     if failure := run.rows.failure:
@@ -406,6 +411,8 @@ class _Load:
             yield f"{would_be}{by_base}"
         if not self._plan.says_activity:
             yield f"an import of this is refused: {SILENT_ACTIVITY}"
+        for problem in explain_consent(self._remarks.consent):
+            yield f"an import of this is refused: {problem}"
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.mapping)

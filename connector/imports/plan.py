@@ -17,21 +17,23 @@ from connector.settings import Settings
 from connector.sources.files import refuse_lacking
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_pattern
+from connector.subscribers.consent import build_consent_rule
 from connector.subscribers.headers import guess_mapping, override_mapping
 from connector.subscribers.preparation import check_mapping
 from connector.subscribers.row_bases import BaseColumn
-from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, explain_missing
 
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """What is said of the rows of a file or a frame: their base, by id or by name; columns by field, above what the
-    headers say; and whether all are active."""
+    """The options for the rows of a file or a frame: their base, by id or by name; columns by field, above what the
+    headers say; whether all are active; and the columns that say nothing about consent."""
 
     base_id: int | None = None
     base_name: str | None = None
     mapped: Mapping[str, str] = field(default_factory=dict)
     is_active: bool | None = None
+    ignored: tuple[str, ...] = ()
 
 
 def plan_rows(
@@ -63,12 +65,14 @@ def plan_rows(
             settings=settings,
             limit=limit,
             wait_s=wait_s,
+            ignored=options.ignored,
         )
         return check_load(plan)
 
 
 def check_load(plan: LoadPlan) -> LoadPlan:
     """Return the plan, if its mapping can serve each file of its source. Raises ConfigurationError and SourceError."""
+    refuse_unknown_columns(plan.source, plan.ignored)
     rules = check_rows(plan.source, plan.mapping, plan.rules, plan.columns, plan.base_column)
     return replace(plan, rules=rules)
 
@@ -92,9 +96,21 @@ def check_rows(
     return rules
 
 
+def refuse_unknown_columns(source: Source, ignored: Sequence[str]) -> None:
+    """Raise ConfigurationError if the source lacks a column that is to be ignored: its name may be misspelt."""
+    for column in ignored:
+        if column not in source.columns:
+            raise ConfigurationError(f"ignore: {explain_missing('column', column, source.columns)}")
+
+
 def map_by_headers(source: Source, options: RowOptions) -> FieldMapping:
-    """Return what the headers seem to mean, and what the options say above that. Raises ConfigurationError."""
+    """Return what the headers seem to mean, and what the options say above that. Raises ConfigurationError.
+
+    A column that is mapped to is_active by an option is read as its header says: `unsubscribed` makes active who has
+    not unsubscribed."""
     mapping = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
+    if column := options.mapped.get("is_active"):
+        mapping = FieldMapping({**mapping.rules, "is_active": build_consent_rule(column)})
     return mapping if options.is_active is None else _set_active(mapping, is_active=options.is_active)
 
 

@@ -23,12 +23,14 @@ _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 
 @dataclass(slots=True)
 class Remarks:
-    """Gathered chunk by chunk; `messages` are the source's own, `number_cells` a workbook's numbers by column."""
+    """Gathered chunk by chunk; `messages` are the source's own, `number_cells` a workbook's numbers by column, and
+    `consent` has the columns that say who wants no email and that is_active is not made of."""
 
     messages: list[str] = field(default_factory=list)
     omitted_zips: int = 0
     yearless: int = 0
     number_cells: Counter[str] = field(default_factory=Counter)
+    consent: list[str] = field(default_factory=list)
 
     def take(self, prepared: PreparedChunk) -> None:
         """Add what there is to say of a chunk."""
@@ -36,13 +38,16 @@ class Remarks:
         self.omitted_zips += prepared.omitted_zips
         self.yearless += prepared.yearless
         self.number_cells.update(prepared.chunk.number_cells)
+        self.consent += [column for column in prepared.consent if column not in self.consent]
 
     def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
         """Yield what is not sent as it came, a line a kind."""
         if self.omitted_zips:
             yield (
-                f"{count(self.omitted_zips, 'zip')} cannot be sent as a number (a letter, or a zero in front) and "
-                f"{agree(self.omitted_zips, 'is', 'are')} left out (zip: omit)"
+                f"{count(self.omitted_zips, 'zip code')} "
+                f"{agree(self.omitted_zips, 'is not a plain number', 'are not plain numbers')} "
+                f'(for example "SW1A 1AA", "02134" or "12345-6789") and {agree(self.omitted_zips, "is", "are")} left '
+                "out (zip: omit)"
             )
         if self.yearless:
             yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from numbers import Integral
@@ -38,6 +38,7 @@ class LoadOptions(RunOptions, total=False):
     base_name: str | None
     active: bool | None
     mapping: Mapping[str, str] | None
+    ignore: Sequence[str]
     identity: Literal["email", "client_user_id"]
     zip: Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
     limit: int | None
@@ -73,7 +74,8 @@ def import_subscribers(
     Arrow data: a table, a reader (read once), a frame of Polars. `name` is what reports call rows in memory.
     `base_id` or `base_name` says the base, and `active` whether all are active; without it a column must say so.
     Columns are recognised by their headers; `mapping` says more: `{"email": "E-mail address"}`, by field, with "" for a
-    field that no column fills. `identity` is "email" by default, and `zip` "omit". `format`, `encoding`, `delimiter`
+    field that no column fills. `ignore` has columns that seem to say who wants no email, and mean something else.
+    `identity` is "email" by default, and `zip` "omit". `format`, `encoding`, `delimiter`
     ("auto" by default) and `sheet` (the first) describe a file. `on_unknown` is "resend" by default, `look` "auto",
     `quiet_period_s` (the wait before absence can be proved) 30, `max_concurrency` 512, and `wait_s` (the wait for
     another run that holds the ledger) 0; `time_limit_s` ends a longer run in order. `max_rate` is in creates a second.
@@ -163,7 +165,8 @@ def _plan(
         job = options.get("name", "frame")
         source = open_rows(rows, job)
     base_id, limit = (None if number is None else int(number) for number in (base_id, limit))  # NumPy's become Python's
-    said = RowOptions(base_id, base_name, options.get("mapping") or {}, active)
+    ignored = tuple(options.get("ignore", ()))
+    said = RowOptions(base_id, base_name, options.get("mapping") or {}, active, ignored)
     rules = ValidationRules(identity=identity, zip=zip_policy)
     return plan_rows(read_corrections(source), said, rules, policy, settings, job=job, limit=limit, wait_s=wait_s)
 

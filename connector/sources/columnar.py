@@ -186,8 +186,16 @@ def _write_series(series: pd.Series) -> Text:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError, OverflowError):
         pass
     values = _list_values(series)
-    values = [value.tolist() if isinstance(value, np.ndarray | pd.Series) else value for value in values]
-    return build_texts([list(value) if isinstance(value, set | frozenset) else value for value in values])
+    return build_texts([_convert(value) for value in values])
+
+
+def _convert(value: object) -> object:
+    """Return the Python value of a cell of a DataFrame."""
+    if isinstance(value, np.ndarray | pd.Series | np.generic):
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return list(value)
+    return str(value) if isinstance(value, pd.Period) else value
 
 
 def _list_values(series: pd.Series) -> list[object]:

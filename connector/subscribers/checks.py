@@ -180,10 +180,52 @@ def is_email(cells: pa.Array) -> pa.Array:
 
 # Words and zips
 
+YES_OR_NO: dict[str, bool] = {
+    **dict.fromkeys(
+        (
+            "true", "1", "yes", "t", "y", "on", "x", "ja", "j", "oui", "o", "sí", "si", "sì", "s", "sim", "tak",
+            "wahr", "vrai", "verdadero", "vero", "verdadeiro", "waar", "prawda",
+        ),
+        True,
+    ),
+    **dict.fromkeys(
+        (
+            "false", "0", "no", "f", "n", "off", "nein", "non", "não", "nao", "nee", "nie",
+            "falsch", "faux", "falso", "onwaar", "fałsz",
+        ),
+        False,
+    ),
+}  # fmt: skip
+"""Words of eight languages for yes and no, also those of spreadsheets, in lower case."""
+
+UNSUBSCRIBED_WORDS = (
+    "unsubscribed", "never subscribed", "never_subscribed", "non-subscribed", "non_subscribed", "not subscribed",
+    "not_subscribed", "opted out", "opted_out", "opted-out", "opt-out", "optout", "do not email", "abgemeldet",
+    "abbestellt", "désabonné", "désabonnée", "désinscrit", "désinscrite", "dado de baja", "dada de baja", "de baja",
+    "desuscrito", "disiscritto", "disiscritta", "descadastrado", "uitgeschreven", "afgemeld", "wypisany", "wypisana",
+)  # fmt: skip
+"""Words for a person who has unsubscribed, in lower case."""
+
+INACTIVE_WORDS = (
+    "cleaned", "bounced", "hard_bounced", "hard bounced", "hard bounce", "hardbounce", "complained", "complaint",
+    "spam", "suppressed", "blocked", "blacklisted", "blocklisted", "inactive", "inaktiv", "inactif", "inactivo",
+    "inattivo", "inativo", "inactief", "nieaktywny", "gesperrt", "unconfirmed", "pending", "archived",
+)  # fmt: skip
+"""Words for another status of a person who gets no email, in lower case."""
+
+_ACTIVE_WORDS = (
+    "subscribed", "confirmed", "opted in", "opted_in", "opted-in", "active", "aktiv", "actif", "activo", "attivo",
+    "ativo", "actief", "aktywny", "angemeldet", "inscrit", "abonné", "suscrito", "iscritto", "inscrito",
+    "ingeschreven", "zapisany",
+)  # fmt: skip
+
 FLAGS: dict[str, bool] = {
-    **dict.fromkeys(("true", "1", "yes", "t", "y"), True),
-    **dict.fromkeys(("false", "0", "no", "f", "n"), False),
+    **YES_OR_NO,
+    **dict.fromkeys(_ACTIVE_WORDS, True),
+    **dict.fromkeys((*UNSUBSCRIBED_WORDS, *INACTIVE_WORDS), False),
 }
+"""Words for active and inactive, in lower case."""
+
 GENDERS: dict[str, str] = {"male": "male", "female": "female"}
 
 

@@ -7,11 +7,10 @@ an opt-out or a list's name does not.
 """
 
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 
 from connector.errors import ConfigurationError
-from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, explain_missing
+from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, explain_missing, normalise_header
 
 HEADERS: dict[str, tuple[str, ...]] = {
     "is_active": (
@@ -121,12 +120,6 @@ MAILCHIMP_ONLY = frozenset({"memberrating", "leid", "euid"})
 
 MAILCHIMP_IGNORED = frozenset({"birthday", "region"})
 """Headers of Mailchimp that are not mapped: its birthday (MM/DD) is not a date, and its region is an IP's."""
-
-
-def normalise_header(header: str) -> str:
-    """Return the header's letters and digits alone, in lower case, without accents."""
-    plain = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
-    return "".join(sign for sign in plain if sign.isalnum())
 
 
 _MEANINGS = {  # field, and rank: 0 is the best header of its field

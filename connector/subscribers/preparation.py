@@ -16,6 +16,7 @@ from connector.fields import BaseRef
 from connector.outcomes import Fault
 from connector.rows import Chunk, Planned, Source
 from connector.shards import WHOLE, Shard
+from connector.subscribers.consent import find_consent
 from connector.subscribers.identity import (
     IDENTITY_BYTES,
     Digests,
@@ -85,7 +86,8 @@ class PreparedChunk:
     have the positions of second rows of a subscriber, of second rows that differ from the first one, and of rows on the
     suppression list. `omitted_zips` and `yearless` count valid rows that lost their zip, or a birthday without a year.
     `names` has the identities of all valid rows, indexed by position. `source_rows` counts the records of the source
-    that the chunk was made of, with the records of other shards.
+    that the chunk was made of, with the records of other shards. `consent` has the columns that say who wants no email
+    and that is_active is not made of (connector.subscribers.consent).
 
     `bases` has the base of each row to load, if a column names the bases; None if all rows are for one base.
     """
@@ -101,6 +103,7 @@ class PreparedChunk:
     yearless: int
     names: pd.Series
     source_rows: int
+    consent: tuple[str, ...]
 
     @property
     def read(self) -> int:
@@ -124,12 +127,13 @@ def prepare_chunks(
     suppression: Suppression | None = None,
     shard: Shard = WHOLE,
     more_columns: Collection[str] = (),
+    ignored: Collection[str] = (),
 ) -> Iterator[PreparedChunk]:
     """Read the source chunk by chunk to its end, or to `limit` records, and leave out the records of other shards.
 
     `base` is the column that names the base of each row, or None if all rows are for one base. `more_columns` are used
-    beside the columns of the mapping and of the base. Raises SourceError, and
-    ConfigurationError if the column names some bases by id and others by name.
+    beside the columns of the mapping and of the base. `ignored` columns say nothing about consent. Raises SourceError,
+    and ConfigurationError if the column names some bases by id and others by name.
     """
     seen = SeenIdentities()
     asked: dict[BaseRef, None] = {}
@@ -161,7 +165,17 @@ def prepare_chunks(
         lost, names = (len(validated.omitted_zips), len(validated.yearless)), valid[rules.identity]
         source_rows = len(read.numbers) + len(read.malformed)
         yield PreparedChunk(
-            chunk, planned, bases, validated.faults, repeated, different, suppressed, *lost, names, source_rows
+            chunk,
+            planned,
+            bases,
+            validated.faults,
+            repeated,
+            different,
+            suppressed,
+            *lost,
+            names,
+            source_rows,
+            tuple(find_consent(chunk.frame, mapping, ignored)),
         )
 
 

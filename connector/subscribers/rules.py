@@ -3,6 +3,7 @@
 It knows no row and imports neither pandas nor Arrow: a job file is checked by these rules before anything is read.
 """
 
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -166,6 +167,12 @@ def explain_missing(what: str, name: str, there_are: Sequence[str]) -> str:
     close = [by_folded[folded] for folded in get_close_matches(name.strip().casefold(), list(by_folded), n=3)]
     meant = f" Did you mean {' or '.join(close)}?" if close else ""
     return f"there is no {what} {name!r}.{meant} There are: {', '.join(there_are)}"
+
+
+def normalise_header(header: str) -> str:
+    """Return the header's letters and digits alone, in lower case, without accents."""
+    plain = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
+    return "".join(sign for sign in plain if sign.isalnum())
 
 
 # What a row must hold

@@ -96,7 +96,7 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
         "text, and write the file again"
     ),
     "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
-    "flag": f"is neither true nor false (yes and no, 1 and 0 will do): {_TRANSLATE}",
+    "flag": f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE}",
     "email": "is not an email address",
     "gender": f"is neither male nor female nor empty: {_TRANSLATE}",
     "country": (

@@ -130,6 +130,13 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--base-id", type=click.IntRange(min=1), help="The base of the subscribers, by its id."),
     click.option("--base-name", help="The base of the subscribers, by its name."),
     click.option("--map", "mapped", multiple=True, metavar="FIELD=COLUMN", help="Map a column to a field. Repeatable."),
+    click.option(
+        "--ignore",
+        "ignored",
+        multiple=True,
+        metavar="COLUMN",
+        help="A column that seems to say who wants no email, and means something else. Repeatable.",
+    ),
     click.option("--identity", type=click.Choice(IDENTITIES), help="What makes two rows the same subscriber."),
     click.option("--active/--inactive", "is_active", default=None, help="All rows as active, or as inactive."),
     click.option(
@@ -201,7 +208,8 @@ def file_options(command: Command) -> Command:
 
         take = kwargs.pop
         file = check_format({key: take(key) for key in ("format", "sheet", "encoding", "delimiter")})
-        options = RowOptions(take("base_id"), take("base_name"), _parse_mapped(take("mapped")), take("is_active"))
+        mapped, ignored = _parse_mapped(take("mapped")), tuple(take("ignored"))
+        options = RowOptions(take("base_id"), take("base_name"), mapped, take("is_active"), ignored)
         reading = FileReading(file, take("limit"))
         given = FileGiven(options, take("identity"), take("zip_policy"), take("job_path"), reading)
         return command(*args, given=given, **kwargs)

@@ -14,6 +14,7 @@ from connector.imports.plan import (
     map_by_headers,
     name_load,
     plan_rows,
+    refuse_unknown_columns,
 )
 from connector.load.session import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
@@ -131,7 +132,14 @@ def plan_validation(
         name = (options.base_name or "").strip() or None
         base = BaseRef(options.base_id, name) if options.base_id is not None or name is not None else None
         plan = ValidationPlan(
-            name_load(path), source, mapping, rules, limit=reading.limit, base=base, is_empty_refused=True
+            name_load(path),
+            source,
+            mapping,
+            rules,
+            limit=reading.limit,
+            base=base,
+            is_empty_refused=True,
+            ignored=options.ignored,
         )
         return _check_validation(plan)
 
@@ -154,6 +162,7 @@ def plan_validation_by_job(path: Path | str | None, job: Job, reading: FileReadi
             limit=reading.limit,
             base=base,
             is_empty_refused=is_file,
+            ignored=job.ignore,
         )
         return _check_validation(plan)
 
@@ -186,6 +195,7 @@ def _plan_by_job(
             limit=limit,
             wait_s=wait_s,
             guard=build_guard(job.guard),
+            ignored=job.ignore,
         )
         return check_load(plan)
 
@@ -198,6 +208,7 @@ def _choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
 
 
 def _check_validation(plan: ValidationPlan) -> ValidationPlan:
+    refuse_unknown_columns(plan.source, plan.ignored)
     rules = check_rows(plan.source, plan.mapping, plan.rules, plan.columns, plan.base_column)
     return replace(plan, rules=rules)
 

@@ -18,6 +18,7 @@ from connector.outcomes import Fault
 from connector.report import Report, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
 from connector.rows import Source
+from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.row_bases import BaseColumn, list_columns
 from connector.subscribers.rules import FieldMapping, ValidationRules
@@ -39,6 +40,7 @@ class ValidationPlan:
     limit: int | None = None
     base: BaseRef | BaseColumn | None = None  # of the rows; None: it was not said
     is_empty_refused: bool = False
+    ignored: tuple[str, ...] = ()  # columns that say nothing about consent
 
     @property
     def base_column(self) -> BaseColumn | None:
@@ -131,6 +133,7 @@ def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | Non
             limit=plan.limit,
             suppression=suppression,
             base=plan.base_column,
+            ignored=plan.ignored,
         ):
             counts["read"] += prepared.read
             counts["invalid"] += prepared.invalid
@@ -182,6 +185,8 @@ def _remark(plan: ValidationPlan, verdict: Validation) -> Iterator[str]:
     yield from verdict.remarks.messages
     if "is_active" not in plan.mapping.rules:
         yield f"an import of this is refused: {SILENT_ACTIVITY}"
+    for problem in explain_consent(verdict.remarks.consent):
+        yield f"an import of this is refused: {problem}"
     yield from verdict.remarks.describe_cells(plan.mapping)
     yield from describe_unmapped(plan.mapping, _list_unmapped(plan))
 

@@ -12,9 +12,10 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from connector.subscribers.headers import WHOLE_NAMES, guess_mapping, normalise_header
+from connector.subscribers.consent import build_consent_rule, find_consent
+from connector.subscribers.headers import WHOLE_NAMES, guess_mapping
 from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
 
 _SURE, _LIKELY, _UNSURE = 0.95, 0.8, 0.5  # shares of cells that fit: a real file has a few wrong ones
@@ -79,13 +80,20 @@ class FittingShare:
 def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     """Guess from a chunk's frame (text columns); what is unsure is among the guesses, and says so."""
     columns = [str(column) for column in frame.columns]
-    by_header = guess_mapping(columns).rules
+    mapping = guess_mapping(columns)
+    by_header = {**mapping.rules, **_guess_consent(frame, mapping)}
     guesses = {name: _judge(frame, name, rule, "its header", today) for name, rule in by_header.items()}
     for guess in list(_guess_by_contents(frame, columns, guesses, today)):
         if guess.name not in guesses or guesses[guess.name].sureness == "unsure":
             guesses[guess.name] = guess
     ordered = [guesses[name] for name in FieldMapping({each.name: each.rule for each in guesses.values()}).rules]
     return tuple(ordered)
+
+
+def _guess_consent(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str, ColumnRule]:
+    """Return the rule of is_active if a column says who wants no email, and the `mapping` does not read that column."""
+    column = next(iter(find_consent(frame, mapping, ())), None)
+    return {} if column is None else {"is_active": build_consent_rule(column)}
 
 
 def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:

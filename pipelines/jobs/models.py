@@ -208,6 +208,9 @@ class Job(BaseModel):
     source: JobSource | None = Field(default=None, description="where rows come from")
     subscriber: JobSubscriber | None = Field(default=None, description="how a row becomes a subscriber")
     suppress: Suppress | None = Field(default=None, description="subscribers that are never created; read by each run")
+    ignore: tuple[Name, ...] = Field(
+        default=(), description="columns that seem to say who wants no email, and mean something else"
+    )
     load: Load = Field(default_factory=Load, description="how rows are sent")
     guard: Guard | None = Field(
         default=None, description="what ends a run before anything is sent; none: all may be sent"

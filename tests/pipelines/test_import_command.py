@@ -73,7 +73,7 @@ def test_every_row_of_a_dirty_file_has_one_outcome_and_its_faults_in_the_rejects
     ragged = next(row for row in rejects if row["_row"] == "4")
     assert ragged["_raw"] == "dan@example.com,Dan"
     assert "line 5" in ragged["_message"]
-    for words in ("1 zip cannot be sent as a number", "columns not used: Colour"):
+    for words in ("1 zip code is not a plain number", "columns not used: Colour"):
         assert words in ended.stderr
         assert any(words in message for message in ended.report["messages"])
 

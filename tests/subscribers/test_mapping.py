@@ -13,11 +13,10 @@ from connector.subscribers.headers import (
     WHOLE_NAMES,
     find_whole_name,
     guess_mapping,
-    normalise_header,
     override_mapping,
 )
 from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, require_columns
+from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, normalise_header, require_columns
 
 
 def show(mapping: FieldMapping) -> dict[str, str | None]:

@@ -1,0 +1,97 @@
+"""Columns that say who wants no email: found by their headers and by their cells, in eight languages.
+
+A load creates nobody while such a column is there and nothing reads it: the subscribers would be active, also those
+who have unsubscribed.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.subscribers.checks import INACTIVE_WORDS, UNSUBSCRIBED_WORDS, YES_OR_NO, read_cells
+from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header
+
+# Headers as `normalise_header` writes them.
+_UNSUBSCRIBED = re.compile(
+    "unsub|optout|^blocked$|optedout|donotemail|donotmail|donotcontact|nomail|noemail|blacklist|blocklist|suppress|hardbounce"
+    "|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
+    "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
+    "|uitgeschreven|uitschrijf|afgemeld|wypisan|wypisa|rezygnac"
+)
+_SUBSCRIBED = re.compile(
+    "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
+    "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
+)
+_STATUS = re.compile("status|statut|estado|stato$|stan$")
+_OTHER = re.compile("url|link|token|hash|sms|phone|whatsapp|call|doubleoptin")  # unsubscribe_url, accepts_sms_marketing
+
+_NO = ("", *(word for word, is_yes in YES_OR_NO.items() if not is_yes))
+
+
+def is_unsubscribed_header(column: str) -> bool:
+    """Return whether a column's header alone says that the column holds who has unsubscribed."""
+    header = normalise_header(column)
+    return bool(_UNSUBSCRIBED.search(header)) and not _OTHER.search(header)
+
+
+def build_consent_rule(column: str) -> ColumnRule:
+    """Return the rule that makes is_active of a column, by the column's header.
+
+    In a column of who has unsubscribed, any text but an empty one, a 0 or a no is inactive: also a date.
+    """
+    if not is_unsubscribed_header(column):
+        return ColumnRule(column=column)
+    name = f"row[{json.dumps(column, ensure_ascii=False)}]"
+    return ColumnRule(template=f"{{{{ 'true' if {name} | trim | lower in {_NO!r} else 'false' }}}}")
+
+
+def find_unread(mapping: FieldMapping, columns: Sequence[str], ignored: Collection[str]) -> list[str]:
+    """Return the columns that is_active is not made of, without the ignored ones; none if nobody becomes active."""
+    rule = mapping.rules.get("is_active")
+    if rule is not None and rule.value == "false":
+        return []
+    read = () if rule is None else rule.columns
+    return [column for column in columns if column not in read and column not in ignored]
+
+
+def find_consent(frame: pd.DataFrame, mapping: FieldMapping, ignored: Collection[str]) -> list[str]:
+    """Return the columns of a chunk's frame (texts) that say who wants no email, and that is_active is not made of."""
+    rule = mapping.rules.get("is_active")
+    is_said = rule is not None and bool(rule.columns)
+    unread = find_unread(mapping, [str(column) for column in frame.columns], ignored)
+    return [column for column in unread if _says_consent(column, frame[column], is_said=is_said)]
+
+
+def _says_consent(column: str, cells: "pd.Series[str]", *, is_said: bool) -> bool:
+    header = normalise_header(column)
+    if _OTHER.search(header):
+        return False
+    if _UNSUBSCRIBED.search(header):
+        return True
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
+    if _contains(words, UNSUBSCRIBED_WORDS) or (_STATUS.search(header) and _contains(words, INACTIVE_WORDS)):
+        return True
+    if is_said or not _SUBSCRIBED.search(header):
+        return False
+    filled = words.filter(pc.fill_null(pc.not_equal(words, ""), False))
+    return len(filled) > 0 and bool(pc.all(pc.is_in(filled, pa.array(YES_OR_NO, words.type))).as_py())
+
+
+def _contains(cells: pa.Array, words: Sequence[str]) -> bool:
+    return bool(pc.any(pc.is_in(cells, pa.array(words, cells.type))).as_py())
+
+
+def explain_consent(columns: Sequence[str]) -> Iterator[str]:
+    """Yield, for each column that says who wants no email and that nothing reads, what to do."""
+    for column in columns:
+        yield (
+            f"the column {column} says who wants no email, but nothing reads it, so people who have unsubscribed would "
+            f"be sent with another activity. Map it (--map is_active={shlex.quote(column)}; in a job `is_active`, as "
+            f"`connector init` drafts it), or ignore it (--ignore {shlex.quote(column)}; in a job "
+            f"`ignore: [{column}]`)"
+        )
