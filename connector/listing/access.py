@@ -16,7 +16,7 @@ from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import Known
 from connector.listing.known_ids import KnownIds
-from connector.paging.certificate import Certificate, Reason
+from connector.paging.certificate import Certificate, HiddenClass, Reason
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.subscribers.identity import CAPITALS, SpellingClass, classify, is_plain
@@ -171,7 +171,8 @@ class LookupState:
     `shown` has subscribers that look-ups found for rows that were about to be created, `elsewhere` those that a listing
     of up to 200,000 showed in other bases than the run's. A base that the account's list hides has a state of its own:
     `base_id` is its Id, with which each sweep asks. `hidden` has the classes, each as a filter's name and value, that
-    the list shows only to a request that asks for the class.
+    the list shows only to a request that asks for the class. `are_classes_known` is whether counts have told which
+    classes the list hides.
     """
 
     stats: ListStats | None = None
@@ -185,7 +186,8 @@ class LookupState:
     shown: ShownSubscribers = field(default_factory=ShownSubscribers)
     elsewhere: ShownSubscribers = field(default_factory=ShownSubscribers)
     base_id: int | None = None
-    hidden: tuple[tuple[str, object], ...] = ()
+    hidden: tuple[HiddenClass, ...] = ()
+    are_classes_known: bool = False
 
 
 def _can_be_asked_for(text: str) -> bool:

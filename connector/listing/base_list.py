@@ -255,6 +255,7 @@ async def _sweep(
     seen = frozenset(watching.seen)
     state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
     state.unreadable_because = describe_unreadable(certificate)
+    state.are_classes_known |= certificate.is_complete
     state.hidden = tuple(dict.fromkeys([*state.hidden, *certificate.hidden]))
     watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
     state.stats = watching.stats

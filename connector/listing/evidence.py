@@ -52,10 +52,10 @@ _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # rows, and share of the list, that do not co
 _GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # rows, and share of the list, that do not come while evidence is gathered
 _LEAST_UNSEEN = 3  # unlisted subscribers that contradict the list: fewer may have come meanwhile
 
-_PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
+PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
 """Filters with all of their values (service-api.md 4.3): the parts add up to the whole. The most stable one first."""
 
-CLASS_FIELDS = (*_PARTITIONS, "base_id")
+CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
 
@@ -207,14 +207,14 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
 
 
 def _plan_counts(suspect: Suspect) -> list[Question]:
-    names = [name for name in _PARTITIONS if name not in {*suspect.filters, *suspect.skipped}]
+    names = [name for name in PARTITIONS if name not in {*suspect.filters, *suspect.skipped}]
     questions = [_ask_whole(suspect, 0)]
     for name in names:
         questions += [
-            Question(Topic.PAIR, _narrow(suspect, {other: value, name: _PARTITIONS[name][0]}), name, other)
+            Question(Topic.PAIR, _narrow(suspect, {other: value, name: PARTITIONS[name][0]}), name, other)
             for other, value in suspect.absent_values.items()
         ]
-        questions += _ask_parts(suspect, name, _PARTITIONS[name], 0)
+        questions += _ask_parts(suspect, name, PARTITIONS[name], 0)
     return [*questions, *_ask_parts(suspect, "base_id", _choose_bases(suspect), 0), _ask_whole(suspect, 0)]
 
 
@@ -235,7 +235,7 @@ def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]
     for name in CLASS_FIELDS:
         rounds = _read_rounds(suspect, name, answers)
         if rounds and _decide_partition(suspect, name, answers) is None:
-            values = _PARTITIONS.get(name) or _choose_bases(suspect)
+            values = PARTITIONS.get(name) or _choose_bases(suspect)
             number = len(rounds)
             in_turn = values if number % 2 == 0 else values[::-1]
             return [*_ask_parts(suspect, name, in_turn, number), _ask_whole(suspect, number)]

@@ -14,11 +14,11 @@ HiddenClass = tuple[str, object]
 """A class of subscribers: the name of a filter, and the value that a request must ask for."""
 
 _CLASS_WORDS: Mapping[HiddenClass, str] = {
-    ("is_active", True): "active",
-    ("is_active", False): "inactive",
-    ("gender", "male"): "male",
-    ("gender", "female"): "female",
-    ("gender", ""): "genderless",
+    ("is_active", True): "active subscribers",
+    ("is_active", False): "inactive subscribers",
+    ("gender", "male"): "male subscribers",
+    ("gender", "female"): "female subscribers",
+    ("gender", ""): "subscribers without a gender",
 }
 
 
@@ -207,7 +207,7 @@ def describe_hidden(certificate: Certificate) -> str:
     if not certificate.hidden:
         return ""
     names = [
-        f"subscribers of the base {value}" if name == "base_id" else f"{_CLASS_WORDS[name, value]} subscribers"
+        f"subscribers of the base {value}" if name == "base_id" else _CLASS_WORDS[name, value]
         for name, value in certificate.hidden
     ]
     end = "They were read separately." if certificate.is_complete else "They could not all be read."

@@ -53,6 +53,22 @@ def test_nobody_of_a_class_that_the_list_hides_is_created_twice(
     )
 
 
+@pytest.mark.parametrize("hide", ["inactive", "male", "unspecified", "inactive,male"])
+def test_filters_alone_do_not_prove_that_somebody_of_a_hidden_class_is_absent(
+    connector: Connector, tmp_path: Path, hide: str
+) -> None:
+    fill(connector, write_people(tmp_path))
+    connector.sandbox.seed(15_000, base_id=50)
+    connector.sandbox.switch(hide=hide, filters="icase")
+    rows = [f"person{each}@x.org,k{each},male,false" for each in (1, 5, 7)]
+    few = write_csv(tmp_path / "few.csv", "email,client_user_id,gender,is_active", *rows)
+
+    ended = import_anew(connector, few)
+
+    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
+    assert (ended.code, ended.rows) == (0, {"read": 3, "exists": 3}), ended.report["messages"]
+
+
 @pytest.mark.parametrize("mode", ["replace", "upsert", "history"])
 def test_an_export_has_the_classes_that_the_list_hides_and_marks_nobody_as_gone(
     connector: Connector, tmp_path: Path, mode: str

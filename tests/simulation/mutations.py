@@ -346,7 +346,7 @@ SEEN_BY_TESTS = (
         "counts of the list's parts are no evidence",
         Edit(
             "listing/evidence.py",
-            "    names = [name for name in _PARTITIONS if name not in {*suspect.filters, *suspect.skipped}]\n",
+            "    names = [name for name in PARTITIONS if name not in {*suspect.filters, *suspect.skipped}]\n",
             "    names: list[str] = []\n",
         ),
         _OF_WINDOWS,
@@ -370,6 +370,11 @@ SEEN_BY_TESTS = (
         "a class that the list hides is not read",
         Edit("listing/reader.py", "    if suspect.hidden:\n", "    if not suspect.ids[:0]:\n"),
         "paging/test_windows.py::test_no_list_that_hides_loses_or_repeats_subscribers_is_complete_without_all_of_them",
+    ),
+    SeenByTest(
+        "filters are relied on although the list hides a class",
+        Edit("listing/classes.py", "        state.hidden = tuple(dict.fromkeys([*state.hidden, *found]))\n", ""),
+        "pipelines/test_hidden_classes.py::test_filters_alone_do_not_prove_that_somebody_of_a_hidden_class_is_absent",
     ),
     SeenByTest(
         "the filter of a hidden class may list others",
