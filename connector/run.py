@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, stay_alive, work_beside
-from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted
+from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
 from connector.ledger.lease import name_run
@@ -20,9 +20,12 @@ from connector.ledger.records import (
     end_dead_runs,
     finish_run,
     read_found_limit,
+    read_list_size,
     record_found_limit,
+    record_list_size,
     start_run,
 )
+from connector.ledger.schema import meta
 from connector.ledger.store import Base, Store
 from connector.listing.access import ListAccess, ListLag, LookupState
 from connector.listing.known_ids import KnownIds
@@ -217,17 +220,20 @@ class Run:
     async def read_suppression(self) -> Suppression | None:
         """Read the job's suppression list, once in a run, in a thread; None if it has none.
 
-        Raises SourceError and RunAborted when it cannot be relied on.
+        Raises SourceError, ConfigurationError and RunAborted when the list cannot be relied on.
         """
         read = self.frame.suppression
         if read is None or self.suppression is not None:
             return self.suppression
-        try:
-            self.suppression, messages = await asyncio.to_thread(read, self.stop.event.is_set)
-        except ConfigurationError as error:
-            raise RunAborted(str(error)) from None
+        suppression, messages = await asyncio.to_thread(read, self.stop.event.is_set)
+        account = self.frame.account
+        suppression.refuse_shrunk(
+            await self.commits.ask(lambda ledger: read_list_size(ledger.connection, meta, account, suppression))
+        )
+        await self.commits.ask(lambda ledger: record_list_size(ledger.connection, meta, account, suppression))
         self.report.messages += messages
-        return self.suppression
+        self.suppression = suppression
+        return suppression
 
     async def compare(self, sessions: Sequence[Session]) -> None:
         """Compare the rows that differ from their entries with the service, now that all else is done. Raises as

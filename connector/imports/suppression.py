@@ -23,12 +23,14 @@ _RECORDS_NAMED = 5  # of those without an identity: enough to find what they hav
 
 @dataclass(frozen=True, slots=True)
 class SuppressionPlan:
-    """How the list of `job` is opened, the column of its identities, and their field (email, client_user_id)."""
+    """How the list of `job` is opened, the column of its identities, their field (email, client_user_id), and the
+    share by which the list may become smaller between two runs."""
 
     job: str
     open: Callable[[], Source]
     column: str
     field: str
+    max_shrink: float = 1.0
 
 
 @dataclass(slots=True)
@@ -43,9 +45,9 @@ class _Reading:
 def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> tuple[Suppression, list[str]]:
     """Read the whole list, and what a person should know of it.
 
-    A list with a header and no rows suppresses no row, and a message says so. Raises SourceError when it cannot be read
-    to its end or a record of it cannot be read at all, ConfigurationError when its column is missing or has no identity
-    in any row, RunAborted when `is_stopped` before it was read.
+    Raises SourceError when the list cannot be read to its end or a record of it cannot be read at all,
+    ConfigurationError when the list is empty, when its column is missing or has no identity in any row, RunAborted when
+    `is_stopped` before the list was read.
     """
     reading = _Reading()
     with open_suppression(plan) as source:
@@ -57,16 +59,20 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
         except SourceError as error:
             raise _refuse(error) from None
     name = source.name
-    suppression = Suppression(
-        plan.job, plan.field, np.concatenate([join_digests((), IDENTITY_BYTES), *reading.digests])
-    )
-    if reading.nameless and not suppression.size:
+    digests = np.concatenate([join_digests((), IDENTITY_BYTES), *reading.digests])
+    suppression = Suppression(plan.job, plan.field, digests, name=name, max_shrink=plan.max_shrink)
+    if not suppression.size and not reading.nameless:
+        raise ConfigurationError(
+            f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. See why the list "
+            "is empty. If nobody is to be suppressed, take the list (suppress.file or suppress.sql) out of the job"
+        )
+    if not suppression.size:
         raise ConfigurationError(
             f"the suppression list {name} suppresses no subscriber: none of its "
             f"{len(reading.nameless):,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
             "correct suppress.column or suppress.field. Nothing was sent"
         )
-    return suppression, [*reading.messages, *_remark(name, plan, suppression, reading.nameless)]
+    return suppression, [*reading.messages, *_remark(name, plan, reading.nameless)]
 
 
 def open_suppression(plan: SuppressionPlan) -> Source:
@@ -125,9 +131,7 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     reading.nameless += chunk.numbers[places].tolist()
 
 
-def _remark(name: str, plan: SuppressionPlan, suppression: Suppression, nameless: Sequence[int]) -> Iterator[str]:
-    if not suppression.size:
-        yield f"the suppression list {name} has no rows: no row is suppressed"
+def _remark(name: str, plan: SuppressionPlan, nameless: Sequence[int]) -> Iterator[str]:
     if nameless:
         records = ", ".join(map(str, nameless[:_RECORDS_NAMED])) + (" …" if len(nameless) > _RECORDS_NAMED else "")
         yield (

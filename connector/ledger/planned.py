@@ -19,7 +19,7 @@ from connector.ledger import schema
 from connector.ledger.beside import connect_file, read_ledger
 from connector.ledger.entries import LAST_RUN_KEY, Entry, Known, Ledger, ListedEntry
 from connector.ledger.opening import wrap_connection
-from connector.ledger.records import list_bases
+from connector.ledger.records import LIST_SIZE, list_bases
 from connector.ledger.store import Base, Batch, Store, build_missing, keep_text
 from connector.states import State
 
@@ -141,6 +141,7 @@ def _read_start(ledger: Ledger, account: str) -> dict[Table, list[dict[str, Any]
         schema.run: select(schema.run),
         schema.account: select(schema.account),
         schema.source_cursor: select(schema.source_cursor),
+        schema.meta: select(schema.meta).where(schema.meta.c.name.startswith(LIST_SIZE)),
         base: select(base).where(base.c.account == account),
         entry: select(entry).where(text(schema.UNFINISHED), entry.c.base_key.in_(of_account)),
     }

@@ -4,8 +4,9 @@ Every function runs inside a transaction that its caller opened by `Ledger.trans
 """
 
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Table, select, text
 
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
@@ -13,6 +14,10 @@ from connector.ledger.schema import UNFINISHED
 from connector.ledger.store import Base, keep_optional, keep_text
 from connector.pace.rate import Found
 from connector.states import State
+from connector.subscribers.suppression import Suppression
+
+LIST_SIZE = "list "
+"""The beginning of the names of lines in `meta` that have the number of entries of a suppression list."""
 
 # Bases: one that was given by name is one with its Id as soon as that is known
 
@@ -162,6 +167,27 @@ def find_rows_read(connection: Connection, account: str, job: str, command: str)
     values = {"account": keep_text(account), "job": keep_text(job), "command": command}
     read: int | None = connection.execute(_LAST_READ, values).scalar_one_or_none()
     return read
+
+
+def read_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> int | None:
+    """Return the number of entries of the job's suppression list in the last run, or None. `table` is the ledger's
+    `meta`, or `email_meta` for a job that mails."""
+    found = connection.execute(select(table.c.value).where(table.c.name == _name_list(account, suppression)))
+    value: str | None = found.scalar_one_or_none()
+    return None if value is None else int(value)
+
+
+def record_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> None:
+    """Record the number of entries of the job's suppression list, as `read_list_size` reads it."""
+    statement = f"INSERT INTO {table.name} (name, value) VALUES (:name, :size) ON CONFLICT (name) DO UPDATE SET "
+    values = {"name": _name_list(account, suppression), "size": str(suppression.size)}
+    connection.execute(text(statement + "value = excluded.value"), values)
+
+
+def _name_list(account: str, suppression: Suppression) -> str:
+    """Return the name of the line of `meta` for the list of this account, job and field."""
+    parts = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
+    return LIST_SIZE + blake2b(parts, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
+from connector.errors import ConfigurationError
+from connector.plurals import count
 from connector.subscribers.identity import (
     IDENTITY_BYTES,
     Digests,
@@ -18,24 +20,43 @@ from connector.subscribers.identity import (
     join_digests,
 )
 
+_FEWEST_JUDGED = 10
+
 
 class Suppression:
     """The suppression list of `job`; `field` (email or client_user_id) is what its entries are."""
 
-    __slots__ = ("_digests", "field", "job")
+    __slots__ = ("_digests", "field", "job", "max_shrink", "name")
 
-    def __init__(self, job: str, field: str, digests: Digests | Iterable[bytes]) -> None:
-        """`digests` of the entries in any order, repeats allowed: S16 arrays joined into one, or single ones."""
+    def __init__(
+        self, job: str, field: str, digests: Digests | Iterable[bytes], *, name: str = "", max_shrink: float = 1.0
+    ) -> None:
+        """`digests` of the entries in any order, repeats allowed: S16 arrays joined into one, or single ones. `name`
+        says where the list is, and `max_shrink` is the share by which the list may become smaller between two runs."""
         if not isinstance(digests, np.ndarray):
             digests = join_digests(digests, IDENTITY_BYTES)
         self.job = job
         self.field = field
+        self.name, self.max_shrink = name, max_shrink
         self._digests: Digests = np.unique(digests)  # sorted, each once
 
     @property
     def size(self) -> int:
         """How many identities are on it."""
         return len(self._digests)
+
+    def refuse_shrunk(self, previous_size: int | None) -> None:
+        """Raise ConfigurationError if the list is smaller than `previous_size` by `max_shrink` or more: half of a list
+        lets the other half be created or mailed. Lists with fewer than 10 entries are not judged."""
+        if previous_size is None or previous_size < _FEWEST_JUDGED:
+            return
+        shrink = 1 - self.size / previous_size
+        if shrink > 0 and shrink >= self.max_shrink:
+            raise ConfigurationError(
+                f"the suppression list {self.name} names {count(self.size, 'subscriber')}, {shrink:.1%} fewer than in "
+                f"the last run ({previous_size:,}). Nothing was sent. See whether the list is whole. If it is, set "
+                f"guard.max_shrink above {shrink:.1%} for one run"
+            )
 
     def holds(self, values: Mapping[str, object]) -> bool:
         """Return whether a subscriber with these values (by field name) is on the list."""

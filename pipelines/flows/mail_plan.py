@@ -23,6 +23,7 @@ from connector.settings import Settings
 from connector.sources.files import refuse_lacking
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
+from connector.subscribers.suppression import Suppression
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.sends import draft_shared, read_body
 from pipelines.jobs.build import open_source, plan_suppression
@@ -70,6 +71,7 @@ class MailCheck:
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     read: int = 0
+    suppression: Suppression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def check_rows(
     if plan.suppression is not None:
         suppression, messages = read_suppression(plan.suppression, is_stopped)
         checked.messages += messages
+        checked.suppression = suppression
     mapping = FieldMapping({"email": ColumnRule(column=plan.texts.address_column)})
     chunks = prepare_chunks(
         plan.source,

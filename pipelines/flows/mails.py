@@ -17,6 +17,8 @@ from connector.errors import ConfigurationError, ConnectorError, LedgerError, Lo
 from connector.ledger.beside import start_pace
 from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails
+from connector.ledger.records import read_list_size, record_list_size
+from connector.ledger.schema import email_meta
 from connector.load.session import Problem
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
 from connector.mail.draft import MailTexts
@@ -120,12 +122,13 @@ def _describe_scope(plan: MailPlan) -> RunScope:
 
 
 async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
-    reason = None
+    reason, is_refused = None, False
     with log.transaction():
         log.mark_died(campaign)
     try:
         with Spool() as spool:
             await _check(run, spool)
+            _check_list(log, run.plan, run.checked, is_recorded=True)
             invalid, read = run.checked.outcomes[MailOutcome.INVALID], run.checked.read
             if run.plan.max_invalid is not None and invalid > run.plan.max_invalid * read:
                 reason = (
@@ -136,6 +139,8 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
             else:
                 reason = await _send(run, log, campaign, spool)
         _report_others(run, log, campaign)
+    except ConfigurationError as error:
+        reason, is_refused = str(error), True
     except ConnectorError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same
@@ -149,8 +154,21 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     unsent = run.checked.read - run.checked.outcomes.total() - run.unreported
     run.checked.outcomes[MailOutcome.UNSENT] += unsent
     _end(run, reason or run.rejects.failure)
-    if run.is_token_refused and reason is not None:
-        raise ConfigurationError(reason)  # as of any run whose first request shows it
+    is_refused = is_refused and not run.report.requests  # settings are at fault, and nothing was sent
+    if (run.is_token_refused or is_refused) and reason is not None:
+        raise ConfigurationError(reason)
+
+
+def _check_list(log: EmailLog, plan: MailPlan, checked: MailCheck, *, is_recorded: bool) -> None:
+    """Compare the size of the suppression list with its size in the last run, and record it if `is_recorded`. Raises
+    ConfigurationError and LedgerError."""
+    suppression, account = checked.suppression, plan.settings.account
+    if suppression is None:
+        return
+    with log.transaction():
+        suppression.refuse_shrunk(read_list_size(log.connection, email_meta, account, suppression))
+        if is_recorded:
+            record_list_size(log.connection, email_meta, account, suppression)
 
 
 async def _check(run: _Run, spool: Spool) -> None:
@@ -286,7 +304,7 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
             report.rows = count_mail_rows(0, {})
             report.messages += dict.fromkeys(checked.messages)
             return end_run(report, stop, "aborted", clock.now(), str(error))
-        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool)
+        outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool, checked)
         for place, (row,) in enumerate(islice(spool.read(1), number), start=1):
             message = plan.texts.compose(row, now)
             contents = {"eml": write_eml(message)} | ({"html": message.html.encode()} if message.html else {})
@@ -303,12 +321,13 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
     return end_report(report, status, clock.now())
 
 
-def _foresee(plan: MailPlan, spool: Spool) -> Counter[MailOutcome]:
+def _foresee(plan: MailPlan, spool: Spool, checked: MailCheck) -> Counter[MailOutcome]:
     """What would become of the rows that make an email, by what is on record. Raises LedgerError."""
     foreseen = Counter[MailOutcome]()
     with open_existing_emails(plan.settings.ledger_url) as log:
         if log is None:
             return Counter({MailOutcome.SENT: spool.rows})
+        _check_list(log, plan, checked, is_recorded=False)
         with log.transaction():
             campaign = log.find_campaign(
                 plan.settings.account,

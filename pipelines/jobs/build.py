@@ -153,6 +153,7 @@ def plan_suppression(job: Job) -> SuppressionPlan | None:
         return None
     identity = job.subscriber.identity if job.subscriber is not None else "email"
     opened = partial(open_source, job.suppress)
-    plan = SuppressionPlan(job.name, opened, given.column, job.suppress.field or identity)
+    max_shrink = (job.guard or Guard()).max_shrink
+    plan = SuppressionPlan(job.name, opened, given.column, job.suppress.field or identity, max_shrink)
     open_suppression(plan).close()
     return plan

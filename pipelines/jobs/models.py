@@ -135,7 +135,9 @@ class Guard(BaseModel):
     )
     max_creates: int | None = Field(default=None, ge=0, description="how many may be created, at most")
     max_shrink: Share = Field(
-        default=0.5, description="how much smaller the source may be than at the last whole run; no source may be empty"
+        default=0.5,
+        description="how much smaller the source, or the suppression list, may be than at the last whole run; neither "
+        "may be empty",
     )
 
 

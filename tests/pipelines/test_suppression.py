@@ -97,28 +97,69 @@ def test_rows_of_the_list_without_an_identity_are_counted(connector: Connector, 
     assert "nobody@" not in ended.stdout + ended.stderr
 
 
-def test_an_empty_list_suppresses_nobody_and_that_is_said(connector: Connector, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["", "\n\n", "address\n", "address,since\n", "\ufeffaddress\n\n", "address\n\n\n"])
+@pytest.mark.parametrize("has_run", [False, True])
+def test_an_empty_list_is_refused_before_anything_is_sent(
+    connector: Connector, tmp_path: Path, content: str, *, has_run: bool
+) -> None:
     write_addresses(tmp_path / "people.csv", 2)
-    write_csv(tmp_path / "gone.csv", "address")
-    ended = connector.run_json("sync", write_job(tmp_path))
-    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2})
-    assert "no row is suppressed" in find_message(ended, "gone.csv")
+    job = write_job(tmp_path)
+    if has_run:
+        write_csv(tmp_path / "gone.csv", "address", "person0@example.com", "person1@example.com")
+        assert connector.run_json("sync", job).rows == {"read": 2, "suppressed": 2}
+    (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
+    for command in ("plan", "sync"):
+        assert connector.run_json(command, job).is_refused
+    assert count_stored(connector.sandbox).total() == 0
+
+
+def test_an_empty_list_of_a_database_is_refused(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 2)
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+        database.execute("CREATE TABLE gone (mail)")
+    job = write_job(tmp_path, '{sql: {url: "sqlite:///crm.db", table: gone, column: mail}}')
+    ended = connector.run("sync", job)
+    assert (ended.code, "take the list (suppress.file or suppress.sql) out of the job" in ended.stderr) == (2, True)
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_half_of_the_last_list_is_refused_until_the_guard_allows_it(connector: Connector, tmp_path: Path) -> None:
+    write_addresses(tmp_path / "people.csv", 200)
+    job = write_job(tmp_path)
+
+    def sync(listed: int, *options: str) -> Ended:
+        write_csv(tmp_path / "gone.csv", "address", *(f"person{number}@example.com" for number in range(listed)))
+        return connector.run_json("sync", job, *options)
+
+    assert sync(200).rows == {"read": 200, "suppressed": 200}
+    for _ in range(2):  # a refused list is not the measure of the next one
+        refused = sync(100)
+        assert refused.is_refused
+        assert "gone.csv names 100 subscribers, 50.0% fewer than in the last run (200)" in refused.stderr
+    assert connector.run_json("plan", job).is_refused
+    assert connector.sandbox.stats()["requests"] == {}
+    assert sync(101).rows == {"read": 200, "suppressed": 101, "created": 99}
+    text = job.read_text(encoding="utf-8")
+    job.write_text(text + "guard: {max_shrink: 80%}", encoding="utf-8")
+    assert sync(40).rows["suppressed"] == 40
+    job.write_text(text, encoding="utf-8")
+    assert sync(40).rows["suppressed"] == 40
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "code", "words"),
     [
-        ("address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n", "record 2 (line 3) has 3 cells"),
-        ("address,since\n7,2020\n8,2021\n", "suppresses no subscriber"),
+        ("address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n", 3, "record 2 (line 3) has 3 cells"),
+        ("address,since\n7,2020\n8,2021\n", 2, "suppresses no subscriber"),
     ],
 )
 def test_a_list_that_turns_out_to_be_no_good_ends_the_run_before_anything_is_sent(
-    connector: Connector, tmp_path: Path, content: str, words: str
+    connector: Connector, tmp_path: Path, content: str, code: int, words: str
 ) -> None:
     write_addresses(tmp_path / "people.csv", 2)
     (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
     ended = connector.run_json("sync", write_job(tmp_path))
-    assert (ended.code, ended.report["status"], ended.report["rows"]["read"]) == (3, "aborted", 0)
+    assert (ended.code, ended.report["status"]) == (code, "usage" if code == 2 else "aborted")
     assert words in ended.stderr
     assert "person0" not in ended.stderr
     assert connector.sandbox.stats()["requests"] == {}

@@ -80,6 +80,29 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
     assert set(Counter(list_recipients(mailer.sandbox)).values()) == {2}
 
 
+def test_nobody_is_mailed_with_an_empty_list_or_with_half_of_the_last_one(mailer: Connector, tmp_path: Path) -> None:
+    people = [f"p{number}@example.net,P,{number}" for number in range(40)]
+    write_csv(tmp_path / "people.csv", "email,first,order", *people)
+    write_job(tmp_path, suppress={"file": {"path": "gone.csv", "column": "email"}})
+
+    def list_gone(number: int) -> None:
+        write_csv(tmp_path / "gone.csv", "email", *(row.split(",")[0] for row in people[:number]))
+
+    list_gone(0)
+    assert mailer.run_json("mail", "mail.yaml").is_refused
+    list_gone(40)
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 40, "suppressed": 40}
+    for number in (0, 20):
+        list_gone(number)
+        assert mailer.run_json("mail", "mail.yaml").is_refused
+        assert mailer.run_json(
+            "mail", "mail.yaml", "--preview", "1", "--preview-dir", tmp_path / f"of {number}"
+        ).is_refused
+    assert list_recipients(mailer.sandbox) == []
+    list_gone(30)
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 40, "suppressed": 30, "sent": 10}
+
+
 def test_headers_are_templates_and_every_row_is_sent_the_same_files(mailer: Connector, tmp_path: Path) -> None:
     (tmp_path / "terms.txt").write_text("terms", encoding="utf-8")
     write_job(tmp_path, {"headers": {"X-Order": "{{ order }}"}, "attach": ["terms.txt"]})
