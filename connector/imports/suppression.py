@@ -1,16 +1,21 @@
 """A job's suppression list: checked when the job is planned, read again by its run, which never goes on without it."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from connector.errors import ConfigurationError, RunAborted, SourceError
 from connector.plurals import agree, count
 from connector.rows import Chunk, Source
 from connector.sources.files import refuse_lacking
+from connector.subscribers.checks import is_email
 from connector.subscribers.identity import IDENTITY_BYTES, Digests, compute_identities, join_digests
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
@@ -35,10 +40,12 @@ class SuppressionPlan:
 
 @dataclass(slots=True)
 class _Reading:
-    """What was read of a list so far; `nameless` are record numbers (from 1) of rows without an identity."""
+    """What was read of a list so far; `nameless` are record numbers (from 1) of rows whose cell is empty, and
+    `unreadable` of rows whose cell holds something else than identities."""
 
     digests: list[Digests] = field(default_factory=list)
     nameless: list[int] = field(default_factory=list)
+    unreadable: list[int] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
 
@@ -61,7 +68,8 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     name = source.name
     digests = np.concatenate([join_digests((), IDENTITY_BYTES), *reading.digests])
     suppression = Suppression(plan.job, plan.field, digests, name=name, max_shrink=plan.max_shrink)
-    if not suppression.size and not reading.nameless:
+    rows = len(reading.nameless) + len(reading.unreadable)
+    if not suppression.size and not rows:
         raise ConfigurationError(
             f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. See why the list "
             "is empty. If nobody is to be suppressed, take the list (suppress.file or suppress.sql) out of the job"
@@ -69,8 +77,16 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     if not suppression.size:
         raise ConfigurationError(
             f"the suppression list {name} suppresses no subscriber: none of its "
-            f"{len(reading.nameless):,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
+            f"{rows:,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
             "correct suppress.column or suppress.field. Nothing was sent"
+        )
+    if reading.unreadable:
+        number = len(reading.unreadable)
+        raise SourceError(
+            f"the suppression list {name}: {count(number, 'row')} ({agree(number, 'record', 'records')} "
+            f"{_name_records(reading.unreadable)}) {agree(number, 'holds', 'hold')} something else than "
+            f"{_ARTICLES[plan.field]} in the column {plan.column}, such as a domain or a hash. Correct or remove "
+            f"{agree(number, 'it', 'them')}: a subscriber who is to be suppressed may be meant. Nothing was sent"
         )
     return suppression, [*reading.messages, *_remark(name, plan, reading.nameless)]
 
@@ -127,15 +143,47 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     mapped = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)})).frame
     validated = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
     reading.digests.append(compute_identities(validated.subscribers[plan.field], plan.field))
-    places = sorted({fault.position for fault in validated.faults})
-    reading.nameless += chunk.numbers[places].tolist()
+    is_domain = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
+    for position in sorted({*np.flatnonzero(is_domain).tolist(), *(fault.position for fault in validated.faults)}):
+        cell, number = mapped[plan.field].iloc[position], int(chunk.numbers[position])
+        if not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
+            reading.nameless.append(number)
+        elif plan.field == "email" and not is_domain[position] and (addresses := read_addresses(text)):
+            reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
+        else:
+            reading.unreadable.append(number)
+
+
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+"""Characters that a copied address may have and that nobody sees."""
+
+
+def read_addresses(text: str) -> list[str]:
+    """Return the addresses of a cell as other programs write them, or an empty list if it holds something else.
+
+    `Ann Lee <ann@example.com>`, `mailto:ann@example.com` and several addresses with `;`, `,` or blanks between them are
+    read.
+    """
+    found = []
+    for part in re.split(r"[;,|\n]", text):
+        inner = re.fullmatch(r".*<([^<>]*)>\s*", part)
+        if inner is None and "@" not in part and "<" in text:  # of a name: Lee, Ann <ann@example.com>
+            continue
+        for word in (part if inner is None else inner[1]).split():
+            address = re.sub(r"(?i)^mailto:([^?]*).*$", r"\1", word.strip("\"'<>()[]").rstrip("."))
+            found.append(address)
+    if not found or not pc.all(is_email(pa.array(found, pa.large_string()))).as_py():
+        return []
+    return found
 
 
 def _remark(name: str, plan: SuppressionPlan, nameless: Sequence[int]) -> Iterator[str]:
     if nameless:
-        records = ", ".join(map(str, nameless[:_RECORDS_NAMED])) + (" …" if len(nameless) > _RECORDS_NAMED else "")
         yield (
-            f"{count(len(nameless), 'row')} of the suppression list {name} {agree(len(nameless), 'has', 'have')} "
-            f"not {_ARTICLES[plan.field]} in the column "
-            f"{plan.column} and {agree(len(nameless), 'suppresses', 'suppress')} no row (records {records})"
+            f"suppression list {name}: the column {plan.column} is empty in {count(len(nameless), 'row')} (records "
+            f"{_name_records(nameless)}), so {agree(len(nameless), 'it suppresses', 'they suppress')} nobody"
         )
+
+
+def _name_records(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:_RECORDS_NAMED])) + (" …" if len(numbers) > _RECORDS_NAMED else "")
