@@ -11,7 +11,7 @@ from math import inf
 
 from sqlalchemy import Connection, text
 
-from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
+from connector.ledger.schema import HOW, IDENTITY_FIELDS, SHOWN, UNFINISHED
 from connector.ledger.store import Base, Batch, Rows, Store, keep_text
 from connector.shards import WHOLE, Shard
 from connector.states import ENTRY, Event, State
@@ -184,6 +184,15 @@ class Ledger:
             found += [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})]
         return list(dict.fromkeys(found))[:number]
 
+    def find_shown(self, base: Base, start: bytes, number: int) -> list[Known]:
+        """Return at most `number` CONFIRMED entries of the base that the list has shown, from the identity `start` on,
+        and round."""
+        values = {"base": base.key, "state": State.CONFIRMED, "number": number, "not_ended": inf, **self._range}
+        start = self.shard.place(start)
+        found = [Known(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": start})]
+        found += [Known(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": b""})]
+        return list(dict.fromkeys(found))[:number]
+
     def list_entries(self, base: Base, field: str, after: bytes, number: int) -> list[ListedEntry]:
         """Return at most `number` entries of the base whose identity is of `field`, in the order of identities, from
         behind the identity `after` (b"": from the first)."""
@@ -324,6 +333,12 @@ class Ledger:
         first = dict(reversed(own))  # PostgreSQL refuses to touch one entry twice in one statement
         self.store.write(_INSERT_LISTED, shared, [(base.key, *each) for each in first.items()])
 
+    def record_shown(self, base: Base, identities: Sequence[bytes]) -> None:
+        """Record in CONFIRMED entries that the list has shown their subscribers. Entries that a person has accepted
+        stay as they are."""
+        shared = {"left": State.CONFIRMED, "shown": HOW["shown"], "accepted": HOW["accepted"]}
+        self.store.write(_SET_SHOWN, shared, _each(base, identities))
+
     # What a row says now
 
     def record_equal(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> None:
@@ -448,6 +463,7 @@ _SET_FINGERPRINT = Batch(
 _SET_REPORTED = Batch(
     f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_AT}", "integer bytea bytea"
 )
+_SET_SHOWN = Batch(f"UPDATE entry SET how = :shown FROM {{item}} {_AT} AND how <> :accepted", "integer bytea")
 _SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_AT}", "integer bytea text")
 _SET_RUN = Batch(f"UPDATE entry SET run_key = :run FROM {{item}} {_AT}", "integer bytea")
 _DELETE = Batch(
@@ -472,10 +488,16 @@ _HAS_OF_ANOTHER_KIND = text(
     f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
     "AND identity_field <> :field)"
 )
-_FIND_CONFIRMED = text(
+_KNOWN = (
     "SELECT identity, subscriber_id, CASE WHEN entry.run_key IS NULL THEN NULL "
     "ELSE coalesce(run.finished_at, CAST(:not_ended AS double precision)) END FROM entry LEFT JOIN run USING (run_key) "
-    f"WHERE base_key = :base AND state = :state AND identity >= :start AND {_IN_RANGE} AND how <> :accepted "
+)
+_FIND_SHOWN = text(
+    f"{_KNOWN} WHERE base_key = :base AND state = :state AND {SHOWN} AND identity >= :start AND {_IN_RANGE} "
+    "ORDER BY identity LIMIT :number"
+)
+_FIND_CONFIRMED = text(
+    f"{_KNOWN} WHERE base_key = :base AND state = :state AND identity >= :start AND {_IN_RANGE} AND how <> :accepted "
     "AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
 )
 _LIST_ENTRIES = text(

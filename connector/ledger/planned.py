@@ -70,6 +70,11 @@ class PlannedLedger(Ledger):
         read = partial(Ledger.find_confirmed, before=before)
         return [known for line in self._find_lines(base) for known in self._read(read, line, start, number)][:number]
 
+    def find_shown(self, base: Base, start: bytes, number: int) -> list[Known]:
+        """Return some entries of the real ledger that the list has shown, as `Ledger.find_shown` does."""
+        lines = self._find_lines(base)
+        return [known for line in lines for known in self._read(Ledger.find_shown, line, start, number)][:number]
+
     def find_last_confirming(self, since: float, now: float) -> float | None:
         """Return when the latest run ended that confirmed an entry, as `Ledger.find_last_confirming` does."""
         return read_ledger(self._url, lambda ledger: ledger.find_last_confirming(since, now))

@@ -123,6 +123,8 @@ event.listen(entry, "after_create", _INDEX_UNFINISHED)
 # Which entry has a subscriber id (architecture 4.9): 27 bytes an entry.
 _INDEX_IDS = DDL("CREATE INDEX IF NOT EXISTS subscriber_ids ON entry (subscriber_id) WHERE subscriber_id IS NOT NULL")  # type: ignore[no-untyped-call]
 
+_INDEX_SHOWN = DDL("CREATE INDEX IF NOT EXISTS shown_entries ON entry (base_key, identity) WHERE how = 5")  # type: ignore[no-untyped-call]
+
 account = Table(
     "account",
     metadata,
@@ -196,9 +198,14 @@ email = Table(
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
 """What the identity is a digest of: an unknown can be looked for by nothing else."""
 
-HOW = {"created": 1, "settled": 2, "found": 3, "accepted": 4}
+HOW = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
 """How an entry came to be confirmed: answered at once, found by settling an unknown, found where we had not sent, or
-answered with another base or identity and accepted by a person."""
+answered with another base or identity and accepted by a person. A few entries of each base are `shown`, however they
+came to be confirmed: the list has shown them, so that they tell whether this is the same account (architecture
+4.10)."""
+
+SHOWN = f"how = {HOW['shown']}"
+"""SQL: the condition of the index of shown entries. A statement must have it word for word, as with UNFINISHED."""
 
 
 def create_or_check(connection: Connection, name: str, *, may_make: bool) -> bool:
@@ -211,13 +218,19 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
     if not inspect(connection).has_table(meta.name):
         if may_make:
             create_tables(connection, name, metadata, meta)
-            connection.execute(_INDEX_IDS)
+            _create_indexes(connection)
         return may_make
     check_version(connection, name)
-    connection.execute(_INDEX_IDS)  # an older ledger lacks the index: two seconds for a million entries, once
+    _create_indexes(connection)
     written = update(meta).where(meta.c.name == "schema_version")
     connection.execute(written.values(value=str(SCHEMA_VERSION)))
     return True
+
+
+def _create_indexes(connection: Connection) -> None:
+    """Create the indexes that an older ledger lacks: two seconds for a million entries, once."""
+    for index in (_INDEX_IDS, _INDEX_SHOWN):
+        connection.execute(index)
 
 
 def has_emails(connection: Connection, name: str) -> bool:

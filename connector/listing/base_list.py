@@ -27,7 +27,7 @@ from connector.listing.access import (
     LookupState,
     read_visibility,
 )
-from connector.listing.base_reader import SweptRows, bears_identity, build_reader
+from connector.listing.base_reader import SweptRows, build_reader, is_known
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
 from connector.listing.requests import ask, look_up, take_stats
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
 _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows
+_SHOWN_RECORDED = 8  # subscribers of a listing, by which later runs know the account
 _HIDDEN_SAMPLE = 50  # subscribers of a base that no listing has shown
 _DIGEST_BYTES = 8  # kept of an identity's digest: 1 in 400,000 listings of ten million subscribers takes two for one
 
@@ -51,8 +52,9 @@ class EmptiedError(RunAborted):
         super().__init__(
             "the ledger has confirmed subscribers in the base, and the service shows none of the "
             f"{number} that were looked up: this token sees another account, or the base was emptied. "
-            "Nothing was sent. Look at the token and at the base; if the subscribers were erased on "
-            "purpose, forget them (connector forget) or begin a new ledger (CONNECTOR_LEDGER)"
+            "Nothing was sent. Look at the token and at the base. If the subscribers were erased on purpose, forget "
+            "them (connector forget). Do not begin a new ledger while the service may only hide them, for example "
+            "until they confirm: a run with a new ledger would create them again"
         )
 
 
@@ -126,6 +128,8 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
             await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
             waiting = []
     await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
+    shown = [each for each, _ in waiting[:_SHOWN_RECORDED]]
+    await journal.ask(partial(Ledger.record_shown, base=base, identities=shown))
     return _count_doubled(np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64))
 
 
@@ -206,8 +210,8 @@ class _Watching:
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for access in self.accesses:
-            known = {each.subscriber_id: each.identity for each in access.known}
-            if any(wire["Id"] in known and bears_identity(wire, known[wire["Id"]]) for wire in wire_objects):
+            known = {each.identity for each in access.known}  # the Id in the answer to a create may be provisional
+            if known and any(is_known(wire, known, access.journal.base.service_id) for wire in wire_objects):
                 access.known = ()
         self.accesses[0].known_ids.note_shown([wire["Id"] for wire in wire_objects])
         self.seen.update(self.watched.intersection(wire["Id"] for wire in wire_objects))

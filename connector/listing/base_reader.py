@@ -30,6 +30,17 @@ def bears_identity(wire: Mapping[str, Any], identity: bytes) -> bool:
     return any(isinstance(value, str) and digest_identity(name, value) == identity for name, value in values)
 
 
+def is_known(wire: Mapping[str, Any], identities: Collection[bytes], base_id: int | None) -> bool:
+    """Return whether a listed subscriber has one of these identities (digests) and is of this base. A missing Base, and
+    a base whose Id is not known yet (None), is no other base."""
+    base = wire.get("Base")
+    listed = base.get("Id") if isinstance(base, dict) else None
+    if None not in (base_id, listed) and listed != base_id:
+        return False
+    values = ((name, wire.get(path)) for name, path in IDENTITY_PATHS)
+    return any(isinstance(value, str) and digest_identity(name, value) in identities for name, value in values)
+
+
 class BaseReader:
     """Takes from pages of the list those of one base: the digests of the identities and the id of each.
 

@@ -12,7 +12,7 @@ from connector.ledger.store import Base
 from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, CandidateStream, describe_held, read_rows, want_rows
 from connector.load.finishing import Finisher, RunMode
-from connector.load.guards import guard_account, refuse_misanswered, refuse_similar_base
+from connector.load.guards import guard_account, record_shown, refuse_misanswered, refuse_similar_base
 from connector.load.presence import BasePresence, Want
 from connector.load.resolution import Unresolved
 from connector.load.session import Problem, Session, Since
@@ -129,6 +129,8 @@ class Loader:
     async def settle(self) -> None:
         """Settle the base's unknown entries, of this run and of earlier ones. Raises as `take` does."""
         await self.finisher.settle()
+        if self._mode is RunMode.LOAD and self._session.canaries.is_answered:
+            await record_shown(self._session)
 
     async def close(self) -> None:
         """Report rows that were sent and have no outcome yet. Raises LedgerError."""

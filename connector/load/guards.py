@@ -5,22 +5,24 @@ the base is empty.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from connector.errors import ConfigurationError
 from connector.fields import is_similar_base_name
-from connector.ledger.entries import Known
+from connector.ledger.entries import Known, Ledger
 from connector.ledger.store import Base
-from connector.listing.base_list import EmptiedError, detect_hidden_base, give_time_to_show
-from connector.listing.base_reader import bears_identity
+from connector.listing.base_list import detect_hidden_base, give_time_to_show, list_account
+from connector.listing.base_reader import is_known
 from connector.listing.controls import Control, try_sample
-from connector.listing.pages import fetch_page
+from connector.listing.pages import ListFailed, fetch_page
 from connector.load.candidates import describe_other
 from connector.load.session import Session
+from connector.plurals import count
 from connector.service.wire import ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES
 
-_ASKED_FOR = 4  # one and, if that one is gone, three more
+_ASKED_FOR = 4
 
 
 def refuse_misanswered(base: Base) -> None:
@@ -54,44 +56,84 @@ def refuse_similar_base(session: Session) -> None:
 
 
 async def guard_account(session: Session) -> tuple[Known, ...]:
-    """Look one known subscriber up by Id and, if it is gone, three more.
+    """Look one known subscriber up by Id and, if the list does not show it, up to four that the list has shown before.
 
-    Returns the known subscribers whose look-up was inconclusive: the run's first complete sweep must show one; where
-    they need not show yet, it is read again once they must. Empty when all is well. Raises EmptiedError when all are
-    gone, and ListFailed when the service does not answer.
+    A subscriber that the list has never shown proves nothing: a service may hide new subscribers until they confirm, or
+    answer a create with a provisional Id. Returns the subscribers whose look-up was inconclusive: the run's first
+    complete sweep must show one. Empty when all is well. Raises EmptiedError when all are gone, by Id and by identity,
+    and ListFailed when the service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, before = journal.base, journal.run_key
-    known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, before=before))
+    shown = await journal.ask(lambda ledger: ledger.find_shown(base, start, _ASKED_FOR))
+    number = 1 if shown else _ASKED_FOR
+    known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, number, before=before))
     session.control.activity = "looking up known subscribers"
-    is_there = await _ask_for_any(session, known)
+    for each in known:
+        is_there = await _is_there(session, each)
+        if is_there and len(shown) < _ASKED_FOR:
+            await journal.ask(partial(Ledger.record_shown, base=base, identities=[each.identity]))
+        if is_there is not False:
+            return () if is_there else tuple(shown)
+    if not shown:
+        _report_unshown(session, known)
+        return ()
+    is_there = await _ask_for_any(session, shown)
     if is_there is False and await detect_hidden_base(session.access):
-        return tuple(known)  # the filter Id cannot show them
+        return tuple(shown)  # the filter Id cannot show them
     if is_there is False and await _does_answer_by_id(session):
-        await give_time_to_show(session.access, known)
-        is_there = await _ask_for_any(session, known)
+        await give_time_to_show(session.access, shown)
+        is_there = await _ask_for_any(session, shown)
         if is_there is False:
-            raise EmptiedError(len(known))
-    return () if is_there else tuple(known)
+            session.access.known = (*shown, *known)
+            await list_account([session.access])  # raises EmptiedError if it shows none of them by identity either
+            return session.access.known
+    return () if is_there else tuple(shown)
+
+
+async def record_shown(session: Session) -> None:
+    """Look up one subscriber of the base by Id and record that the list shows it, if no entry of the base is recorded
+    so. Call this function after a run has created subscribers."""
+    journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
+    base = journal.base
+
+    def find(ledger: Ledger) -> Sequence[Known]:
+        return () if ledger.find_shown(base, b"", 1) else ledger.find_confirmed(base, start, 1)
+
+    for known in await journal.ask(find):
+        with suppress(ListFailed):
+            if await _is_there(session, known):
+                await journal.ask(partial(Ledger.record_shown, base=base, identities=[known.identity]))
+
+
+def _report_unshown(session: Session, known: Sequence[Known]) -> None:
+    """Add a message if the list should show one of these subscribers by now."""
+    shown_since = session.clock.now().timestamp() - session.access.shown_after_s
+    if any((each.known_since or 0.0) <= shown_since for each in known):
+        session.tally.say(
+            f"The list shows none of {count(len(known), 'subscriber')} that earlier runs created, so this run could "
+            "not check that the token sees the same account. A service that hides new subscribers until they confirm "
+            "(double opt-in) does this. If yours does not, compare the token with the one of the last run"
+        )
 
 
 async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
     """Return whether one of `known` exists (True if `known` is empty); None when the filter by Id is inconclusive."""
     for each in known:
-        is_there = await _is_there(session, each.subscriber_id, each.identity)
+        is_there = await _is_there(session, each)
         if is_there is not False:
             return is_there
     return not known
 
 
-async def _is_there(session: Session, subscriber_id: int, identity: bytes) -> bool | None:
-    """Return, by the filter Id (service-api.md 4.3), whether the id is listed with this identity; None if the answer is
-    inconclusive."""
-    rows = (await _fetch(session, ListQuery(id=subscriber_id))).subscribers
-    mine = [row for row in rows if row.get("Id") == subscriber_id]
+async def _is_there(session: Session, known: Known) -> bool | None:
+    """Return, by the filter Id (service-api.md 4.3), whether the id is listed in the base with this identity; None if
+    the answer is inconclusive."""
+    rows = (await _fetch(session, ListQuery(id=known.subscriber_id))).subscribers
+    mine = [row for row in rows if row.get("Id") == known.subscriber_id]
     if not mine:
         return None if rows else False
-    return any(bears_identity(row, identity) for row in mine)
+    return any(is_known(row, {known.identity}, session.journal.base.service_id) for row in mine)
 
 
 async def _does_answer_by_id(session: Session) -> bool:

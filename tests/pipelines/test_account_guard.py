@@ -1,5 +1,6 @@
 """Same account, same base (architecture 4.10): a run that meets another account, or an emptied base, sends nothing."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses
 from tests.pipelines.leftovers import put_lag_on_record
+from tests.pipelines.reconciled import plant
 
 
 def has_met_another_account(ended: Ended) -> bool:
@@ -95,3 +97,54 @@ def test_subscribers_of_a_killed_run_who_do_not_show_yet_are_given_time(connecto
     ended = connector.import_file(path, "--quiet-period", "4s")
     assert (ended.code, ended.rows["read"]) in ((0, 300), (1, 300)), ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+@pytest.mark.parametrize("filters", ["exact", "ignored"])
+@pytest.mark.parametrize(
+    "switches", [{"hide": "unconfirmed"}, {"provisional_ids": True}], ids=["hidden", "provisional"]
+)
+def test_a_service_that_hides_new_subscribers_or_gives_provisional_ids_is_no_other_account(
+    connector: Connector, tmp_path: Path, switches: dict[str, Any], filters: str
+) -> None:
+    """Double opt-in: nobody shows until they confirm. Ann and others were there before."""
+    sandbox = connector.sandbox
+    sandbox.seed(30, base_name="News")
+    sandbox.switch(**switches, filters=filters, max_limit=10)
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == 0
+    time.sleep(0.3)  # longer than the quiet period
+    for number in (21, 22, 22):
+        before = sandbox.stats()["subscribers"]
+        ended = connector.import_file(write_addresses(tmp_path / "people.csv", number))
+        created = sandbox.stats()["subscribers"] - before
+        assert (ended.code, ended.rows.get("created", 0)) == (0, created), ended.stderr
+        assert sandbox.stats()["subscribers"] == 30 + number
+
+
+def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_message(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(hide="unconfirmed")
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == 0
+    time.sleep(0.3)  # longer than the quiet period
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
+    assert (ended.code, ended.rows) == (0, {"read": 21, "exists": 20, "created": 1}), ended.stderr
+    assert "double opt-in" in ended.stderr
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def test_subscribers_with_new_ids_are_found_by_their_identities(connector: Connector, tmp_path: Path) -> None:
+    """The service was moved to another machine, and has given everybody a new Id."""
+    path = write_addresses(tmp_path / "people.csv", 20)
+    assert connector.import_file(path).code == 0
+    connector.sandbox.reset()
+    for number in reversed(range(20)):
+        plant(connector.sandbox, f"person{number}@example.com")
+    ended = connector.import_file(path)
+    assert (ended.code, ended.rows) == (0, {"read": 20, "exists": 20}), ended.stderr
+
+
+def test_subscribers_who_were_all_moved_to_another_base_end_the_run(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 20)
+    assert connector.import_file(path).code == 0
+    connector.sandbox.switch(merge_by="Email", merge_within="account")
+    for number in range(20):
+        plant(connector.sandbox, f"person{number}@example.com", {"Name": "Other"})
+    assert has_met_another_account(connector.import_file(path))
