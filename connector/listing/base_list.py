@@ -40,7 +40,9 @@ logger = logging.getLogger(__name__)
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
 _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows
-_SHOWN_RECORDED = 8  # subscribers of a listing, by which later runs know the account
+SHOWN_RECORDED = 8
+"""Subscribers that a look-up shows, by which later runs know the account (architecture 4.10)."""
+
 _HIDDEN_SAMPLE = 50  # subscribers of a base that no listing has shown
 _DIGEST_BYTES = 8  # kept of an identity's digest: 1 in 400,000 listings of ten million subscribers takes two for one
 
@@ -128,7 +130,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
             await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
             waiting = []
     await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
-    shown = [each for each, _ in waiting[:_SHOWN_RECORDED]]
+    shown = [each for each, _ in waiting[:SHOWN_RECORDED]]
     await journal.ask(partial(Ledger.record_shown, base=base, identities=shown))
     return _count_doubled(np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64))
 

@@ -14,7 +14,7 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
-from connector.listing.base_list import Listing, detect_hidden_base, list_account, list_on, record_base
+from connector.listing.base_list import SHOWN_RECORDED, Listing, detect_hidden_base, list_account, list_on, record_base
 from connector.listing.base_reader import SweptRows, build_reader
 from connector.listing.classes import learn_hidden_classes
 from connector.listing.lookup import count_requests
@@ -192,7 +192,12 @@ class AccountPresence:
 
     async def _record_found(self, base: BasePresence, found: Sequence[tuple[bytes, int]]) -> None:
         line, identity = base.session.journal.base, base.session.policy.identity
-        await base.session.journal.ask(lambda ledger: ledger.record_listed(line, identity, found))
+
+        def record(ledger: Ledger) -> None:
+            ledger.record_listed(line, identity, found)
+            ledger.record_shown(line, [each for each, _ in found[:SHOWN_RECORDED]])
+
+        await base.session.journal.ask(record)
 
     # By a listing
 

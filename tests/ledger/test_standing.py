@@ -64,3 +64,15 @@ def test_the_entries_that_have_a_subscriber_id_are_found_in_every_base_of_the_ac
         assert ledger.read_largest_id() == 2**40
         holders = ledger.find_holders("here", [5, 6, 9])
         assert set(holders) == {Holder(5, news.key, 7, "News"), Holder(5, other.key, 8, None)}
+
+
+def test_entries_that_the_list_has_shown_are_found_from_anywhere_on(ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        start_run(connection, "run", "crm", "sync", 0.0)
+        base = find_or_add_base(connection, "here", 7, "News")
+        identities = [bytes([number]) * 16 for number in range(9)]
+        ledger.record_listed(base, "email", [(each, each[0] + 1) for each in identities])
+        assert ledger.find_shown(base, b"", 4) == []
+        ledger.record_shown(base, [identities[1], identities[5]])
+        assert [each.subscriber_id for each in ledger.find_shown(base, identities[3], 4)] == [6, 2]
+        assert [each.subscriber_id for each in ledger.find_shown(base, identities[8], 1)] == [2]

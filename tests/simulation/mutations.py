@@ -276,6 +276,22 @@ SEEN_BY_TESTS = (
         _OF_MOVES + "test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created",
     ),
     SeenByTest(
+        "a subscriber that the list has never shown tells that the account is another one",
+        Edit(
+            "load/guards.py",
+            "    if not shown:\n        _report_unshown(session, known)\n        return ()\n",
+            "    shown = shown or known\n",
+        ),
+        "pipelines/test_account_guard.py::test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_message",
+    ),
+    SeenByTest(
+        "subscribers count as gone before they are looked for by their identities",
+        Edit(
+            "listing/base_list.py", "    known = {each.identity for each in access.known}", "    known = set[bytes]()"
+        ),
+        "pipelines/test_account_guard.py::test_subscribers_with_new_ids_are_found_by_their_identities",
+    ),
+    SeenByTest(
         "an answer without the base is believed without a look-up",
         Edit("load/creates.py", "if verdict.is_bare and not session.canaries.is_bare_trusted:", "if not session:"),
         _OF_ANSWERS + "test_an_answer_without_the_base_is_held_if_the_list_shows_another_base",
