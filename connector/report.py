@@ -135,7 +135,8 @@ def record_report(report: Report, state_dir: Path, retention_s: float) -> Abstra
     def describe() -> dict[str, Any]:
         return {**report.as_json(), "exit_code": report.exit_code}
 
-    begun = {key: report.as_json()[key] for key in ("run_id", "job", "command", "started_at")}
+    keys = ("run_id", "job", "command", "started_at", "account", "settings")
+    begun = {key: report.as_json()[key] for key in keys}
     return record_run(state_dir, begun, describe, retention_s)
 
 

@@ -10,6 +10,7 @@ forgotten since it was restored, is refused until a person says what it is.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from sqlalchemy import TextClause, text
@@ -122,6 +123,38 @@ class EmailLog:
             )
         return Campaign(*found[:3]) if found else None
 
+    def has_campaign_history(self) -> bool:
+        """Return whether any campaign was ever recorded or restored here; `connector send` makes a ledger without."""
+        restored_at = self.connection.execute(_FIND_RESTORED).scalar_one_or_none()
+        return restored_at is not None or self.connection.execute(_FIND_ANY_CAMPAIGN).first() is not None
+
+    def count_sent(self, campaign: Campaign) -> dict[str, int]:
+        """Return the number of emails that each run has sent, by its id; 0 for a run all of whose emails are open."""
+        rows = self.connection.execute(_COUNT_SENT, {"campaign": campaign.key, "sent": EmailState.SENT})
+        return {run_id: int(number) for run_id, number in rows}
+
+    def find_begin(self, campaign: Campaign) -> str:
+        """Return when the campaign's latest run began, or "" if none was recorded."""
+        return self._read_mark("run", campaign)
+
+    def mark_begin(self, campaign: Campaign, began_at: str) -> None:
+        """Record when the campaign's latest run began, before the run sends anything."""
+        self._mark("run", campaign, began_at)
+
+    def find_reopen(self, campaign: Campaign) -> str:
+        """Return when the run began that has reopened the campaign last, or ""."""
+        return self._read_mark("open", campaign)
+
+    def mark_reopened(self, campaign: Campaign, began_at: str) -> None:
+        """Record that a person has reopened the campaign with the run that began then."""
+        self._mark("open", campaign, began_at)
+
+    def _read_mark(self, kind: str, campaign: Campaign) -> str:
+        return self.connection.execute(_READ_MARK, {"name": _name_mark(kind, campaign)}).scalar_one_or_none() or ""
+
+    def _mark(self, kind: str, campaign: Campaign, value: str) -> None:
+        self.connection.execute(_WRITE_MARK, {"name": _name_mark(kind, campaign), "value": value})
+
     # Reading
 
     def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
@@ -218,6 +251,12 @@ def _each(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, by
     return [(campaign.key, recipient) for recipient in recipients]
 
 
+def _name_mark(kind: str, campaign: Campaign) -> str:
+    """Return the name of a line of `email_meta`, of at most 40 characters."""
+    parts = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
+    return f"{kind} {blake2b(parts, digest_size=16).hexdigest()}"
+
+
 def _keep(account: str, name: str) -> dict[str, str]:
     return {"account": keep_text(account), "name": keep_text(name)}
 
@@ -263,6 +302,16 @@ _FIND_CAMPAIGN = text(
 )
 _FIND_ACCOUNTS = text("SELECT account FROM campaign WHERE name = :name ORDER BY campaign_key")
 _FIND_RESTORED = text("SELECT value FROM email_meta WHERE name = 'restored_at'")
+_FIND_ANY_CAMPAIGN = text("SELECT campaign_key FROM campaign LIMIT 1")
+_COUNT_SENT = text(
+    "SELECT run_id, sum(CASE WHEN state = :sent THEN 1 ELSE 0 END) FROM email WHERE campaign_key = :campaign "
+    "GROUP BY run_id"
+)
+_READ_MARK = text("SELECT value FROM email_meta WHERE name = :name")
+_WRITE_MARK = text(
+    "INSERT INTO email_meta (name, value) VALUES (:name, :value) "
+    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
 _ADD_CAMPAIGN = text("INSERT INTO campaign (account, name, is_closed) VALUES (:account, :name, false)")
 _OPEN_CAMPAIGN = text("UPDATE campaign SET is_closed = false WHERE account = :account AND name = :name")
 _INSERT_SINGLE = text(

@@ -86,12 +86,17 @@ def open_emails(url: str, *, may_make: bool = True) -> Iterator[EmailLog]:
     """Open the emails of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL); where there are none, they are made if
     it `may_make` them.
 
-    Its connection may be used from one thread at a time. Raises LedgerError when it cannot be used, or is not there and
-    may not be made, ConfigurationError when the URL is invalid or its driver is missing.
+    Its connection may be used from one thread at a time. Raises LedgerError when it cannot be used, or may not be made
+    and is not there or knows no campaign, ConfigurationError when the URL is invalid or its driver is missing.
     """
     with _open_emails(url, may_make=may_make) as log:
         if log is None:
             raise build_missing(show_place(parse_place(url)))
+        if not may_make:
+            with log.transaction():
+                is_history_missing = not log.has_campaign_history()
+            if is_history_missing:  # a single email makes a ledger, too
+                raise build_missing(f"{log.name} that has ever recorded a campaign")
         yield log
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from connector.atomic_file import create_private
 from connector.clock import Clock, system_clock
 from connector.control import Stop, enter_in_thread, stay_alive
+from connector.databases import parse_place, show_place
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.ledger.beside import start_pace
 from connector.ledger.emails import Campaign, EmailLog
@@ -23,6 +24,7 @@ from connector.load.session import Problem
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
 from connector.mail.draft import MailTexts
 from connector.mail.eml import write_eml
+from connector.mail.history import History, check_history, read_history, refuse_older_ledger
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
@@ -40,6 +42,7 @@ from connector.report import (
 )
 from connector.row_files import RejectsFile
 from connector.rows import Row
+from connector.run_log import list_runs
 from connector.scope import describe_limit, describe_rate, drop_empty
 from connector.service.client import open_client
 from connector.service.retry import Retrier
@@ -101,6 +104,8 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                     is_stopped=stop.event.is_set,
                 )
                 async with enter_in_thread(held, stop) as campaign:
+                    reports = list_runs(plan.settings.state_dir)
+                    check_history(log, campaign, report.started_at, reports, is_reopening=plan.is_reopening)
                     await _work(run, log, campaign)
         except LockedError as error:
             report.signal = stop.signal
@@ -324,8 +329,10 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
 def _foresee(plan: MailPlan, spool: Spool, checked: MailCheck) -> Counter[MailOutcome]:
     """What would become of the rows that make an email, by what is on record. Raises LedgerError."""
     foreseen = Counter[MailOutcome]()
+    account, name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
     with open_existing_emails(plan.settings.ledger_url) as log:
         if log is None:
+            refuse_older_ledger(show_place(parse_place(plan.settings.ledger_url)), account, name, reports, History())
             return Counter({MailOutcome.SENT: spool.rows})
         _check_list(log, plan, checked, is_recorded=False)
         with log.transaction():
@@ -335,6 +342,9 @@ def _foresee(plan: MailPlan, spool: Spool, checked: MailCheck) -> Counter[MailOu
                 is_new_account=plan.is_new_account,
                 is_reopening=plan.is_reopening,
             )
+            if not plan.is_reopening:
+                history = History() if campaign is None else read_history(log, campaign)
+                refuse_older_ledger(log.name, account, name, reports, history)
             for batch in spool.read(_AT_ONCE):
                 people = [_name_addressee(plan.texts, row).recipient for row in batch]
                 known = log.find(campaign, people) if campaign is not None else {}

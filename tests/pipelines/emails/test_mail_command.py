@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import time
 from collections import Counter
@@ -404,3 +405,76 @@ def test_a_redirect_ends_a_mail_run_at_the_first_email(many: Connector) -> None:
     many.sandbox.switch(redirect_to="http://127.0.0.1:9")
     ended = many.run_json("mail", "mail.yaml")
     assert (ended.code, ended.rows) == (3, {"read": 600, "unknown": 1, "unsent": 599}), ended.stderr
+
+
+def copy_ledger(folder: Path, to: Path) -> None:
+    """Copy the files of the ledger as backup software does."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(folder / "state", to, ignore=shutil.ignore_patterns("runs", "rejects"))
+
+
+def put_back(folder: Path, copy: Path) -> None:
+    for path in (folder / "state").glob("*"):
+        if path.is_file():
+            path.unlink()
+    shutil.copytree(copy, folder / "state", dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("is_mailed_before", [True, False])
+def test_an_older_copy_of_the_ledger_does_not_send_a_campaign_again(
+    mailer: Connector, tmp_path: Path, *, is_mailed_before: bool
+) -> None:
+    if is_mailed_before:
+        mailer.run_json("mail", "mail.yaml", "--limit", "1")
+    else:
+        (tmp_path / "state").mkdir()
+    copy_ledger(tmp_path, tmp_path / "copy")
+    assert mailer.run_json("mail", "mail.yaml").rows["sent"] == (2 if is_mailed_before else 3)
+
+    put_back(tmp_path, tmp_path / "copy")
+
+    for options in ((), ("--preview", "1", "--preview-dir", "out")):
+        refused = mailer.run_json("mail", "mail.yaml", *options)
+        assert refused.is_refused
+        assert "an older copy of the ledger was put back" in refused.stderr
+    assert len(list_recipients(mailer.sandbox)) == 3
+    assert mailer.run_json("mail", "mail.yaml", "--reopen", "--limit", "1").code == 0
+    assert mailer.run_json("mail", "mail.yaml").code == 0  # reopened once and for all
+
+
+def test_a_copy_from_before_a_killed_run_does_not_send_a_campaign_again(mailer: Connector, tmp_path: Path) -> None:
+    mailer.run_json("mail", "mail.yaml", "--limit", "1")
+    copy_ledger(tmp_path, tmp_path / "copy")
+    mailer.sandbox.switch(latency_ms=3000)
+    with mailer.start("mail", "mail.yaml") as process:
+        wait_for(lambda: len(list_recipients(mailer.sandbox)) > 1)
+        process.kill()
+        process.communicate()
+    mailer.sandbox.switch(latency_ms=0)
+
+    put_back(tmp_path, tmp_path / "copy")
+
+    assert mailer.run_json("mail", "mail.yaml").is_refused
+
+
+def test_a_run_that_was_refused_or_locked_out_is_not_taken_for_lost_emails(mailer: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, suppress={"file": {"path": "gone.csv", "column": "email"}})
+    write_csv(tmp_path / "gone.csv", "email")
+    assert mailer.run_json("mail", "mail.yaml").code == 2
+    write_job(tmp_path)
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "already_sent": 3}
+
+
+def test_a_single_email_makes_no_ledger_that_must_exist(mailer: Connector, tmp_path: Path) -> None:
+    write_job(tmp_path, ledger="must_exist")
+    assert mailer.run_json("mail", "mail.yaml").code == 3
+    sent = mailer.run(
+        "send", "--from", "a@example.com", "--to", "b@example.net", "--subject", "S", "--html", "welcome.html"
+    )
+    assert sent.code == 0
+
+    ended = mailer.run_json("mail", "mail.yaml")
+
+    assert (ended.code, "there is no ledger at" in ended.stderr) == (3, True)
+    assert list_recipients(mailer.sandbox) == ["b@example.net"]
