@@ -192,6 +192,11 @@ def _explain_incomplete(
             f"have, and the service shows nothing that would tell. {destination} was left as it was. If that is how "
             "many there are, run again with --accept-cut-off-possible."
         )
+    if not is_allowed and certificate.reason is Reason.TOTAL_COUNT and certificate.total_last is None:
+        return (
+            f"The list has no TotalCount: {destination} was left as it was. If the list is whole, run again with "
+            "--ignore-total-count."
+        )
     if not is_allowed and certificate.reason is Reason.UNSTABLE_ORDER:
         return (
             f"The service lists subscribers in another order at each request, so nothing proves that the list is "

@@ -44,6 +44,7 @@ def describe_policy(policy: LoadPolicy) -> dict[str, str]:
         "max_concurrency": f"{policy.max_concurrency}",
         "look": "" if policy.is_looking else "none",
         "accept_cut_off_possible": "yes" if policy.accepts_cut_off_possible else "",
+        "ignore_total_count": "yes" if policy.ignores_total_count else "",
     }
 
 

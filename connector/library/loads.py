@@ -55,6 +55,7 @@ class ImportOptions(LoadOptions, total=False):
     on_unknown: Literal["resend", "hold"]
     look: Literal["auto", "none"]
     accept_cut_off_possible: bool
+    ignore_total_count: bool
     quiet_period_s: float
     max_concurrency: int
     max_rate: float | None
@@ -191,6 +192,7 @@ def _build_policy(options: ImportOptions) -> LoadPolicy:
         quiet_period_s=quiet_period_s,
         is_looking=look == "auto",
         accepts_cut_off_possible=options.get("accept_cut_off_possible", False),
+        ignores_total_count=options.get("ignore_total_count", False),
     )
 
 

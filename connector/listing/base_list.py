@@ -248,6 +248,7 @@ async def _sweep(
         now=access.clock.now,
         max_concurrency=access.policy.max_concurrency,
         reads_ahead=False,
+        ignore_total_count=access.policy.ignores_total_count,
         accept_cut_off_possible=access.policy.accepts_cut_off_possible,
         find_lacking=partial(_find_lacking, accesses),
         base_ids=[each.journal.base.service_id for each in accesses if each.journal.base.service_id is not None],
@@ -366,6 +367,13 @@ def describe_unreadable(certificate: Certificate) -> str:
             "size that result windows have, and the service shows no evidence either way (if that is "
             "how many there are, run again with --accept-cut-off-possible, or "
             "load.accept_cut_off_possible in the job)"
+        )
+    if certificate.reason is Reason.TOTAL_COUNT:
+        total = certificate.total_last
+        counted = "has no TotalCount" if total is None else f"has a TotalCount of {total:,}, which is not its size"
+        return (
+            f"the list {counted} (if the list is whole, run again with --ignore-total-count, or with "
+            "load.ignore_total_count in the job)"
         )
     return f"the list could not be read whole ({certificate.reason})"
 

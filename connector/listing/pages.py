@@ -36,6 +36,11 @@ from connector.service.wire import (
 _NOT_OF_THE_OFFSET = frozenset({401, 403, 405, 408, 409, 429})
 _REDIRECTS = range(300, 400)
 
+NO_WHOLE_ID = (
+    "The service listed a subscriber without a whole number as its Id (such as a UUID), and the connector needs whole "
+    "numbers: nothing can be loaded, compared or exported. Ask the service's operator for numeric ids."
+)
+
 
 class Form(Protocol[Rows]):
     """One form of rows; every answer of it is the same as that of every other form for the same page."""

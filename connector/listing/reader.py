@@ -28,7 +28,7 @@ from connector.listing.evidence import (
     find_hidden,
     gather_answers,
 )
-from connector.listing.pages import WIRE, Form, ListFailed, PageSink, fetch_page, try_page
+from connector.listing.pages import NO_WHOLE_ID, WIRE, Form, ListFailed, PageSink, fetch_page, try_page
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import (
     Certificate,
@@ -318,7 +318,7 @@ def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
     """Return the subscribers' ids; without them two pages cannot be distinguished."""
     ids = form.read_ids(listed.subscribers)
     if ids is None:
-        raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
+        raise ListFailed(NO_WHOLE_ID)
     return ids
 
 

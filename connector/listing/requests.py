@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from connector.listing.access import ListAccess, ListStats
 from connector.listing.controls import is_whole
-from connector.listing.pages import ListFailed, fetch_page
+from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page
 from connector.service.wire import ListPage, ListQuery
 
 _STEP_SHARE = 0.95  # a page repeats a twentieth of the one before it (connector.paging)
@@ -51,7 +51,7 @@ async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
             raise
         return None
     if not all(type(row.get("Id")) is int for row in listed.subscribers):
-        raise ListFailed("The service listed a subscriber without a whole number as its Id: the list cannot be read.")
+        raise ListFailed(NO_WHOLE_ID)
     return listed
 
 

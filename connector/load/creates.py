@@ -266,6 +266,11 @@ class Creator:
                 )
         elif verdict.event is Event.MISANSWERED:
             session.control.end(f"{verdict.message}. {WHAT_TO_DO}")
+        elif isinstance(answer, Ambiguous) and answer.is_without_id:
+            session.control.end(
+                f"{verdict.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
+                "The service may have created that subscriber: look at it. Ask the service's operator for numeric ids"
+            )
         elif verdict.event is Event.LOST:
             canaries.unknown.add((session.journal.base.key, candidate.intent.identity))
             if len(canaries.unknown) >= _UNKNOWN_CANARIES:

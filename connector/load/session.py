@@ -229,12 +229,18 @@ class LoadPolicy:
     is_looking: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
     is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
     accepts_cut_off_possible: bool = False  # architecture 7, rule 7
+    ignores_total_count: bool = False  # architecture 7, rule 4
 
     @property
     def listing(self) -> ListPolicy:
         """The settings that look-ups need."""
         return ListPolicy(
-            self.identity, self.max_concurrency, self.quiet_period_s, self.fresh_s, self.accepts_cut_off_possible
+            self.identity,
+            self.max_concurrency,
+            self.quiet_period_s,
+            self.fresh_s,
+            self.accepts_cut_off_possible,
+            self.ignores_total_count,
         )
 
     def expires_at(self, began_at: float) -> float:

@@ -292,7 +292,7 @@ class Sweep:
         if last is None or not self.has_overlap or self._phase is _Phase.HEAD:
             self._finish()
         elif self._phase is _Phase.PAST_END and last.is_short and answer.asked >= last.end:
-            if last.total != last.end and self._recounts < _RECOUNTS:
+            if last.total not in (None, last.end) and self._recounts < _RECOUNTS:
                 self._recounts += 1
                 self._step_back(last, answer.asked)
             else:

@@ -13,7 +13,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from connector.sandbox.store import SubscriberStore, fold_key
-from connector.sandbox.subscriber import RejectedError, cut_base, quote_ids, reject
+from connector.sandbox.subscriber import RejectedError, cut_base, quote_ids, reject, write_uuid
 from connector.sandbox.switches import SandboxSettings
 
 _REMEMBERED = 8  # queries whose rows are remembered while nothing changes
@@ -99,7 +99,9 @@ def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -
     The order is by email, or by id: a page of `id_desc` and `shuffled` is taken from the ids in their order. The caller
     must not change the list.
     """
-    if not query.filters or query.base_id is not None:
+    if settings.uuids and any(filter_.name == "Id" for filter_ in query.filters):
+        ids = []
+    elif not query.filters or query.base_id is not None:
         ids = store.list_visible(query.base_id)
     elif any(_is_blind(filter_, settings) for filter_ in query.filters):
         ids = []
@@ -234,6 +236,8 @@ class SubscriberList:
             wires = [cut_base(wire, settings.base_in_rows) for wire in wires]
         if "ids" in settings.numbers_as_text:
             wires = [quote_ids(wire) for wire in wires]
+        if settings.uuids:
+            wires = [write_uuid(wire) for wire in wires]
         shown_total = max(0, total + settings.total_off)
         if settings.max_total:
             shown_total = min(shown_total, settings.max_total)
@@ -241,6 +245,7 @@ class SubscriberList:
         if "counts" in settings.numbers_as_text:
             body = {name: str(number) for name, number in body.items()}
         is_null = settings.past_end == "null" and not wires
+        body = {name: number for name, number in body.items() if name not in settings.list_omits}
         body["Subscribers"] = None if is_null else [orjson.Fragment(wire) for wire in wires]
         return orjson.dumps({"success": True, "SubscribersList": body})
 

@@ -6,6 +6,7 @@ The module knows nothing of what is stored already. A message names the field th
 import re
 from datetime import date
 from typing import Annotated, Any, Literal, cast
+from uuid import NAMESPACE_OID, uuid5
 
 import orjson
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
@@ -180,3 +181,9 @@ def quote_ids(wire: bytes) -> bytes:
         if "Id" in owner:
             owner["Id"] = str(owner["Id"])
     return orjson.dumps(subscriber)
+
+
+def write_uuid(wire: bytes) -> bytes:
+    """Return the JSON of a subscriber with a UUID as its Id, always the same for one number."""
+    subscriber = orjson.loads(wire)
+    return orjson.dumps(subscriber | {"Id": str(uuid5(NAMESPACE_OID, str(subscriber["Id"])))})

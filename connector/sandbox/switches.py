@@ -159,6 +159,10 @@ class SandboxSettings(BaseModel):
     """The number of shards of the list. The remainder of an Id by this number is the shard of its subscriber."""
     base_in_rows: Literal["full", "id", "none"] = "full"
     """How a row of the list shows its base: with Id and Name, with its Id alone, or not at all."""
+    list_omits: _Words[Literal["TotalCount", "Offset", "Limit"]] = ()
+    """Numbers that a page of the list leaves out."""
+    uuids: bool = False
+    """The Id of a subscriber is a UUID. The filter Id takes numbers only, and finds nobody."""
     numbers_as_text: _Words[Literal["counts", "ids"]] = ()
     """Numbers that answers put in quotes: counts are TotalCount, Offset and Limit."""
     max_total: _Count = 0

@@ -47,6 +47,7 @@ def parse_created(
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
+        return Ambiguous(status, "the answer has no whole number as Subscriber.Id", is_without_id=True)
     return _unsuccessful(status, headers, body, now, mask, success)
 
 

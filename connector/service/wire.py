@@ -210,11 +210,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """It may or may not have had an effect; `status` is None when no answer could be read at all."""
+    """It may or may not have had an effect; `status` is None when no answer could be read at all. `is_without_id`: the
+    answer says success, and its Id is not a whole number."""
 
     status: int | None
     message: str = field(repr=False)
     retry_after_s: float | None = None
+    is_without_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def export_command(
     mode: str,
     max_shrink: float | None,
     allow_incomplete: bool,
-    ignore_total_count: bool,
+    ignore_total_count: bool | None,
     accept_cut_off_possible: bool | None,
     overwrite: bool,
     gender: str | None,
@@ -114,7 +114,7 @@ def export_command(
     table, schema = options.pop("table"), options.pop("schema")
     accepted: dict[str, Any] = {
         "allow_incomplete": allow_incomplete,
-        "ignore_total_count": ignore_total_count,
+        "ignore_total_count": bool(ignore_total_count),
         "accept_cut_off_possible": bool(accept_cut_off_possible),
     }
     if is_job(Path(target)):
@@ -167,7 +167,7 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
 def reconcile_command(
     path: Path,
     to: Path | None,
-    ignore_total_count: bool,
+    ignore_total_count: bool | None,
     accept_cut_off_possible: bool | None,
     forget_missing: bool,
     is_sure: bool,
@@ -195,8 +195,8 @@ def reconcile_command(
     plan = replace(
         plan_reconcile(job, settings, wait_s=wait_s),
         to=to,
-        is_total_count_ignored=ignore_total_count,
-        is_cut_off_accepted=bool(accept_cut_off_possible),
+        is_total_count_ignored=bool(ignore_total_count) or job.load.ignore_total_count,
+        is_cut_off_accepted=bool(accept_cut_off_possible) or job.load.accept_cut_off_possible,
         is_forgetting=forget_missing,
         is_sure=is_sure,
     )

@@ -22,6 +22,7 @@ from pipelines.cli.options import (
     cursor_options,
     dry_run_option,
     file_options,
+    ignore_total_count_option,
     is_job,
     refuse_both,
     sending_options,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @sending_options
 @click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without a look-up first.")
 @accept_cut_off_option
+@ignore_total_count_option
 @wait_option
 @time_limit_option
 @dry_run_option

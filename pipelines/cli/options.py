@@ -53,7 +53,10 @@ wait_option = click.option(
     help="Wait this long for the lock if another run holds it.  [default: 0s]",
 )
 ignore_total_count_option = click.option(
-    "--ignore-total-count", is_flag=True, help="Take the list for complete though its TotalCount disagrees."
+    "--ignore-total-count",
+    is_flag=True,
+    default=None,
+    help="Accept the list even if its TotalCount is missing or disagrees.",
 )
 accept_cut_off_option = click.option(
     "--accept-cut-off-possible", is_flag=True, default=None, help="Take a list that the service may cut off unseen."

@@ -16,7 +16,7 @@ from connector.errors import ConfigurationError, ConnectorError, SourceError
 from connector.export import open_writer
 from connector.ledger.beside import check_ledger_rights, count_open_entries, read_lag
 from connector.listing.controls import Ask, Control, try_made_up, try_sample
-from connector.listing.pages import fetch_page, try_page
+from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page, try_page
 from connector.paging.certificate import is_window_size
 from connector.plurals import count
 from connector.service.client import Client, open_client
@@ -148,6 +148,8 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncIterator[tupl
     """Yield each trait of the list with its description, by about ten list requests. Raises ListFailed if the first
     request fails."""
     page = await fetch_page(client, retrier, ListQuery())
+    if len(_read_ids(page)) < len(page.subscribers):
+        raise ListFailed(NO_WHOLE_ID)
     of_total = f" of {page.total_count:,}" if page.total_count is not None else ""
     limit = f", the limit is {page.limit:,}" if page.limit is not None else ""
     yield "page size", f"a page held {len(page.subscribers):,}{of_total} subscribers{limit}"
@@ -204,7 +206,10 @@ async def _look_for_window(ask: Ask, total: int | None) -> str:
     A result window limits each count by itself, so two parts can exceed the whole.
     """
     if total is None:
-        return "not known, the list has no TotalCount"
+        return (
+            "not known, the list has no TotalCount. Loads and exports need --ignore-total-count, or "
+            "ignore_total_count in the job"
+        )
     counts = []
     for is_active in (True, False):
         page = await ask(ListQuery(is_active=is_active))
@@ -224,4 +229,4 @@ async def _look_for_window(ask: Ask, total: int | None) -> str:
 
 
 def _read_ids(page: ListPage) -> list[int]:
-    return [row["Id"] for row in page.subscribers if isinstance(row.get("Id"), int)]
+    return [row["Id"] for row in page.subscribers if type(row.get("Id")) is int]

@@ -122,6 +122,9 @@ class Load(BaseModel):
     )
     look: Literal["auto", "none"] = Field(default="auto", description="look before creating; none: create unlooked")
     accept_cut_off_possible: bool = Field(default=False, description="take a list that the service may cut off unseen")
+    ignore_total_count: bool = Field(
+        default=False, description="accept a list whose TotalCount is missing or disagrees with the list"
+    )
 
 
 class Guard(BaseModel):
