@@ -194,8 +194,8 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
     If the list changes, counts may have to be repeated twice, so look-ups wait until the counts agree.
     """
     if not answers:
-        counts = _plan_counts(suspect) if suspect.is_counted else []
-        is_one_wave = suspect.is_quiet or not counts
+        counts = _plan_counts(suspect)  # if TotalCount is ignored, for the rows alone
+        is_one_wave = suspect.is_quiet or not suspect.is_counted
         return [*counts, *_plan_look_ups(suspect, len(counts))] if is_one_wave else counts
     questions = _plan_recount(suspect, answers)
     has_looked_up = any(each.question.topic in _BY_ID for each in answers)
@@ -333,6 +333,9 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
             words = f"{' + '.join(f'{each:,}' for each in last.parts)} of {last.after:,}"
             hidden = _find_too_few(suspect, name, answers) if says is Says.CONTRADICTS else ()
             findings.append(Finding(name, says, words, tuple((name, value) for value in hidden)))
+        elif not suspect.is_counted and (unshown := _find_unshown(suspect, name, answers)):
+            words = f"{len(unshown)} classes of which only unlisted subscribers are shown"
+            findings.append(Finding(name, Says.CONTRADICTS, words, tuple((name, value) for value in unshown)))
     for finding in (
         _decide_totals(suspect, answers),
         _decide_rows(suspect, answers),
@@ -390,7 +393,8 @@ def _find_unshown(suspect: Suspect, name: str, answers: Sequence[Answer]) -> lis
     that an answer shows of them are unlisted."""
     listed = suspect.listed.get(name, {})
     unshown = list[object]()
-    for value in _read_parts(suspect, name, answers)[-1] if _read_rounds(suspect, name, answers) else ():
+    is_read = bool(_read_rounds(suspect, name, answers)) or not suspect.is_counted
+    for value in (_read_parts(suspect, name, answers) or [{}])[-1] if is_read else ():
         parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
         shown = [
             (len(_read_ids(each)), len(_read_unseen(suspect, each))) for each in parts if each.question.value == value
@@ -402,7 +406,7 @@ def _find_unshown(suspect: Suspect, name: str, answers: Sequence[Answer]) -> lis
 
 def _read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
     """Return the counts of a partition, round by round; none where an answer is missing or is not as asked."""
-    wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
+    wholes = [each for each in answers if each.question.topic is Topic.WHOLE] if suspect.is_counted else []
     rounds: list[Counts] = []
     for number, counts in enumerate(_read_parts(suspect, name, answers)):
         around = [each.total for each in wholes if each.question.round in (number - 1, number)]
@@ -433,11 +437,14 @@ def _read_parts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[
 
 
 def _read_count(suspect: Suspect, answer: Answer) -> int | None:
+    """Return TotalCount of a part; if TotalCount is ignored, the number of rows that the answer shows. Return None if
+    the rows are not as asked."""
     page = answer.page
-    if page is None or page.total_count is None or bool(page.subscribers) != bool(page.total_count):
+    total = None if page is None else page.total_count if suspect.is_counted else len(page.subscribers)
+    if page is None or total is None or bool(page.subscribers) != bool(total):
         return None
     asked = {**suspect.filters, answer.question.name: answer.question.value}
-    return page.total_count if are_as_asked(asked, page.subscribers) else None
+    return total if are_as_asked(asked, page.subscribers) else None
 
 
 def _is_empty(answer: Answer) -> bool:

@@ -1,0 +1,91 @@
+"""Services whose list has no TotalCount, and services whose ids are UUIDs."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses
+from tests.pipelines.planned import JOB, count_creates, write_job
+
+IGNORING = JOB.replace("200ms", "200ms, ignore_total_count: true").replace("first_name: name", "first_name: first_name")
+
+
+def fill(connector: Connector, number: int, *options: str) -> None:
+    """Fill the base News by runs of another ledger."""
+    people = write_addresses(connector.folder / "before.csv", number)
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "before")}
+    names = ("--map", "first_name=first_name")
+    ended = connector.run_json("import", people, "--base-name", "News", *names, *options, environ=environ)
+    assert ended.code == 0, ended.stderr
+
+
+@pytest.mark.parametrize("number", [0, 1, 5, 20, 1200])
+def test_a_list_without_total_count_is_loaded_if_the_job_says_so(
+    connector: Connector, tmp_path: Path, number: int
+) -> None:
+    if number:
+        fill(connector, number, "--active")
+    connector.sandbox.switch(list_omits="TotalCount")
+    job = write_job(tmp_path, text=IGNORING)
+    write_addresses(tmp_path / "people.csv", number + 2)
+    existing = {"exists": number} if number else {}
+    assert connector.run_json("sync", job).rows == {"read": number + 2, **existing, "created": 2}
+    reconciled = connector.run_json("reconcile", job)
+    assert (reconciled.code, reconciled.report["certificate"]["total_count"]) == (0, "ignored")
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def test_a_list_without_total_count_is_refused_in_one_sentence_with_the_way_out(
+    connector: Connector, tmp_path: Path
+) -> None:
+    fill(connector, 5, "--active")
+    connector.sandbox.switch(list_omits="TotalCount")
+    people, creates = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
+    ended = connector.import_file(people)
+    assert (ended.code, ended.rows) == (3, {"read": 7, "unsent": 7})
+    assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in ended.stderr
+    assert "--ignore-total-count" in connector.run("check").stdout
+    exported = connector.run_json("export", "out.csv")
+    assert (exported.code, "run again with --ignore-total-count" in exported.stderr) == (1, True)
+    assert connector.run_json("export", "out.csv", "--ignore-total-count").code == 0
+    assert count_creates(connector.sandbox) == creates
+    assert connector.import_file(people, "--ignore-total-count").rows == {"read": 7, "exists": 5, "created": 2}
+
+
+@pytest.mark.parametrize("switches", [{"hide": "inactive"}, {"result_window": 20}, {"lost_shard": 1}])
+def test_nobody_is_created_twice_where_a_list_without_total_count_leaves_subscribers_out(
+    connector: Connector, tmp_path: Path, switches: dict[str, object]
+) -> None:
+    fill(connector, 20, "--active")
+    people = write_addresses(tmp_path / "inactive.csv", 20, first=20)
+    connector.run_json("import", people, "--base-name", "News", "--inactive", "--quiet-period", "200ms")
+    connector.sandbox.switch(list_omits="TotalCount", **switches)
+    write_addresses(tmp_path / "people.csv", 40)
+    environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
+    connector.run_json("sync", write_job(tmp_path, text=IGNORING), environ=environ)
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+def explains_uuids(ended: Ended) -> bool:
+    return ended.code in (2, 3) and "such as a UUID" in ended.stdout + ended.stderr
+
+
+def test_a_service_whose_ids_are_uuids_is_refused_before_anything_is_sent(connector: Connector, tmp_path: Path) -> None:
+    fill(connector, 5, "--active")
+    connector.sandbox.switch(uuids=True)
+    job, people = write_job(tmp_path, text=IGNORING), write_addresses(tmp_path / "people.csv", 7)
+    creates = count_creates(connector.sandbox)
+    commands = [("sync", job), ("import", people, "--base-name", "News", "--active"), ("plan", job), ("check",)]
+    commands += [("reconcile", job), ("export", "out.csv"), ("import", people, "--base-id", "1", "--active")]
+    for command in commands:
+        assert explains_uuids(connector.run(*command)), command
+    assert count_creates(connector.sandbox) == creates
+
+
+def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(uuids=True)
+    write_addresses(tmp_path / "people.csv", 5)
+    ended = connector.run_json("sync", write_job(tmp_path, text=IGNORING))
+    assert explains_uuids(ended)
+    assert (ended.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
+    assert "person0@" not in ended.report["messages"][0]
