@@ -1,7 +1,8 @@
 """A sheet of a workbook (.xlsx, .xls) as a source, by python-calamine; rows have the sheet's own numbers.
 
 calamine keeps a place for each cell between the first and the last, and ends the process when memory does not hold
-them; and it gives an error (`#N/A`) as an empty cell. So the sheet's XML is scanned for both before it is loaded.
+them. It gives an error (`#N/A`) as an empty cell, and a formula that no program has computed as an empty cell or a 0.
+So the sheet's XML is scanned for all three before it is loaded.
 """
 
 import posixpath
@@ -38,7 +39,11 @@ _READ_BYTES = 1 << 20
 
 _FAULTS = (OSError, KeyError, RuntimeError, ElementTree.ParseError, zipfile.BadZipFile, zlib.error)
 
-_XLSX_TAG = re.compile(rb"<(?:\w+:)?(row|c)(?=[\s/>])([^>]*)>")
+_XLSX_TAG = re.compile(
+    rb"<(?:\w+:)?(row|c)(?=[\s/>])([^>]*)>"
+    rb"(?P<formula><(?:\w+:)?f\b(?:[^>]*/>|[^>]*>[^<]*</(?:\w+:)?f>)(?:<(?:\w+:)?v\s*>(?P<value>[^<]*)<)?)?"
+)
+_CELL_ENDS = (b"</c>", b":c>", b"</row>", b":row>")
 _XLSX_NAME = re.compile(rb"""\br=["'](?P<column>[A-Z]{0,3})(?P<row>\d+)["']""")
 _XLSX_ERROR = re.compile(rb"""\bt=["']e["']""")
 _XLS_ERROR = re.compile(  # in BIFF8, a cell that is an error, and a formula whose result is one; in any of its sheets
@@ -50,8 +55,8 @@ _XLS_ERROR = re.compile(  # in BIFF8, a cell that is an error, and a formula who
 class WorkbookSource(Closing):
     """One sheet, opened by `open_workbook`."""
 
-    def __init__(self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, Sequence[int]]) -> None:
-        """`errors` has, by row number, the columns (from 1) of the row's cells that hold an error."""
+    def __init__(self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, Mapping[int, str]]) -> None:
+        """`errors` has, by row number and column (from 1), why a cell has no value."""
         self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
         where = f"{self.name}, sheet {sheet.name}"
         head = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
@@ -65,7 +70,7 @@ class WorkbookSource(Closing):
         self._messages = (f"{where}: titles above its header were left out (rows: {titles})",) if titles else ()
         self._header, cells = head[titles]
         if self._header in errors:
-            problem = _describe_error(self._header, errors[self._header][0])
+            problem = next(iter(errors[self._header].values()))
             raise SourceError(f"{where}: its header cannot be used: {problem}")
         filled = [index for index, cell in enumerate(cells) if cell != ""]
         self._span = slice(filled[0], filled[-1] + 1)  # cells beside the header belong to no column
@@ -95,8 +100,8 @@ class WorkbookSource(Closing):
         width = len(self.columns)
         malformed, good = [], []
         for number, cells in rows:
-            if (column := self._find_error(number, used)) is not None:
-                fault = ("error_cell", f"row {number}: {_describe_error(number, column)}; correct it in the workbook")
+            if (problem := self._find_error(number, used)) is not None:
+                fault = ("error_cell", f"row {number}: {problem}")
             elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
                 fault = ("ragged", f"row {number}: has a cell outside the columns that the header names")
             else:
@@ -118,12 +123,12 @@ class WorkbookSource(Closing):
         number_cells = {name: count for name, count in counts.items() if count}
         return Chunk(frame, numbers, tuple(malformed), self.name, number_cells=number_cells)
 
-    def _find_error(self, number: int, used: Collection[str] | None) -> int | None:
-        """Return the column (from 1) of the row's first error in a column of `used` (None: in any), or None."""
-        for column in self._errors.get(number, ()):
+    def _find_error(self, number: int, used: Collection[str] | None) -> str | None:
+        """Return the problem of the row's first cell without a value in a column of `used` (None: in any), or None."""
+        for column, problem in self._errors.get(number, {}).items():
             index = column - 1 - self._span.start
             if used is None or not 0 <= index < len(self.columns) or self.columns[index] in used:
-                return column
+                return problem
         return None
 
 
@@ -174,17 +179,16 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
             raise SourceError(f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead")
 
 
-def _describe_error(row: int, column: int) -> str:
-    return f"the cell {_name_cell(row, column)} holds an error, such as #N/A"
+def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, dict[int, str]]:
+    """Return, by row number and column (from 1), why a cell of an .xlsx sheet has no value: an error, or a formula that
+    no program has computed. Raises SourceError for a sheet too large.
 
-
-def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, list[int]]:
-    """Return by row number the columns (from 1) of cells of an .xlsx sheet that hold an error. Raises SourceError for a
-    sheet too large.
+    A program that writes formulas without computing them asks for a computation when the workbook is opened, and writes
+    no value or a 0 for each.
 
     Raises KeyError if the workbook does not say which part of the archive is the sheet.
     """
-    errors: dict[int, list[int]] = {}
+    errors: dict[int, dict[int, str]] = {}
     row = column = last_row = last_column = 0
     columns: dict[bytes, int] = {}
     with zipfile.ZipFile(file) as archive:
@@ -196,6 +200,9 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, list[int]]:
             for key, value in tag.items()
             if tag.tag.endswith("}sheet") and key.endswith("}id")
         }
+        is_uncomputed = any(
+            tag.get("fullCalcOnLoad") in ("1", "true") for tag in book.iter() if tag.tag.endswith("}calcPr")
+        )
         target = {link.get("Id"): link.get("Target", "") for link in links}[ids[sheet]]
         part = target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join("xl", target))
         for tag in _find_tags(archive, part, _XLSX_TAG):
@@ -211,8 +218,16 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, list[int]]:
                 column = columns[letters]
             if not tag[2].endswith(b"/"):  # a cell that is only formatted holds nothing
                 last_row, last_column = max(last_row, row), max(last_column, column)
+                cell = _name_cell(row, column)
                 if _XLSX_ERROR.search(tag[2]):
-                    errors.setdefault(row, []).append(column)
+                    problem = f"the cell {cell} holds an error, such as #N/A; correct it in the workbook"
+                    errors.setdefault(row, {})[column] = problem
+                elif tag["formula"] and (tag["value"] is None or (is_uncomputed and tag["value"] in (b"", b"0"))):
+                    problem = (
+                        f"the cell {cell} holds a formula that was never computed; open the workbook in a spreadsheet "
+                        "program, and save it"
+                    )
+                    errors.setdefault(row, {})[column] = problem
     if last_row * last_column > _MOST_CELLS:
         raise SourceError(
             f"{name}: the sheet {sheet} spans {last_row * last_column:,} cells, down to "
@@ -223,13 +238,15 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, list[int]]:
 
 
 def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
-    """The tags of a part, piece by piece; a piece ends where a tag does."""
+    """The tags of a part, piece by piece; a piece ends where a cell or a row does."""
     rest = b""
     with archive.open(part) as stream:
         while piece := stream.read(_READ_BYTES):
-            text, end, rest_after = (rest + piece).rpartition(b">")
-            yield from pattern.finditer(text + end)
-            rest = rest_after
+            text = rest + piece
+            ends = [text.rfind(sign) + len(sign) for sign in _CELL_ENDS if sign in text]
+            end = max(ends, default=text.rfind(b">") + 1)
+            yield from pattern.finditer(text, 0, end)
+            rest = text[end:]
 
 
 def _name_cell(row: int, column: int) -> str:

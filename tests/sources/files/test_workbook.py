@@ -2,7 +2,8 @@
 
 import datetime as dt
 import io
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,50 @@ def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> No
 def test_a_header_of_one_cell_is_not_taken_for_a_title(tmp_path: Path, rows: list[list[object]]) -> None:
     with open_file(write(tmp_path, "a.xlsx", write_xlsx(rows))) as source:
         assert source.columns == (rows[0][0],)
+
+
+def write_formulas(path: Path, *formulas: tuple[str, object]) -> Path:
+    with xlsxwriter.Workbook(path) as book:
+        page = book.add_worksheet()
+        page.write_row(0, 0, ["email", "name"])
+        for row, (formula, value) in enumerate(formulas, start=1):
+            page.write(row, 0, f"p{row}@example.com")
+            page.write_formula(row, 1, formula, None, value)
+    return path
+
+
+def test_a_formula_that_was_never_computed_has_no_value(tmp_path: Path) -> None:
+    path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=PROPER(D3)", 0), ("=PROPER(D4)", ""))
+    (chunk,) = read(path)
+    assert chunk.frame["name"].tolist() == ["Ann"]
+    messages = [row.message for row in chunk.malformed]
+    assert ["the cell B3 holds a formula that was never computed" in messages[0], "B4" in messages[1]] == [True, True]
+    with open_file(path) as source:
+        (chunk,) = source.chunks(["email"])
+    assert (len(chunk.frame), chunk.malformed) == (3, ())
+
+
+def test_a_formula_without_any_value_was_never_computed(tmp_path: Path) -> None:
+    """So openpyxl writes formulas."""
+    path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=1+1", 2))
+    edit_sheet(path, lambda xml: xml.replace("<v>2</v>", "<v/>"))
+    (chunk,) = read(path)
+    assert (chunk.frame["name"].tolist(), [row.number for row in chunk.malformed]) == (["Ann"], [3])
+
+
+def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) -> None:
+    """So Excel and LibreOffice save formulas: with their results, and without asking for another computation."""
+    path = write_formulas(tmp_path / "a.xlsx", ("=1-1", 0), ('=""', ""), ("=D2", "x"))
+    edit_sheet(path, lambda xml: xml.replace(' fullCalcOnLoad="1"', ""), "xl/workbook.xml")
+    (chunk,) = read(path)
+    assert (chunk.frame["name"].tolist(), chunk.malformed) == (["0", "", "x"], ())
+
+
+def edit_sheet(path: Path, edit: Callable[[str], str], part: str = "xl/worksheets/sheet1.xml") -> None:
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    edited = edit(contents[part].decode())
+    assert edited != contents[part].decode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**contents, part: edited.encode()}.items():
+            archive.writestr(name, content)
