@@ -30,7 +30,7 @@ from connector.listing.access import (
 from connector.listing.base_reader import SweptRows, build_reader, is_known
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
-from connector.listing.requests import ask, look_up, take_stats
+from connector.listing.requests import ask, look_up, take_stats, try_unlisted
 from connector.paging.certificate import Certificate, Order, Reason
 from connector.paging.overlap import IdArray
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
@@ -259,6 +259,7 @@ async def _sweep(
     certificate = await access.control.until_stopped(reading)
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
+    await access.control.until_stopped(try_unlisted(access, certificate.unlisted))
     seen = frozenset(watching.seen)
     state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
     state.unreadable_because = describe_unreadable(certificate)

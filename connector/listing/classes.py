@@ -4,16 +4,19 @@ A load that looks subscribers up by filters alone never reads the list. Filters 
 does, so nobody is absent by a filter before these counts.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from connector.listing.access import ListAccess
 from connector.listing.controls import Ask, are_as_asked
 from connector.listing.evidence import PARTITIONS, Question, Topic, ask_together
 from connector.listing.pages import try_page
+from connector.listing.requests import try_unlisted
 from connector.paging.certificate import HiddenClass
 from connector.service.wire import LARGEST_PAGE, ListQuery, read_field
 
 _SAMPLE = 50  # rows of a part that are compared with the question
+_SMALLEST = 2  # the smallest first id that has an id below
 
 
 async def learn_hidden_classes(access: ListAccess) -> tuple[HiddenClass, ...]:
@@ -21,15 +24,18 @@ async def learn_hidden_classes(access: ListAccess) -> tuple[HiddenClass, ...]:
     state = access.state
     if not state.are_classes_known:
         asking = find_hidden_classes(partial(try_page, access.client, access.retrier), access.policy.max_concurrency)
-        found = await access.control.until_stopped(asking)
+        found, unlisted = await access.control.until_stopped(asking)
+        await access.control.until_stopped(try_unlisted(access, unlisted))
         state.hidden = tuple(dict.fromkeys([*state.hidden, *found]))
         state.are_classes_known = True
     return state.hidden
 
 
-async def find_hidden_classes(ask: Ask, at_once: int) -> list[HiddenClass]:
+async def find_hidden_classes(ask: Ask, at_once: int) -> tuple[list[HiddenClass], list[int]]:
     """Return the classes that the list shows only to a request for the class: of which the first page has no row, in a
-    partition whose parts exceed the whole. Ask seven questions, at most `at_once` at a time."""
+    partition whose parts exceed the whole. Return also the id below the first listed one, if its subscriber exists.
+
+    Ask eight questions at most, `at_once` at a time."""
     questions = [
         Question(Topic.WHOLE, ListQuery(limit=LARGEST_PAGE)),
         *(
@@ -40,17 +46,30 @@ async def find_hidden_classes(ask: Ask, at_once: int) -> list[HiddenClass]:
         Question(Topic.WHOLE, ListQuery(limit=_SAMPLE)),
     ]
     first, *parts, last = await ask_together(ask, questions, at_once)
-    if first.page is None or first.total is None or last.total is None:
-        return []
+    if first.page is None:
+        return [], []
+    wholes = [each for each in (first.total, last.total) if each is not None]
     hidden = list[HiddenClass]()
     for name in PARTITIONS:
         answers = [each for each in parts if each.question.name == name]
         counts = {
-            each.question.value: each.total
+            each.question.value: each.total or 0
             for each in answers
-            if each.page is not None and each.total and are_as_asked({name: each.question.value}, each.page.subscribers)
+            if each.page is not None
+            and each.page.subscribers
+            and are_as_asked({name: each.question.value}, each.page.subscribers)
         }
         shown = {read_field(row, name) or ("" if name == "gender" else False) for row in first.page.subscribers}
-        if sum(counts.values()) > min(first.total, last.total):
+        if len(wholes) < 2 or sum(counts.values()) > min(wholes):  # without TotalCount, the rows alone tell
             hidden += [(name, value) for value in counts if value not in shown]
-    return hidden
+    return hidden, await _find_older(ask, [row.get("Id") for row in first.page.subscribers])
+
+
+async def _find_older(ask: Ask, ids: Sequence[object]) -> list[int]:
+    """Return the id below the first of these ids, if the list is in ascending order and the id has a subscriber."""
+    numbers = [each for each in ids if type(each) is int]
+    if not numbers or numbers != sorted(numbers) or numbers[0] < _SMALLEST:
+        return []
+    older = numbers[0] - 1
+    page = await ask(ListQuery(limit=_SAMPLE, id=older))
+    return [older] if page is not None and [row.get("Id") for row in page.subscribers] == [older] else []

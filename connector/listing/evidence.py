@@ -252,9 +252,9 @@ def _plan_look_ups(suspect: Suspect, spent: int) -> list[Question]:
 def _plan_ids(suspect: Suspect) -> list[Question]:
     """Return look-ups of a listed id, of ids beyond both ends, and of missing ids in between."""
     ids = suspect.ids
-    if suspect.filters or len(ids) < 2:
+    if suspect.filters or not len(ids):
         return []
-    step, is_descending = int(np.gcd.reduce(np.diff(ids))), suspect.certificate.order is Order.ID_DESC
+    step, is_descending = _compute_step(ids), suspect.certificate.order is Order.ID_DESC
     low, high = int(ids[0]), int(ids[-1])
     below, above = (_BEYOND, _BEFORE) if is_descending else (_BEFORE, _BEYOND)
     beyond = [
@@ -266,6 +266,11 @@ def _plan_ids(suspect: Suspect) -> list[Question]:
         *(_ask_id(Topic.BEYOND, each) for each in beyond if each > 0),
         *(_ask_id(Topic.MISSING, each) for each in _choose_inside(ids, step, suspect.seed)),
     ]
+
+
+def _compute_step(ids: IdArray) -> int:
+    """Return the largest number that divides all distances between ids; 1 for a single id."""
+    return int(np.gcd.reduce(np.diff(ids))) if len(ids) > 1 else 1
 
 
 def _choose_inside(ids: IdArray, step: int, seed: bytes) -> list[int]:
@@ -518,7 +523,8 @@ def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | No
     found = _find_present(suspect, answers, Topic.LACKING)
     is_by_filter = bool(set(suspect.filters) - {"base_id"})
     says = Says.CONTRADICTS if len(found) > is_by_filter else Says.NOTHING
-    return Finding("ledger", says, f"{len(found)} of {len(asked)} that the list lacks are there")
+    words = f"{len(found)} of {len(asked)} that the list lacks are there"
+    return Finding("ledger", says, words, unlisted=tuple(sorted(found)))
 
 
 def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
@@ -542,7 +548,7 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     number = len({each.question.value for each in asked})
     words = f"{len(missing | beyond) or 'none'} of {number} ids that the list lacks exist"
     if hidden:
-        return Finding("ids", Says.CONTRADICTS, words)
+        return Finding("ids", Says.CONTRADICTS, words, unlisted=tuple(sorted(hidden)))
     is_known = any(each.question.topic is Topic.KNOWN and _is_present(suspect, each) for each in answers)
     is_proof = is_known and not missing and not beyond and _compute_chance(suspect) <= _CHANCE
     return Finding("ids", Says.AGREES if is_proof else Says.NOTHING, words)
@@ -551,9 +557,9 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
 def _compute_chance(suspect: Suspect) -> float:
     """Return the chance that all ids asked for beyond the end are unused although subscribers follow beyond the end."""
     order, ids = suspect.certificate.order, suspect.ids
-    if order not in (Order.ID, Order.ID_DESC):
+    if order not in (Order.ID, Order.ID_DESC) or len(ids) < 2:
         return 1.0
-    step = int(np.gcd.reduce(np.diff(ids)))
+    step = _compute_step(ids)
     tail = ids[-_TAIL:] if order is Order.ID else ids[:_TAIL]
     density = (len(tail) - 1) * step / int(tail[-1] - tail[0])
     end = _BEYOND if order is Order.ID else min(_BEYOND, int(ids[0] - 1) // step)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from connector.listing.access import ListAccess, ListStats
-from connector.listing.controls import is_whole
+from connector.listing.access import IDENTITY_PATHS, ListAccess, ListStats
+from connector.listing.controls import is_whole, try_sample
 from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page
 from connector.service.wire import ListPage, ListQuery
 
@@ -24,6 +24,7 @@ LookUp = Callable[[], Awaitable[T]]
 _AT_ONCE = 16  # look-ups under way together: a hundred take as long as seven, and no service is stormed
 _SHOWN_AT_MOST = 20  # rows of an answer by one identity; with more, the filter does not filter
 _VAIN_ROUNDS = 3  # of look-ups one at a time, all refused
+_TRIED = 3  # subscribers that the list leaves out
 _REST_S = 0.2  # what was refused at once would be refused again at once
 _TOO_MANY_REQUESTS = 429
 _NOT_OF_THE_FILTER = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
@@ -105,6 +106,21 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
             width = max(1, width // 2)
             await access.clock.sleep(_REST_S)
     return [done[index] for index in range(len(look_ups))]
+
+
+async def try_unlisted(access: ListAccess, unlisted: Sequence[int]) -> None:
+    """Try the filters of identities with subscribers that exist and that the list leaves out. A filter that does not
+    find such a subscriber leaves the others out as well, so the run uses it no more."""
+    state, page = access.state, partial(ask_page, access)
+    for subscriber_id in unlisted[:_TRIED]:
+        rows = (await ask(access, ListQuery(id=subscriber_id))).rows
+        for name, path in IDENTITY_PATHS:
+            text = rows[0].get(path) if len(rows) == 1 else None
+            if name in state.useless or not isinstance(text, str) or not text.strip():
+                continue
+            if not (await try_sample(page, name, (subscriber_id, text))).is_proof:
+                state.useless.add(name)
+                state.checked_fields.discard(name)
 
 
 def build_query(name: str, text: str) -> ListQuery:

@@ -95,6 +95,7 @@ class Certificate:
     Times are aware; knowledge taken from the list is as old as `started_at`. `cut_off` and `evidence` (kind to what it
     says) are those of rule 7. `hidden` has the classes, each as a filter's name and value, that the list shows only to
     a request that asks for the class. In a complete reading they were read separately and are among the rows.
+    `unlisted` has ids of subscribers that a look-up by Id showed and the reading lacks; the report leaves them out.
     """
 
     verdict: Verdict
@@ -113,7 +114,8 @@ class Certificate:
     total_count: TotalCount = TotalCount.CHECKED
     cut_off: CutOff = CutOff.UNCHECKED
     evidence: Mapping[str, str] = field(default_factory=dict)
-    hidden: "tuple[HiddenClass, ...]" = ()
+    hidden: tuple[HiddenClass, ...] = ()
+    unlisted: tuple[int, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -125,7 +127,9 @@ class Certificate:
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "finished_at")}
         words = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count", "cut_off")}
         hidden = {name: [value for other, value in self.hidden if other == name] for name, _ in self.hidden}
-        return asdict(self) | words | times | {"hidden": hidden}
+        values = asdict(self) | words | times | {"hidden": hidden}
+        del values["unlisted"]
+        return values
 
 
 SMALLEST_WINDOW = 1000
@@ -139,12 +143,14 @@ during a round is counted twice in that round."""
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One piece of evidence from outside the sweep: its kind, what it says, and the figures in words. `hidden` has the
-    classes of which the list shows too few subscribers, if it shows enough of the other classes."""
+    classes of which the list shows too few subscribers, if it shows enough of the other classes. `unlisted` has ids of
+    subscribers that exist and are not listed."""
 
     kind: str
     says: Says
     words: str
     hidden: tuple[HiddenClass, ...] = ()
+    unlisted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +194,7 @@ def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, acc
     heard = replace(
         certificate,
         evidence={each.kind: f"{each.says}: {each.words}" if each.words else str(each.says) for each in findings},
+        unlisted=tuple(subscriber_id for each in findings for subscriber_id in each.unlisted),
     )
     says = {each.says for each in findings}
     if Says.CONTRADICTS in says:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.planned import write_job
 
 EXISTING = 40
+FIRST_ID = 100_001  # of the sandbox
 
 
 def import_anew(connector: Connector, path: Path, *options: str) -> Ended:
@@ -67,6 +69,53 @@ def test_filters_alone_do_not_prove_that_somebody_of_a_hidden_class_is_absent(
 
     assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
     assert (ended.code, ended.rows) == (0, {"read": 3, "exists": 3}), ended.report["messages"]
+
+
+@pytest.mark.parametrize("others", [0, 15_000], ids=["a sweep", "filters"])
+@pytest.mark.parametrize("hidden", [1, 10, EXISTING])
+def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_old_ids(
+    connector: Connector, tmp_path: Path, others: int, hidden: int
+) -> None:
+    fill(connector, write_people(tmp_path, active=True))
+    connector.sandbox.seed(others or 1, base_id=50)
+    connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden, filters="icase")
+    few = write_csv(tmp_path / "few.csv", "email,is_active", *(f"person{each}@x.org,true" for each in (0, 1)))
+
+    ended = import_anew(connector, few)
+
+    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
+    assert (ended.code, ended.rows) == (3, {"read": 2, "unsent": 2}), ended.report["messages"]
+
+
+def test_a_list_that_hides_subscribers_without_an_email_costs_no_duplicate(
+    connector: Connector, tmp_path: Path
+) -> None:
+    rows = [f"{'' if each % 4 == 0 else f'person{each}@x.org'},k{each},true" for each in range(EXISTING)]
+    people = write_csv(tmp_path / "people.csv", "email,client_user_id,is_active", *rows)
+    first = {"CONNECTOR_STATE_DIR": str(tmp_path / "first state")}
+    options = "--base-name", "News", "--identity", "client_user_id", "--quiet-period", "200ms"
+    assert connector.run_json("import", people, *options, environ=first).rows == {"read": EXISTING, "created": EXISTING}
+    connector.sandbox.switch(hide="no_email")
+
+    ended = connector.run_json("import", people, *options)
+
+    assert (ended.code, ended.rows) == (0, {"read": EXISTING, "exists": EXISTING}), ended.report["messages"]
+    assert connector.run_json("export", "out.csv").report["certificate"]["reason"] == "cut_off"
+
+
+def test_an_export_has_the_bases_that_only_the_ledger_knows(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.seed(300, base_id=50)
+    write_csv(tmp_path / "people.csv", "email,name", *(f"person{each}@x.org,Ann" for each in range(EXISTING)))
+    job = write_job(tmp_path)
+    assert connector.run_json("sync", job).rows == {"read": EXISTING, "created": EXISTING}
+    connector.sandbox.switch(hidden_bases="51")
+
+    ended = connector.run_json("export", "out.csv")
+
+    assert ended.report["certificate"]["hidden"] == {"base_id": [51]}
+    assert (ended.code, ended.report["rows"]["written"]) == (0, 300 + EXISTING)
+    reconciled = connector.run_json("reconcile", job)
+    assert (reconciled.code, reconciled.report["certificate"]["hidden"]) == (0, {"base_id": [51]}), reconciled.stdout
 
 
 @pytest.mark.parametrize("mode", ["replace", "upsert", "history"])
