@@ -15,6 +15,7 @@ from connector.load.lookups import KeyLookup
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import Session
 from connector.outcomes import Outcome
+from connector.plurals import agree, count
 from connector.rows import Planned
 from connector.run import Run
 from connector.states import State
@@ -165,6 +166,16 @@ class BaseLoads:
         rest = created[_BASES_NAMED:]
         more = f", {len(rest)} other bases: {sum(each.created for each in rest)}" if rest else ""
         return f"created in {named}{more}"
+
+    def describe_lacking(self) -> Iterator[str]:
+        """Yield a message for each base whose confirmed subscribers are missing on the complete list of this run."""
+        for each in self._begun:
+            if number := each.load.presence.lacking:
+                yield (
+                    f"{describe_base(each.base)}: the list is complete and lacks {count(number, 'subscriber')} that "
+                    f"earlier runs have seen in the base. {agree(number, 'Its row counts', 'Their rows count')} as "
+                    f"existing. Name {agree(number, 'it', 'them')} by: connector reconcile"
+                )
 
     def _split(self, planned: Planned, bases: RowBases | None) -> Iterator[tuple[BaseRef, Planned]]:
         if isinstance(self._base, BaseRef):

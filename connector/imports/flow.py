@@ -413,6 +413,7 @@ class _Load:
             yield f"an import of this is refused: {SILENT_ACTIVITY}"
         for problem in explain_consent(self._remarks.consent):
             yield f"an import of this is refused: {problem}"
+        yield from loads.describe_lacking()
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.mapping)

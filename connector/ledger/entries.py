@@ -184,6 +184,13 @@ class Ledger:
             found += [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})]
         return list(dict.fromkeys(found))[:number]
 
+    def list_confirmed(self, base: Base, field: str, before: int, since: float) -> list[tuple[bytes, int]]:
+        """Return (identity of `field`, subscriber id) of all CONFIRMED entries of the base that a listing should show:
+        confirmed by a listing, or by a run before the run `before` (its key) that ended by `since` (Unix seconds)."""
+        values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
+        values |= {"before": before, "accepted": HOW["accepted"], "since": since, **self._range}
+        return [(bytes(identity), each) for identity, each in self.connection.execute(_LIST_CONFIRMED, values)]
+
     def find_shown(self, base: Base, start: bytes, number: int) -> list[Known]:
         """Return at most `number` CONFIRMED entries of the base that the list has shown, from the identity `start` on,
         and round."""
@@ -499,6 +506,11 @@ _FIND_SHOWN = text(
 _FIND_CONFIRMED = text(
     f"{_KNOWN} WHERE base_key = :base AND state = :state AND identity >= :start AND {_IN_RANGE} AND how <> :accepted "
     "AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
+)
+_LIST_CONFIRMED = text(
+    "SELECT identity, subscriber_id FROM entry LEFT JOIN run USING (run_key) WHERE base_key = :base "
+    f"AND identity_field = :field AND state = :state AND {_IN_RANGE} AND how <> :accepted AND (entry.run_key IS NULL "
+    "OR (entry.run_key < :before AND run.finished_at <= CAST(:since AS double precision)))"
 )
 _LIST_ENTRIES = text(
     "SELECT identity, state, subscriber_id, status, message FROM entry WHERE base_key = :base "

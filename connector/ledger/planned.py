@@ -75,6 +75,11 @@ class PlannedLedger(Ledger):
         lines = self._find_lines(base)
         return [known for line in lines for known in self._read(Ledger.find_shown, line, start, number)][:number]
 
+    def list_confirmed(self, base: Base, field: str, before: int, since: float) -> list[tuple[bytes, int]]:
+        """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed` does."""
+        lines = self._find_lines(base)
+        return [each for line in lines for each in self._read(Ledger.list_confirmed, line, field, before, since)]
+
     def find_last_confirming(self, since: float, now: float) -> float | None:
         """Return when the latest run ended that confirmed an entry, as `Ledger.find_last_confirming` does."""
         return read_ledger(self._url, lambda ledger: ledger.find_last_confirming(since, now))

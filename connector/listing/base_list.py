@@ -110,9 +110,18 @@ async def list_account(
     return Listing(certificate, rows, began_at, end)
 
 
-async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) -> int:
-    """Record the subscribers of the base among `rows` in the ledger, so that none of them is created. Return the number
-    of identities that have more than one id.
+@dataclass(frozen=True, slots=True)
+class BaseCounts:
+    """What a reading of the list shows of a base: the number of identities with more than one id, and the number of
+    confirmed subscribers that the reading lacks though it should show them."""
+
+    doubled: int
+    lacking: int
+
+
+async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) -> BaseCounts:
+    """Record the subscribers of the base among `rows` in the ledger, so that none of them is created. Return counts of
+    the listed subscribers.
 
     Presence needs no certificate. `since` is a former `size` of the rows: earlier rows are recorded already. The id of
     the base is recorded first, because another base may have the same name.
@@ -132,7 +141,18 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
     await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
     shown = [each for each, _ in waiting[:SHOWN_RECORDED]]
     await journal.ask(partial(Ledger.record_shown, base=base, identities=shown))
-    return _count_doubled(np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64))
+    listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
+    confirmed = [] if since else await journal.ask(partial(_list_confirmed, access, rows.began_at))
+    known = np.frombuffer(b"".join(each[:_DIGEST_BYTES] for each, _ in confirmed), dtype=np.uint64)
+    known_ids = np.array([subscriber_id for _, subscriber_id in confirmed], dtype=np.int64)
+    is_lacking = ~np.isin(known, listed_digests) & ~np.isin(known_ids, listed_ids)
+    return BaseCounts(_count_doubled(listed_digests, listed_ids), int(np.count_nonzero(is_lacking)))
+
+
+def _list_confirmed(access: ListAccess, began_at: float, ledger: Ledger) -> list[tuple[bytes, int]]:
+    """Return the confirmed entries of the base that a listing from `began_at` (Unix seconds) on must show."""
+    journal, since = access.journal, began_at - access.shown_after_s
+    return ledger.list_confirmed(journal.base, access.policy.identity, journal.run_key, since)
 
 
 def _count_doubled(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:

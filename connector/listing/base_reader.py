@@ -125,6 +125,7 @@ class SweptRows:
         self._values = KeptValues()
         self._indices: dict[ListedBase, list[int]] = defaultdict(list)
         self._is_ours: dict[ListedBase, bool] = {}
+        self.began_at = accesses[0].clock.now().timestamp()  # Unix seconds
         self.last_id = 0
 
     @property

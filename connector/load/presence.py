@@ -52,6 +52,7 @@ class BasePresence:
         self.until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
         self._chunk: Planned | None = None  # the one chunk that is covered; None: every chunk, by a listing
         self.listed: SweptRows | None = None  # the listing that the base was recorded from
+        self.lacking = 0  # confirmed subscribers of the base that the last complete listing lacks
         self.may_be_hidden = session.policy.is_looking  # until `detect_hidden_base` has an answer
 
     @property
@@ -83,16 +84,18 @@ class BasePresence:
         if self.session.policy.is_looking:
             self.until = _NEVER
 
-    async def record(self, rows: SweptRows, *, since: int = 0) -> None:
+    async def record(self, listing: Listing, *, since: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. With `since`, a former `size` of the rows, record
         only the later ones."""
-        doubled = await record_base(self.access, rows, since=since)
+        counts = await record_base(self.access, listing.rows, since=since)
         if since:
             return  # the pages of a renewal overlap
-        self.listed = rows
-        if doubled:
+        self.listed = listing.rows
+        if listing.is_complete:
+            self.lacking = counts.lacking
+        if counts.doubled:
             self.session.tally.say(
-                f"identities that are in the base more than once already: {doubled:,}. The interface of the "
+                f"identities that are in the base more than once already: {counts.doubled:,}. The interface of the "
                 "service cannot remove subscribers: remove them on the service's own pages"
             )
 
@@ -220,7 +223,7 @@ class AccountPresence:
         self._listing = replace(listing, end=end, began_at=began_at)
         for base in self.bases:
             if base.listed is listing.rows:
-                await base.record(listing.rows, since=since)
+                await base.record(listing, since=since)
                 base.cover(None, began_at)
 
     async def _list(self, wants: Sequence[Want]) -> list[Want]:
@@ -232,7 +235,7 @@ class AccountPresence:
             session.tally.say(describe_hidden(listing.certificate))
         for want in wants:
             if not want.base.access.known:
-                await want.base.record(listing.rows)
+                await want.base.record(listing)
         distinct = listing.certificate.distinct
         if not listing.is_complete or await self._contradicts_absence(wants, distinct):
             return list(wants)
@@ -253,7 +256,7 @@ class AccountPresence:
     async def _is_listed(self, want: Want, listing: Listing) -> bool:
         base = want.base
         if base.listed is not listing.rows:
-            await base.record(listing.rows)
+            await base.record(listing)
         if await base.detect_hidden(is_swept=True):
             await self._list_hidden(want)
         else:
@@ -270,7 +273,7 @@ class AccountPresence:
         """Read a hidden base by itself, and cover the base. Raises RunAborted if the reading is incomplete."""
         base = want.base
         listing = await list_account([base.access], want.keys)
-        await base.record(listing.rows)
+        await base.record(listing)
         if not listing.is_complete:
             raise RunAborted(self._explain_inconclusive([want]))
         base.session.tally.say(

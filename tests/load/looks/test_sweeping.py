@@ -134,7 +134,7 @@ async def sweep_in(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
 
 async def list_base(session: Session) -> tuple[Listing, int]:
     listed = await list_account([session.access])
-    return listed, await record_base(session.access, listed.rows)
+    return listed, (await record_base(session.access, listed.rows)).doubled
 
 
 def listing(fake: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, int, list[int | None]]:

@@ -1,0 +1,68 @@
+"""A complete listing of a load that lacks subscribers whom earlier runs have seen in the base."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, write_addresses
+from tests.pipelines.lists import write_lists
+from tests.pipelines.reconciled import erase_first
+
+
+def find_lacking(ended: Ended) -> list[str]:
+    return [each for each in ended.report["messages"] if "the list is complete and lacks" in each]
+
+
+@pytest.mark.parametrize("lost", [1, 30])
+def test_a_load_says_how_many_confirmed_subscribers_its_list_lacks(
+    connector: Connector, tmp_path: Path, lost: int
+) -> None:
+    people = write_addresses(tmp_path / "people.csv", 100)
+    assert find_lacking(connector.import_file(people)) == []
+    erase_first(connector.sandbox, lost)
+    assert find_lacking(connector.import_file(people)) == []  # nothing new: the run reads no list
+    write_addresses(people, 101)
+    planned = connector.import_file(people, "--dry-run")
+    ended = connector.import_file(people)
+    assert (ended.code, ended.rows) == (0, {"read": 101, "exists": 100, "created": 1})
+    (message,) = find_lacking(ended)
+    assert f"News (id 1): the list is complete and lacks {lost} subscriber" in message
+    assert message.endswith("by: connector reconcile")
+    assert find_lacking(planned) == [message]
+
+
+def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
+    connector: Connector, tmp_path: Path
+) -> None:
+    rows = [*(f"a{each}@x.org,news" for each in range(20)), *(f"b{each}@x.org,shop" for each in range(20))]
+    job = write_lists(tmp_path, *rows)
+    assert connector.run_json("sync", job).rows == {"read": 40, "created": 40}
+    erase_first(connector.sandbox, 5)
+    write_lists(tmp_path, *rows, "new@x.org,news", "new@x.org,shop")
+    ended = connector.run_json("sync", job)
+    assert ended.rows == {"read": 42, "exists": 40, "created": 2}
+    (message,) = find_lacking(ended)
+    assert "(id 7): the list is complete and lacks 5 subscribers" in message
+
+
+def test_subscribers_whom_the_list_need_not_show_yet_are_not_missing(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(list_lag_ms=2_500)
+    people = write_addresses(tmp_path / "people.csv", 50)
+    connector.import_file(people, "--quiet-period", "3s")
+    write_addresses(people, 51)
+    ended = connector.import_file(people, "--quiet-period", "3s")
+    assert ended.rows == {"read": 51, "exists": 50, "created": 1}, ended.stderr
+    assert find_lacking(ended) == []
+
+
+@pytest.mark.parametrize("switches", [{"provisional_ids": True}, {"numbers_as_text": "ids"}])
+def test_subscribers_whom_the_list_shows_otherwise_are_not_missing(
+    connector: Connector, tmp_path: Path, switches: dict[str, object]
+) -> None:
+    connector.sandbox.switch(**switches)
+    people = write_addresses(tmp_path / "people.csv", 20)
+    connector.import_file(people)
+    write_addresses(people, 22)
+    ended = connector.import_file(people)
+    assert ended.rows["exists"] == 20, ended.stderr
+    assert find_lacking(ended) == []
