@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 # From the ground up. Rooms of one line do not import each other; a room may import from any line below its own.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
-     "connector.clock", "connector.plurals", "connector.progress",
+     "connector.clock", "connector.plurals", "connector.printable", "connector.progress",
      "connector.driver_words", "connector.formulas",
      "connector.rows", "connector.shards"),
     ("connector.templates", "connector.control", "connector.pace"),

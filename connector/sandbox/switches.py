@@ -209,8 +209,8 @@ class SandboxSettings(BaseModel):
     """The number of creates that are refused from then on; 0: no bound."""
     blocked_status: Annotated[int, Field(ge=200, le=499)] = 200
     """The HTTP status of a create that is refused so; 200: only the body shows the refusal."""
-    blocked_words: _Text = "The service is under maintenance"
-    """The message of a create that is refused so."""
+    blocked_words: str = "The service is under maintenance"
+    """The message of a create that is refused so; it may hold any characters."""
     quota: _Count = 0
     """The subscribers that the account may have; a create beyond them is refused; 0: no quota."""
     quota_status: Annotated[int, Field(ge=200, le=499)] = 402

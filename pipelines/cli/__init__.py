@@ -1,6 +1,7 @@
 """The command line: `connector COMMAND`. It parses, calls a flow, shows its report and ends with its exit code."""
 
 import gc
+import io
 import os
 import signal
 import sys
@@ -123,8 +124,12 @@ def run() -> None:
             start_logging(0, "json")
             say(shown.format_message())
         else:
+            from connector.printable import make_visible
+
+            text = io.StringIO()
+            shown.show(text)
             with suppress(OSError):  # standard error is full, or its reader has gone
-                shown.show()
+                click.echo(make_visible(text.getvalue()), err=True, nl=False)
         _end(error.exit_code, shown.format_message(), is_shown=True)
     except SystemExit:
         if sys.stdout is not stdout:  # click has replaced it, since its reader has gone, and ends silently with 1

@@ -156,12 +156,12 @@ def _read_beginning(source: Source) -> pd.DataFrame:
 
 
 def _show(guesses: Sequence[GuessedField], rows: int) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from connector.plurals import count
     from pipelines.jobs.draft import write_rule
+    from pipelines.report.console import PlainConsole
     from pipelines.report.text import show_value
 
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(rows, 'row')}")
@@ -169,7 +169,7 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
         samples = "\n".join(show_value(sample, _SHOWN) for sample in guess.samples)
         sureness = Text(guess.sureness, style=_STYLES[guess.sureness])
         table.add_row(guess.name, Text(write_rule(guess.rule)), sureness, Text(guess.reason), Text(samples))
-    Console(stderr=True).print(table)
+    PlainConsole(stderr=True).print(table)
 
 
 @click.command("schema")

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 
 import click
 
+from connector.printable import escape_json, make_line, make_visible
+
 _NAMES = ("connector", "pipelines")
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 _OF_RUNS = ("connector.report", "pipelines.report.text", "pipelines.flows.engine")
@@ -33,16 +35,24 @@ class _JsonFormatter(logging.Formatter):
             "event": str(record.msg).partition(":")[0],
             "message": record.getMessage(),
         }
-        return json.dumps(values | head, ensure_ascii=False, default=str)
+        return escape_json(json.dumps(values | head, ensure_ascii=False, default=str))
 
 
 class _TextFormatter(logging.Formatter):
     """Time (UTC), level, module, message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as a line; what is not printable, as a file's name may hold, becomes an escape."""
-        message = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in record.getMessage())
-        return f"{_write_time(record)} {record.levelname.lower():5} {record.name}  {message}"
+        """Write a record as a line; a hidden character, as a file's name may hold, becomes an escape."""
+        line = make_line(record.getMessage())
+        return f"{_write_time(record)} {record.levelname.lower():5} {record.name}  {line}"
+
+
+class _PlainFormatter(logging.Formatter):
+    """The message alone."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as a line."""
+        return make_line(record.getMessage())
 
 
 class _StderrHandler(logging.Handler):
@@ -51,6 +61,14 @@ class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         _write_line(self.format(record))
+
+
+def catch_warnings() -> None:
+    """Write warnings that no other handler takes to stderr, as the standard library does, with hidden characters as
+    escapes."""
+    handler = _StderrHandler(logging.WARNING)
+    handler.setFormatter(_PlainFormatter())
+    logging.lastResort = handler
 
 
 def start_logging(verbosity: int, form: str) -> None:
@@ -95,7 +113,7 @@ def say(message: str) -> None:
     if handlers and isinstance(handlers[0].formatter, _JsonFormatter):
         logging.getLogger("pipelines.cli").warning("message: %(text)s", {"text": message})
     else:
-        _write_line(message)
+        _write_line(make_visible(message))
 
 
 def _write_line(line: str) -> None:

@@ -18,7 +18,8 @@ import click
 
 from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from pipelines.cli.logs import is_logging, log_runs, say, start_logging
+from connector.printable import escape_json
+from pipelines.cli.logs import catch_warnings, is_logging, log_runs, say, start_logging
 from pipelines.cli.options import Command
 from pipelines.report.page import is_report, write_page
 
@@ -47,9 +48,8 @@ def write_stdout(text: str) -> None:
 
 
 def write_json(report: dict[str, Any]) -> str:
-    """JSON whose every character can be written: a broken one in a file's name becomes an escape, as JSON has it."""
-    text = json.dumps(report, ensure_ascii=False, indent=2)
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Return the report as JSON; a hidden or broken character, as a file's name may hold, becomes an escape of JSON."""
+    return escape_json(json.dumps(report, ensure_ascii=False, indent=2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class Output:
 
     def show(self, draw: Callable[[Console], None]) -> bool:
         """Show what `draw` draws, on stderr where data goes to stdout; return whether that could be done."""
-        from rich.console import Console
+        from pipelines.report.console import PlainConsole
 
         stream, drawn = sys.stderr if self.is_data_on_stdout else sys.stdout, io.StringIO()
-        draw(Console(file=drawn, force_terminal=(stream is not None and stream.isatty()) or None))
+        draw(PlainConsole(file=drawn, force_terminal=(stream is not None and stream.isatty()) or None))
         if self.is_data_on_stdout:
             click.echo(drawn.getvalue(), err=True, nl=False)
             return True
@@ -98,6 +98,7 @@ def output_options(command: Command) -> Command:
     def wrapped(
         *args: Any, form: str, report_path: Path | None, quiet: bool, verbosity: int, log_format: str, **kwargs: Any
     ) -> Any:
+        catch_warnings()
         if verbosity or log_format != "text":
             start_logging(verbosity, log_format)
         check_page_path(report_path)

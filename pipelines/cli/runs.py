@@ -13,6 +13,7 @@ import click
 
 from connector.errors import ConfigurationError
 from connector.plurals import count
+from connector.printable import make_visible
 from pipelines.cli.logs import say
 from pipelines.cli.options import DURATION
 from pipelines.cli.output import Output, check_page_path, end, output_options, write_page_file, write_stdout
@@ -44,7 +45,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
             results.append(result)
             if not output.is_json and not (output.is_quiet and not result.exit_code):
                 verdict = "ok" if not result.exit_code else "failed"
-                write_stdout(f"{result.what:14}{verdict:8}{result.message}\n")
+                write_stdout(make_visible(f"{result.what:14}{verdict:8}{result.message}\n"))
         return results
 
     results = uvloop.run(run())

@@ -42,12 +42,11 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Another seed, other rows.")
 def demo_command(folder: Path | None, people: int, seed: int) -> None:
     """Import, sync and export made-up subscribers against a sandbox that loses answers; then check everything."""
-    from rich.console import Console
-
     from pipelines.demo import run_story
+    from pipelines.report.console import PlainConsole
 
     folder = _make_folder(folder)
-    console, output = Console(), Output(is_json=False, is_quiet=False, report_path=None)
+    console, output = PlainConsole(), Output(is_json=False, is_quiet=False, report_path=None)
     checks = run_story(folder, people, seed, lambda flow: run_flow(flow, output), console)
     for check in checks:
         mark = "[green]yes[/]" if check.is_true else "[red]NO[/] "

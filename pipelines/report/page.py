@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connector.plurals import agree, count
+from connector.printable import make_visible
 from pipelines.report.advice import advise_on_run
 from pipelines.report.text import list_facts, list_files, measure_length, show_seconds
 
@@ -133,8 +134,18 @@ def _load_templates() -> "jinja2.Environment":
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     return jinja2.Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        loader=loader,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_finalize,
     )
+
+
+def _finalize(value: object) -> object:
+    """Return a value for a page: hidden characters of a text become escapes."""
+    return make_visible(value) if type(value) is str else value  # markup is of the templates
 
 
 def _name(report: Mapping[str, Any]) -> str:

@@ -48,10 +48,11 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
         finally:
             ended.set()
         return
-    from rich.console import Console  # a run without a terminal does not pay for it
-    from rich.live import Live
+    from rich.live import Live  # a run without a terminal does not pay for it
     from rich.spinner import Spinner
     from rich.text import Text
+
+    from pipelines.report.console import PlainConsole
 
     spinner = Spinner("dots")
 
@@ -59,7 +60,7 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
         spinner.update(text=Text(progress.describe()))
         return spinner
 
-    with Live(get_renderable=render, console=Console(stderr=True), refresh_per_second=8, transient=True):
+    with Live(get_renderable=render, console=PlainConsole(stderr=True), refresh_per_second=8, transient=True):
         yield progress
 
 

@@ -1,0 +1,41 @@
+"""Texts that a terminal, a log or a page shows as they are: hidden characters become visible escapes.
+
+A header, a file's name, a cell or the service's words may hold escape sequences (ANSI), other control characters or
+marks that turn the direction of writing. Raw, such a character could recolour or overwrite what a person reads.
+"""
+
+import re
+
+# Controls (C0 and C1), line separators, marks of direction and invisible ones, halves of surrogate pairs, and tags. A
+# joiner (U+200C, U+200D) is part of names and emoji, and stays.
+_HIDDEN = (
+    "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f"
+    "\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff\\U000e0000-\\U000e007f"
+)
+_OF_LINES = re.compile(f"[{_HIDDEN}]")
+_OF_A_LINE = re.compile(f"[{_HIDDEN}\\n\\t]")
+
+
+def make_visible(text: str) -> str:
+    """Return the text with each hidden character as an escape such as `\\x1b` or `\\u202e`; line ends and tabs stay."""
+    return _OF_LINES.sub(_escape, text)
+
+
+def make_line(text: str) -> str:
+    """Return the text as one line: line ends and tabs become escapes, too."""
+    return _OF_A_LINE.sub(_escape, text)
+
+
+def escape_json(text: str) -> str:
+    """Return JSON whose strings have each hidden character as an escape of JSON."""
+    return _OF_LINES.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _list_units(found[0])), text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]
+
+
+def _list_units(character: str) -> list[int]:
+    """Return the UTF-16 units of a character: two if it is beyond U+FFFF."""
+    data = character.encode("utf-16-be", "surrogatepass")
+    return [int.from_bytes(data[start : start + 2], "big") for start in range(0, len(data), 2)]

@@ -1,0 +1,23 @@
+"""A console of rich that shows hidden characters of data as escapes; the console's own colours stay."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from connector.printable import make_visible
+
+
+class PlainConsole(Console):
+    """Writes texts with `make_visible`, before their width is measured and again before they are written."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return the text for a cell or a line."""
+        return super().render_str(make_visible(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of anything that is shown."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(make_visible(segment.text), segment.style)
