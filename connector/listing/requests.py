@@ -80,7 +80,7 @@ async def find_shown(access: ListAccess, asked: Sequence[tuple[str, str]]) -> li
     if not queries:
         return []
     first = (await ask(access, queries[0])).rows
-    if len(first) == _SHOWN_AT_MOST:
+    if len(first) >= _SHOWN_AT_MOST:
         return []
     shown = await look_up_together(access, [partial(ask, access, each) for each in queries[1:]])
     return [*first, *(row for answer in shown for row in answer.rows)]

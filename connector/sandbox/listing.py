@@ -19,6 +19,7 @@ from connector.sandbox.switches import SandboxSettings
 _REMEMBERED = 8  # queries whose rows are remembered while nothing changes
 _SEARCHED = 1000  # neighbours of the middle that churn searches for a free id before it takes an id at the end
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
+_BY_IDENTITY = (*_TEXT_FILTERS, "Id")
 _BY_PERSON = ("BaseId", "IsActive", "FirstName", "LastName", "Gender")
 _GENDERS = {"male": "male", "female": "female", "": "unspecified"}
 
@@ -123,6 +124,8 @@ def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -
     if settings.hide:
         asked = {filter_.name: filter_.value for filter_ in query.filters}
         ids = [each for each in ids if not _is_hidden(store, each, asked, settings)]
+    if settings.filters_return == "first" and any(each.name in _BY_IDENTITY for each in query.filters):
+        ids = ids[:1]
     if settings.order == "email":
         return sorted(ids, key=lambda each: (fold_key(store.read(each).get("Email") or ""), each))
     return ids

@@ -104,6 +104,8 @@ class Sandbox:
         """Set everything but outbox and truth log as at the start."""
         self.store = SubscriberStore()
         self.listing = SubscriberList(self.store)
+        self._cached: dict[str, tuple[float, bytes]] = {}
+        """The answers that the switch `cached` repeats, by query: the time (seconds of the clock) and the body."""
         self.stats = Stats()
         self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_RECENT)
         """The last requests of the API: arrival (seconds of the clock), request and answer."""
@@ -170,16 +172,27 @@ class Sandbox:
         if operation == "create":
             return self.create_subscriber(request.body, fate)
         if operation == "list":
-            query = parse_query(request.query, self.settings)
-            page = self.listing.read_page(query, self.settings, self.clock(), self.random)
-            if self.settings.churn_insert or self.settings.churn_delete:
-                self._churn(query.base_id)
-            return Response(200, page)
+            return self._list_subscribers(request)
         entry = self.outbox.add(parse_email(request.body, self.settings), self.wall())
         ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
         self.truth.append("sent", **ids, answered=fate, email=entry)
         sent = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
         return Response(200, orjson.dumps({"success": True, "SendEmail": sent}))
+
+    def _list_subscribers(self, request: Request) -> Response:
+        """Return a page of the list (service-api.md 4.3), or an earlier answer (switch `cached`)."""
+        settings, now = self.settings, self.clock()
+        answered_at, earlier = self._cached.get(request.query, (-math.inf, b""))
+        is_anew = request.headers.get("cache-control") == "no-cache" and not settings.cache_ignores
+        if now < answered_at + settings.cached and not is_anew:
+            return Response(200, earlier)
+        query = parse_query(request.query, settings)
+        page = self.listing.read_page(query, settings, now, self.random)
+        if settings.churn_insert or settings.churn_delete:
+            self._churn(query.base_id)
+        if settings.cached:
+            self._cached[request.query] = now, page
+        return Response(200, page)
 
     def create_subscriber(self, body: bytes, fate: Fate) -> Response:
         """Create a subscriber (service-api.md 4.2); raise as `execute` does."""

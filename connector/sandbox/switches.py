@@ -127,6 +127,8 @@ class SandboxSettings(BaseModel):
     """How the text filters match; `ignored` ignores every filter."""
     blind_filters: _Words[Literal["capitals", "plus", "non_ascii"]] = ()
     """Text filters find nothing for a value with these characters."""
+    filters_return: Literal["all", "first"] = "all"
+    """How many subscribers a text filter or the filter Id returns: all that match, or only the first one."""
     combine: Literal["all", "any", "last"] = "all"
     """Which of several filters must match: all, any, or only the last one given."""
     order: Literal["id", "id_desc", "email", "shuffled"] = "id"
@@ -175,6 +177,11 @@ class SandboxSettings(BaseModel):
     """Subscribers that vanish after each list page; a fraction is a probability."""
     churn_where: Literal["head", "middle", "end"] = "middle"
     """Where in the list the churn takes place."""
+    cached: _Amount = 0.0
+    """Seconds for which a list request with the same URL gets the same answer; 0: no cache. A request with
+    `Cache-Control: no-cache` is answered anew."""
+    cache_ignores: bool = False
+    """The cache ignores Cache-Control."""
     list_error: _Probability = 0.0
     """Answer a list request with a server error."""
     # pace

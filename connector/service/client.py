@@ -6,7 +6,7 @@ One call is one attempt; whether there is another is the retrier's to decide.
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sized
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar, cast
 
@@ -19,6 +19,7 @@ from connector.service.settings import Service
 from connector.service.timeline import Timeline
 from connector.service.transport import open_transport
 from connector.service.wire import (
+    LARGEST_PAGE,
     OPERATIONS,
     Accepted,
     Ambiguous,
@@ -41,6 +42,11 @@ from connector.service.wire import (
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+_LIMITS = range(1, LARGEST_PAGE + 1)
+
+_SMALL_PAGE = 50
+"""The largest limit that is raised in order to be varied; a larger limit is lowered."""
 
 LONGEST_PAUSE_S = 600.0
 """A longer one that the service asks for is better spent not running."""
@@ -83,13 +89,14 @@ class Client:
     List requests leave at `rate`, which is that of creates and emails as well: their senders wait for it themselves.
     """
 
-    __slots__ = ("_clock", "_mask", "_transport", "counts", "quiet_until", "rate", "timeline")
+    __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "quiet_until", "rate", "timeline")
 
     def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
         self._transport = transport
         self.rate = rate or RateController()
         self._mask = mask
         self._clock = clock
+        self._limits: dict[ListQuery, set[int]] = {}  # those that each list request was sent with
         self.quiet_until = float("-inf")
         self.timeline = Timeline(clock.monotonic())
         self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
@@ -108,13 +115,16 @@ class Client:
         query: ListQuery,
         parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # no other default is known for a form
     ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
-        """Read one page of the list (service-api.md 4.3), its subscribers in the form that `parse` gives them."""
+        """Read one page of the list (service-api.md 4.3), its subscribers in the form that `parse` gives them.
+
+        A page that is asked for again has another limit, so that no cache between here and the service repeats an
+        earlier answer."""
         if (not_sent := await self._wait_for_pause()) is not None:
             return not_sent
         if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
             await self._clock.sleep(wait_s)
         sent_at = self._clock.monotonic()
-        raw = await self._send(self.counts["list"], build_list(query))
+        raw = await self._send(self.counts["list"], build_list(self._vary_limit(query)))
         if isinstance(raw, RawAnswer):
             answered_at = self._clock.monotonic()
             answer = await parse(raw.status, raw.headers, raw.body, self._clock.now(), mask=self._mask)
@@ -129,6 +139,15 @@ class Client:
                 self.rate.note_served(sent_at, answered_at)
             return answer
         return raw
+
+    def _vary_limit(self, query: ListQuery) -> ListQuery:
+        """Return the query with a limit that it was not sent with before."""
+        limit, used = query.limit, self._limits.setdefault(replace(query, limit=1), set())
+        step = -1 if limit > _SMALL_PAGE else 1
+        while limit in used and limit + step in _LIMITS:
+            limit += step
+        used.add(limit)
+        return query if limit == query.limit else replace(query, limit=limit)
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
         """Send one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email` made it."""

@@ -49,8 +49,9 @@ class Transport:
         self._timeout_s = service.timeout_s
         self._urls: dict[str, URL] = {}
         # With each request and not as the session's own: aiohttp hands those to a proxy too, the token among them.
-        self._headers = CIMultiDict({"Authorization": service.reveal_authorization(), "Accept": "application/json"})
-        self._posted_headers = CIMultiDict({**self._headers, "Content-Type": "application/json"})
+        headers = {"Authorization": service.reveal_authorization(), "Accept": "application/json"}
+        self._headers = CIMultiDict({**headers, "Cache-Control": "no-cache"})  # RFC 9111, 5.2.1.4
+        self._posted_headers = CIMultiDict({**headers, "Content-Type": "application/json"})
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt. A cancellation passes through and closes the connection: what became of it is unknown."""

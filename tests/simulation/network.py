@@ -167,7 +167,9 @@ def _is_refusal(raw: RawAnswer) -> bool:
 def _encode(request: Request) -> connection.Request:
     body = request.body or b""
     headers = {"host": "localhost", "authorization": TOKEN}
-    if request.body is not None:
+    if request.body is None:
+        headers["cache-control"] = "no-cache"
+    else:
         headers["content-type"] = "application/json"
     query = urlencode(request.query, quote_via=quote)
     return connection.Request(request.method, request.path, query, headers, body)
