@@ -13,6 +13,7 @@ from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, CandidateStream, describe_held, read_rows, want_rows
 from connector.load.finishing import Finisher, RunMode
 from connector.load.guards import guard_account, record_shown, refuse_misanswered, refuse_similar_base
+from connector.load.mistaken_ids import MistakenIds
 from connector.load.presence import BasePresence, Want
 from connector.load.resolution import Unresolved
 from connector.load.session import Problem, Session, Since
@@ -50,6 +51,7 @@ class Loader:
         self._session, self._mode = session, mode
         self.finisher = Finisher(session, mode)
         self.presence = presence or BasePresence(session)
+        self._mistaken_ids = MistakenIds(session)
         self._is_clear = False  # whether no unresolved entry is left that a new row might be (`_clear_unresolved`)
 
     async def begin(self, *, refuses_misanswered: bool = True) -> None:
@@ -97,6 +99,7 @@ class Loader:
                 await self._clear_unresolved()
                 await self._sort_again(chunk)
             chunk.to_create = self._suppress_inactive(planned, chunk.to_create)
+            chunk.to_create = await self._refuse_mistaken_ids(planned, chunk.to_create)
             if chunk.to_create and session.policy.is_looking:
                 refuse_similar_base(session)
             stream = CandidateStream(planned, list(chunk.to_create), chunk.to_create, session.policy.identity)
@@ -190,6 +193,21 @@ class Loader:
             return indices
         self._count_rows(Outcome.SUPPRESSED, planned, found)
         return {index: indices[index] for index in _leave_out(chosen, found)}
+
+    async def _refuse_mistaken_ids(self, planned: Planned, indices: dict[int, State]) -> dict[int, State]:
+        """Return the indices without rows whose client_user_id is another spelling of a known one. These rows are
+        reported as invalid."""
+        session = self._session
+        if session.policy.identity != "client_user_id" or not session.policy.is_looking:
+            return indices
+        new = [index for index, left in indices.items() if left is State.NONE]
+        texts = planned.subscribers["client_user_id"].iloc[new].tolist()
+        known = await self._mistaken_ids.find(texts, is_listed=self.presence.listed is not None)
+        refused = {index: text for index, text in zip(new, texts, strict=True) if text in known}
+        for row, text in zip(self._read(planned, refused), refused.values(), strict=True):
+            words = f"'{text}' looks like the known id '{known[text]}': correct the column, or write it as text"
+            session.tally.report(Problem(row.source, Outcome.INVALID, "", "other_spelling", words))
+        return {index: left for index, left in indices.items() if index not in refused}
 
     def _count_rows(self, outcome: Outcome, planned: Planned, indices: Sequence[int]) -> None:
         """Give the rows at these indices of `planned.subscribers` this outcome."""

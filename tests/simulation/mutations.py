@@ -260,7 +260,19 @@ _OF_WINDOWS = "paging/test_windows.py::test_no_list_that_is_cut_off_is_complete_
 _OF_ANSWERS = "pipelines/test_misanswered.py::"
 _OF_MOVES = "pipelines/test_existing_subscribers.py::"
 
+_OF_IDS = "pipelines/test_mistaken_ids.py::"
+
 SEEN_BY_TESTS = (
+    SeenByTest(
+        "an id in another spelling is not compared with the known ids",
+        Edit("load/mistaken_ids.py", "if not any(spellings.values()):", "if spellings:"),
+        _OF_IDS + "test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused[pandas]",
+    ),
+    SeenByTest(
+        "the plain spelling of an id is not looked up by a filter",
+        Edit("load/mistaken_ids.py", "        if not is_listed:\n", "        if not found:\n"),
+        _OF_IDS + "test_ids_in_an_unusual_spelling_are_looked_up_by_filters",
+    ),
     SeenByTest(
         "creates that may move subscribers leave all at once",
         Edit("load/creates.py", "if self._harmless < _CAREFUL and", "if self._harmless < 0 and"),

@@ -1,0 +1,96 @@
+"""Ids that another program has spelt anew (architecture 4.7): nobody is created a second time under them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from connector.load.mistaken_ids import list_spellings
+from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.reconciled import plant
+
+PEOPLE = range(1, 31)
+SPELLINGS = [
+    pytest.param("{}".format, "{}.0".format, id="pandas"),
+    pytest.param("{:05}".format, "{}".format, id="lost zeros"),
+    pytest.param("{}".format, "{:05}".format, id="added zeros"),
+]
+Spell = Callable[[int], str]
+
+
+def import_ids(connector: Connector, folder: Path, spell: Spell) -> Ended:
+    rows = [f"{spell(number)},Lee,true" for number in PEOPLE]
+    path = write_csv(folder / "people.csv", "client_user_id,last_name,is_active", *rows)
+    return connector.import_file(path, "--identity", "client_user_id")
+
+
+def check_refused(ended: Ended, known: Spell, written: Spell) -> None:
+    assert (ended.code, ended.rows) == (1, {"read": 30, "invalid": 30}), ended.stderr
+    messages = [row["_message"] for row in read_rejects(ended)]
+    assert all(f"'{written(n)}' looks like the known id '{known(n)}'" in messages[n - 1] for n in PEOPLE)
+    assert not any(written(17) in cause["message"] for cause in ended.report["causes"])
+
+
+@pytest.mark.parametrize(("known", "written"), SPELLINGS)
+def test_ids_in_another_spelling_than_the_list_has_are_refused(
+    connector: Connector, tmp_path: Path, known: Spell, written: Spell
+) -> None:
+    for number in PEOPLE:
+        plant(connector.sandbox, None, ClientUserId=known(number), LastName="Lee", IsActive=True)
+    check_refused(import_ids(connector, tmp_path, written), known, written)
+    assert import_ids(connector, tmp_path, known).rows == {"read": 30, "exists": 30}
+
+
+@pytest.mark.parametrize(("known", "written"), SPELLINGS)
+def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(
+    connector: Connector, tmp_path: Path, known: Spell, written: Spell
+) -> None:
+    """The list does not show those that the first run has created."""
+    connector.sandbox.switch(list_lag_ms=600_000)
+    assert import_ids(connector, tmp_path, known).rows == {"read": 30, "created": 30}
+    check_refused(import_ids(connector, tmp_path, written), known, written)
+
+
+def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.seed(2000, base_name="News")
+    connector.sandbox.switch(max_limit=10)
+    for number in (41, 42):
+        plant(connector.sandbox, None, ClientUserId=str(number))
+    path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
+    ended = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
+    assert (ended.code, ended.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), ended.stderr
+
+
+@pytest.mark.parametrize(("known", "written"), SPELLINGS)
+def test_ids_that_are_all_spelt_alike_are_loaded_into_an_empty_base(
+    connector: Connector, tmp_path: Path, known: Spell, written: Spell
+) -> None:
+    for spell in (known, written):
+        ended = import_ids(connector, tmp_path, spell)
+        assert (ended.code, ended.rows) == (0, {"read": 30, "created": 30}), ended.stderr
+        connector.sandbox.reset()
+        for path in (tmp_path / "state").glob("ledger*"):
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("42.0", ["42", "000042"]),
+        ("42.", ["42", "42.0"]),
+        ("00042", ["42", "42.0", "042"]),
+        ("42", ["42.0", "00042"]),
+        ("1.2E+5", ["120000", "120000.0"]),
+        (" 7 ", ["7.0", "07"]),
+    ],
+)
+def test_a_number_has_other_spellings(text: str, others: list[str]) -> None:
+    spellings = list_spellings(text)
+    assert set(others) <= set(spellings)
+    assert text.strip() not in spellings
+
+
+@pytest.mark.parametrize("text", ["", "A42", "42a", "4.2", "-42", "1e-3", "1.25E+1", "42-1", "٤٢", "9" * 30, "1e999"])
+def test_other_ids_have_no_other_spelling(text: str) -> None:
+    assert list_spellings(text) == []
