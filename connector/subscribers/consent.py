@@ -9,12 +9,16 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.subscribers.checks import INACTIVE_WORDS, UNSUBSCRIBED_WORDS, YES_OR_NO, read_cells
+from connector.subscribers.checks import FLAGS, INACTIVE_WORDS, UNSUBSCRIBED_WORDS, YES_OR_NO, read_cells, translate
 from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header
+
+Mask = npt.NDArray[np.bool_]
 
 # Headers as `normalise_header` writes them.
 _UNSUBSCRIBED = re.compile(
@@ -84,6 +88,21 @@ def _says_consent(column: str, cells: "pd.Series[str]", *, is_said: bool) -> boo
 
 def _contains(cells: pa.Array, words: Sequence[str]) -> bool:
     return bool(pc.any(pc.is_in(cells, pa.array(words, cells.type))).as_py())
+
+
+def read_activity(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
+    """Return which rows of a chunk's frame (texts) one of these columns calls inactive, and which rows have a word that
+    means neither active nor inactive."""
+    is_inactive, is_unclear = np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
+    for column in columns:
+        words = pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(frame[column]))), "")
+        if is_unsubscribed_header(column):
+            is_inactive |= ~pc.is_in(words, pa.array(_NO, words.type)).to_numpy(zero_copy_only=False)
+        else:
+            meanings = translate(words, FLAGS)
+            is_inactive |= pc.fill_null(pc.invert(meanings), False).to_numpy(zero_copy_only=False)
+            is_unclear |= meanings.is_null().to_numpy(zero_copy_only=False)
+    return is_inactive, is_unclear & ~is_inactive
 
 
 def explain_consent(columns: Sequence[str]) -> Iterator[str]:

@@ -7,8 +7,10 @@ from datetime import datetime
 from difflib import get_close_matches
 from math import inf
 
+import numpy as np
+
 from connector.errors import ConfigurationError, RunAborted
-from connector.imports.plan import closed_on_error
+from connector.imports.plan import closed_on_error, refuse_unknown_columns
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
@@ -17,10 +19,13 @@ from connector.mail.campaign import MailPolicy
 from connector.mail.draft import MailTexts
 from connector.mail.message import MessageError
 from connector.outcomes import MailOutcome, Outcome
+from connector.plurals import agree, count
 from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
 from connector.settings import Settings
 from connector.sources.files import refuse_lacking
+from connector.subscribers.consent import find_consent, read_activity
+from connector.subscribers.headers import guess_mapping
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.suppression import Suppression
@@ -71,6 +76,7 @@ class MailCheck:
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     read: int = 0
+    inactive: int = 0  # of the suppressed rows, those whose own columns say so
     suppression: Suppression | None = None
 
 
@@ -84,6 +90,8 @@ class MailPlan:
     texts: MailTexts
     settings: Settings
     policy: MailPolicy
+    ignored: tuple[str, ...] = ()  # columns that say nothing about consent
+    skips_inactive: bool = True  # no email goes to an address that the service lists as inactive
     suppression: SuppressionPlan | None = None
     max_invalid: float | None = None
     limit: int | None = None
@@ -120,10 +128,13 @@ def check_rows(
         suppression=suppression,
         more_columns=plan.texts.columns,
     )
+    consent = _list_activity_columns(plan)
     for prepared in chunks:
         if is_stopped():
             raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
         chunk = prepared.chunk
+        consent |= dict.fromkeys(find_consent(chunk.frame, FieldMapping({}), plan.ignored))
+        is_inactive, is_unclear = read_activity(chunk.frame, consent)
         problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
         problems += build_invalid(chunk, prepared.faults)
         checked.read += prepared.read
@@ -133,7 +144,18 @@ def check_rows(
         checked.outcomes[MailOutcome.INVALID] += len(problems)
         for problem in problems:
             on_problem(problem)
-        for row in take_rows(chunk, prepared.planned.subscribers.index.tolist()):
+        positions = prepared.planned.subscribers.index.to_numpy()
+        checked.inactive += (inactive := int(np.count_nonzero(is_inactive[positions])))
+        checked.outcomes[MailOutcome.SUPPRESSED] += inactive
+        unclear = positions[is_unclear[positions]].tolist()
+        problems = [
+            Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR}: {', '.join(consent)}")
+            for row in take_rows(chunk, unclear)
+        ]
+        checked.outcomes[MailOutcome.INVALID] += len(problems)
+        for problem in problems:
+            on_problem(problem)
+        for row in take_rows(chunk, positions[~(is_inactive | is_unclear)[positions]].tolist()):
             try:
                 plan.texts.compose(row, now)
             except MessageError as error:
@@ -145,6 +167,21 @@ def check_rows(
                 continue
             checked.outcomes[MailOutcome.INVALID] += 1
             on_problem(problem)
+    if checked.inactive:
+        checked.messages.append(
+            f"{count(checked.inactive, 'row')} {agree(checked.inactive, 'is', 'are')} left out as suppressed: "
+            f"{agree(checked.inactive, 'its person wants', 'their people want')} no email, by the "
+            f"{agree(len(consent), 'column', 'columns')} {', '.join(consent)}"
+        )
+
+
+_UNCLEAR = "is neither active nor inactive by a column that says who wants no email"
+
+
+def _list_activity_columns(plan: MailPlan) -> dict[str, None]:
+    """Return the columns whose headers say who is active, without the ignored ones."""
+    rule = guess_mapping(plan.source.columns).rules.get("is_active")
+    return dict.fromkeys(column for column in (rule.columns if rule is not None else ()) if column not in plan.ignored)
 
 
 def plan_mail(
@@ -182,6 +219,7 @@ def plan_mail(
                     f"Its columns: {', '.join(source.columns)}"
                 )
         refuse_lacking(source, texts.columns)
+        refuse_unknown_columns(source, job.ignore)
         suppression = plan_suppression(job)
     modest_rate = inf if job.mail.retry_limited else _MODEST_RATE
     has_said_concurrency = "max_concurrency" in load.model_fields_set
@@ -197,6 +235,8 @@ def plan_mail(
             max_rate=load.max_rate or modest_rate,
             max_concurrency=load.max_concurrency if has_said_concurrency else _MODEST_CONCURRENCY,
         ),
+        ignored=job.ignore,
+        skips_inactive=job.skip_inactive,
         suppression=suppression,
         max_invalid=guard.max_invalid if guard is not None else None,
         limit=limit,

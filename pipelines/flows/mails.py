@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter, deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import islice
+from itertools import compress, islice
+from operator import not_
 from pathlib import Path
 
 from connector.atomic_file import create_private
@@ -20,6 +20,8 @@ from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
+from connector.listing.pages import ListFailed
+from connector.listing.reader import read_list
 from connector.load.session import Problem
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
 from connector.mail.draft import MailTexts
@@ -44,11 +46,13 @@ from connector.row_files import RejectsFile
 from connector.rows import Row
 from connector.run_log import list_runs
 from connector.scope import describe_limit, describe_rate, drop_empty
-from connector.service.client import open_client
+from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
+from connector.service.wire import LARGEST_PAGE, ListQuery, WireRows
 from connector.settings import build_service
 from connector.states import EmailState
-from connector.subscribers.identity import digest_identity
+from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
+from connector.subscribers.suppression import InactiveIdentities
 from pipelines.flows.mail_plan import MailCheck, MailPlan, Spool, check_rows
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
@@ -204,9 +208,10 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
             why = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
             return f"{sent:,} sent; {progression.describe(sent, spool.rows)}{why}"
 
-        run.progress.follow(describe)
         try:
-            await mailer.send(_Letters(plan.texts, run.report.started_at, mailer, spool).take)
+            inactive = await _read_inactive(run, client) if plan.skips_inactive and spool.rows else InactiveIdentities()
+            run.progress.follow(describe)
+            await mailer.send(_Letters(run, mailer, spool, inactive).take)
         finally:
             run.report.note_requests(client, run.clock.monotonic())
             run.is_token_refused, run.unreported = mailer.is_token_refused, mailer.unreported
@@ -218,11 +223,52 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> s
     return run.stop.reason
 
 
-class _Letters:
-    """The emails of a spool to recipients who may be sent theirs, composed once more as they are taken."""
+class _InactiveSink:
+    """Takes pages of the list, and notes the addresses of inactive subscribers."""
 
-    def __init__(self, texts: MailTexts, now: datetime, mailer: CampaignSender, spool: Spool) -> None:
-        self._texts, self._now, self._mailer = texts, now, mailer
+    def __init__(self) -> None:
+        self.identities = InactiveIdentities()
+
+    def start_sweep(self, number: int) -> None:
+        """Keep what was noted: who was inactive a moment ago gets no email either."""
+
+    def take(self, rows: WireRows) -> None:
+        """Note the addresses of the inactive subscribers among these rows."""
+        for row in rows:
+            if row.get("IsActive") is False and isinstance(email := row.get("Email"), str):
+                self.identities.note(digest_identity("email", email))
+
+
+async def _read_inactive(run: _Run, client: Client) -> InactiveIdentities:
+    """Return the addresses that the service lists as inactive. Raises RunAborted if the list is incomplete."""
+    sink = _InactiveSink()
+    run.progress.follow(lambda: "reading who is inactive in the service")
+    query = ListQuery(limit=LARGEST_PAGE, is_active=False)
+    reading = read_list(client, Retrier(), query, sink, now=run.clock.now, monotonic=run.clock.monotonic)
+    try:
+        certificate = await run.stop.until_stopped(reading)
+    except ListFailed as error:
+        raise RunAborted(f"{error} {_NOBODY_KNOWN}") from None
+    if not certificate.is_complete:
+        raise RunAborted(
+            f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOBODY_KNOWN}"
+        )
+    return sink.identities
+
+
+_NOBODY_KNOWN = (
+    "Nothing was sent, because people who have unsubscribed could get this email. To send without reading the list, "
+    "set skip_inactive: false in the job"
+)
+
+
+class _Letters:
+    """The emails of a spool to recipients who may be sent theirs, composed once more as they are taken. Recipients who
+    are `inactive` in the service are counted as suppressed."""
+
+    def __init__(self, run: _Run, mailer: CampaignSender, spool: Spool, inactive: InactiveIdentities) -> None:
+        self._texts, self._now = run.plan.texts, run.report.started_at
+        self._run, self._mailer, self._inactive = run, mailer, inactive
         self._batches = spool.read(_AT_ONCE)
         self._fresh = deque[Addressee]()
 
@@ -237,7 +283,12 @@ class _Letters:
     async def _look_up(self) -> bool:
         """Return whether there are recipients who may be sent their email."""
         while not self._fresh and (batch := next(self._batches, None)) is not None:
-            self._fresh += self._mailer.look_up([_name_addressee(self._texts, row) for row in batch])
+            people = [_name_addressee(self._texts, row) for row in batch]
+            is_inactive = self._inactive.find(
+                join_digests([each.recipient for each in people], IDENTITY_BYTES)
+            ).tolist()
+            self._run.checked.outcomes[MailOutcome.SUPPRESSED] += sum(is_inactive)
+            self._fresh += self._mailer.look_up(list(compress(people, map(not_, is_inactive))))
             await asyncio.sleep(0)
         return bool(self._fresh)
 
@@ -319,6 +370,11 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
     report.rows = count_mail_rows(checked.read, outcomes)
     report.messages += [*dict.fromkeys(checked.messages), *faults]
     written = min(number, spool.rows)
+    if plan.skips_inactive:
+        report.messages.append(
+            "The preview does not read the service's list. A run that sends also leaves out the addresses that the "
+            "list shows as inactive (skip_inactive)"
+        )
     report.messages.append(
         f"{count(written, 'email')} {agree(written, 'was', 'were')} written to {folder}; nothing was sent"
     )

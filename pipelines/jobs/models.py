@@ -216,6 +216,9 @@ class Job(BaseModel):
     ignore: tuple[Name, ...] = Field(
         default=(), description="columns that seem to say who wants no email, and mean something else"
     )
+    skip_inactive: bool = Field(
+        default=True, description="mail: send nothing to an address that the service lists as inactive"
+    )
     load: Load = Field(default_factory=Load, description="how rows are sent")
     guard: Guard | None = Field(
         default=None, description="what ends a run before anything is sent; none: all may be sent"

@@ -1,0 +1,92 @@
+"""A campaign goes to nobody who has unsubscribed: by a column of the source, or by the service's list."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.emails.outbox import list_recipients
+from tests.pipelines.emails.test_mail_command import mailer, write_job
+
+__all__ = ["mailer"]
+
+
+def write_people(folder: Path, header: str, *cells: str) -> None:
+    names = ("ann", "bob", "cleo", "dan")
+    people = (f"{name}@example.net,{name},1,{cell}" for name, cell in zip(names, cells, strict=False))
+    write_csv(folder / "people.csv", f"email,first,order,{header}", *people)
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("unsubscribed", ("ja", "", "nein")),
+        ("is_active", ("false", "true", "true")),
+        ("Abgemeldet am", ("01.02.2024", "", "")),
+        ("status", ("cleaned", "subscribed", "subscribed")),
+        ("Newsletter", ("nein", "ja", "ja")),
+    ],
+)
+def test_a_row_that_says_so_is_suppressed(
+    mailer: Connector, tmp_path: Path, header: str, cells: tuple[str, ...]
+) -> None:
+    write_people(tmp_path, header, *cells)
+    preview = mailer.run_json("mail", "mail.yaml", "--preview", "2")
+    assert preview.rows == {"read": 3, "suppressed": 1, "sent": 2}, preview.stderr
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), ended.stderr
+    assert f"by the column {header}" in ended.stderr
+    assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
+
+
+def test_two_columns_are_both_obeyed_and_an_unclear_word_makes_its_row_invalid(
+    mailer: Connector, tmp_path: Path
+) -> None:
+    write_people(tmp_path, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (1, {"read": 4, "suppressed": 2, "invalid": 1, "sent": 1}), ended.stderr
+    assert list_recipients(mailer.sandbox) == ["cleo@example.net"]
+
+
+def test_an_ignored_column_says_nothing(mailer: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, "unsubscribed", "ja", "", "nein")
+    write_job(tmp_path, ignore=["unsubscribd"])
+    assert "Did you mean unsubscribed?" in mailer.run("mail", "mail.yaml").stderr
+    write_job(tmp_path, ignore=["unsubscribed"])
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
+
+
+def unsubscribe(mailer: Connector, tmp_path: Path, *emails: str) -> None:
+    people = write_csv(tmp_path / "gone.csv", "email", *emails)
+    other = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
+    assert mailer.run_json("import", people, "--base-id", "7", "--inactive", environ=other).code == 0
+
+
+def test_an_address_that_the_service_lists_as_inactive_gets_no_email(mailer: Connector, tmp_path: Path) -> None:
+    mailer.sandbox.seed(1200, base_name="Others")
+    unsubscribe(mailer, tmp_path, "BOB@example.net")
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), ended.stderr
+    assert list_recipients(mailer.sandbox) == ["ann@example.net", "cleo@example.net"]
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "suppressed": 1, "already_sent": 2}
+    write_job(tmp_path, skip_inactive=False)
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "already_sent": 2, "sent": 1}
+
+
+@pytest.mark.parametrize("switches", [{"hide": "inactive"}, {"filters": "ignored"}])
+def test_inactive_subscribers_are_found_whatever_the_list_shows(
+    mailer: Connector, tmp_path: Path, switches: dict[str, str]
+) -> None:
+    unsubscribe(mailer, tmp_path, "bob@example.net")
+    mailer.sandbox.switch(**switches)
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "suppressed": 1, "sent": 2}
+
+
+def test_nothing_is_sent_while_the_list_cannot_be_read(mailer: Connector, tmp_path: Path) -> None:
+    mailer.sandbox.seed(15_000, base_name="Others")
+    mailer.sandbox.switch(order="shuffled")
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, list_recipients(mailer.sandbox)) == (3, [])
+    assert "skip_inactive: false" in ended.stderr
+    write_job(tmp_path, skip_inactive=False)
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
