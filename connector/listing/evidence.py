@@ -474,11 +474,29 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= least:
         return Finding("total_count", Says.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last:,}")
     highest = max([certificate.total_first or 0, *totals])
-    if suspect.is_quiet and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last):
+    if (
+        suspect.is_quiet
+        and not _has_grown_at_end(suspect, wholes)
+        and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last)
+    ):
         return Finding("total_count", Says.CONTRADICTS, f"{last:,} in the reading, then {highest:,}")
     if highest > last:
         return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}")
     return None
+
+
+def _has_grown_at_end(suspect: Suspect, wholes: Sequence[Answer]) -> bool:
+    """Return whether second readings of a list of one page show all listed ids, and others beyond the ends alone: other
+    runs create subscribers."""
+    for answer in wholes:
+        shown = _read_ids(answer)
+        if answer.total is None or len(shown) < answer.total or not contained(np.unique(shown), suspect.ids).all():
+            continue
+        unseen = _read_unseen(suspect, answer)
+        is_outside = len(suspect.ids) == 0 or ((unseen < suspect.ids[0]) | (unseen > suspect.ids[-1])).all()
+        if len(unseen) and is_outside:
+            return True
+    return False
 
 
 def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
