@@ -9,7 +9,7 @@ from math import inf
 from connector.control import Stop
 from connector.pace.pace import Pace
 from connector.service.client import LONGEST_PAUSE_S, Client
-from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, says_limit
+from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, is_limited
 
 _SHORT_WAIT_S = 0.05  # is slept through; whether the run is to stop is seen after it
 _WORTH_TELLING_S = 2.0
@@ -73,7 +73,7 @@ class RequestLimiter:
     def note(self, answer: Answer, sent_at: float) -> None:
         """Note the answer to an attempt that left at `sent_at` (monotonic)."""
         now = self._control.clock.monotonic()
-        if isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s):
+        if is_limited(answer):
             self._note_limited(answer, sent_at, now)
             return
         if isinstance(answer, Ambiguous | NotSent) and _is_failure(answer):
@@ -146,12 +146,17 @@ class RequestLimiter:
         if self.is_pausing(self._control.clock.monotonic()):
             return "the service has asked for a pause"
         if self._breaker.is_open:
-            return f"the service does not answer; a single {self._word} is tried next"
+            return f"the service takes no {self._word}s; a single one is tried next"
         return f"the pace that the service allows, until the next {self._word}"
 
     def _note_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
-        self._breaker.note_inconclusive(sent_at)
-        self._rate.note_refused(sent_at, now, answer.retry_after_s)
+        is_probe, may_pass = self._breaker.is_open, isinstance(answer, Refused) and answer.may_pass
+        if may_pass:
+            self._breaker.note_failure(sent_at, now)  # many in a row: single probes, each after a longer pause
+        else:
+            self._breaker.note_inconclusive(sent_at)
+        if not (is_probe and may_pass):  # a probe shows how long the service refuses all, and no rate
+            self._rate.note_refused(sent_at, now, answer.retry_after_s)
         self._patience.note_refused(now)
         if self._patience.is_over(now):
             self._control.end(f"the service kept refusing {self._word}s for their rate: run again when it is less busy")

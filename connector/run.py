@@ -167,6 +167,7 @@ class Run:
             self.canaries,
             self.limits,
             self.waiting,
+            self.client.passing,
         )
         return self.session
 

@@ -57,7 +57,8 @@ class Move:
 
     `answered_base` are id and name of the base in the answer, if that is not the base of the request. `is_stale`: the
     entry was not sent, and is to be looked up again. `is_known`: the answered subscriber existed before the create.
-    `is_bare`: the answer lacks the base or the identity, so the subscriber must be looked up.
+    `is_bare`: the answer lacks the base or the identity, so the subscriber must be looked up. `may_pass`:
+    the refusal is about the service, and not the row.
     """
 
     event: Event
@@ -69,11 +70,12 @@ class Move:
     is_stale: bool = False
     is_known: bool = False
     is_bare: bool = False
+    may_pass: bool = False
 
     @property
     def is_limited(self) -> bool:
-        """Whether the service refused the create with 429 (too many requests)."""
-        return self.event is Event.REFUSED and self.status == 429
+        """Whether the service refused the create with 429 (too many requests), or with a refusal that may pass."""
+        return self.event is Event.REFUSED and (self.status == 429 or self.may_pass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,16 @@ class Unfinished:
     def is_final(self) -> bool:
         """Whether the create was refused, and only a person sends it again."""
         return self.status is not None and self.status not in NOT_FINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """How the service refused the create of a REJECTED entry, and the run that recorded it."""
+
+    identity: bytes
+    status: int
+    message: str
+    run_key: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +173,12 @@ class Ledger:
 
     def find_not_final(self, base: Base) -> list[bytes]:
         """Return the identities of the base's REJECTED entries whose refusals are not final; each has a body."""
+        return [each.identity for each in self.find_refused(base) if each.status in NOT_FINAL]
+
+    def find_refused(self, base: Base) -> list[Refusal]:
+        """Return the refusals of the base's REJECTED entries that have a body, except those that a person gave up."""
         values = {"base": base.key, "state": State.REJECTED, **self._range}
-        rows = self.connection.execute(_FIND_REFUSED, values)
-        return [identity for identity, status in rows if status in NOT_FINAL]
+        return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSED, values)]
 
     def find_unfinished(self, base: Base, state: State) -> list[Unfinished]:
         """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
@@ -488,8 +503,8 @@ _UNFINISHED = (
 )
 _FIND_UNFINISHED = text(f"{_UNFINISHED} ORDER BY identity")
 _FIND_REFUSED = text(
-    f"SELECT identity, status FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
-    f"AND {_IN_RANGE} AND body IS NOT NULL"
+    f"SELECT identity, status, message, run_key FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "
+    f"AND {_IN_RANGE} AND body IS NOT NULL AND status <> 0 ORDER BY identity"
 )
 _HAS_OF_ANOTHER_KIND = text(
     f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {UNFINISHED} "

@@ -36,7 +36,7 @@ class Candidate:
     sent: dict[str, object]
     take_row: Callable[[], Row] = _take_no_row  # of an unknown that an earlier run left: it has none in this one
     left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
-    refused: tuple[int, str] | None = None  # status and words of a refusal that stands again if this is never sent
+    refused: tuple[int, str] | None = None  # status and words of the refusal of the same create before
     known_until: float = inf  # monotonic: until then what a look-up said of them may be relied on (architecture 4.7)
     omission: Omission | None = None
     sent_at: float = -inf  # when its latest request left (monotonic)

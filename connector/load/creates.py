@@ -5,12 +5,13 @@
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from connector.fields import fold_base_name, normalise_identity
+from connector.fields import FIELDS, fold_base_name, normalise_identity
 from connector.ledger.entries import Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
@@ -24,7 +25,7 @@ from connector.pace.pace import Pace
 from connector.plurals import agree, count
 from connector.sender import Sender, Take, Unanswered
 from connector.service.answers import refusal_kind
-from connector.service.wire import Ambiguous, Created, NotSent, Refused, altered_fields
+from connector.service.wire import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields
 from connector.states import Event, State
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
@@ -109,10 +110,28 @@ class Creator:
             self._session.tally.give_back(new)
             raise
 
-    def attempt(self, candidate: Candidate) -> Awaitable[CreateAnswer]:
-        """Create one subscriber (service-api.md 4.2)."""
+    async def attempt(self, candidate: Candidate) -> CreateAnswer:
+        """Create one subscriber (service-api.md 4.2), and mark a refusal that may pass."""
         candidate.sent_at = self._session.clock.monotonic()
-        return self._session.access.client.create_subscriber(candidate.intent.body)
+        answer = await self._session.access.client.create_subscriber(candidate.intent.body)
+        if isinstance(answer, Created | Refused):
+            return self._mark_passing(candidate, answer)
+        return answer
+
+    def _mark_passing(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
+        """Return the answer, marked if it is a refusal that may pass. A 429 needs no mark, and breaks no row."""
+        passing, before = self._session.passing, candidate.refused and refusal_kind(*candidate.refused)
+        if isinstance(answer, Created):
+            passing.note_accepted(before or "")
+        elif is_about_row(answer, candidate):
+            passing.break_row()
+        elif answer.status != TOO_MANY_REQUESTS:
+            kind = refusal_kind(answer.status, answer.message)
+            if answer.retry_after_s is not None:
+                passing.note_limit(kind)
+            now = self._session.clock.monotonic()
+            return replace(answer, may_pass=passing.note_refused(kind, now, is_again=kind == before))
+        return answer
 
     async def judge(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
         """Return what the answer means; None: it had no effect, and the create is to be sent again."""
@@ -121,11 +140,14 @@ class Creator:
             answer, verdict = await self._verify(candidate, answer, verdict)
         if verdict.event is Event.NOT_SENT:
             return None
+        if verdict.may_pass:
+            self._end_lasting(verdict)
         if verdict.is_limited and self._session.policy.is_looking:
             return verdict
-        if verdict.is_limited:  # the job skips look-ups, so the refusal is believed
+        if verdict.status == TOO_MANY_REQUESTS and verdict.is_limited:  # no look-ups: the refusal is believed
             self._limited[candidate.intent.identity] = verdict
             return None
+        verdict.may_pass = False
         if verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN:
             await self._check_list()
         self._watch(verdict)
@@ -206,6 +228,16 @@ class Creator:
             "not show that subscriber yet"
         )
         return answer, Move(Event.LOST, status=answer.status, message=words)
+    def _end_lasting(self, verdict: Move) -> None:
+        """End the run if nothing but refusals of one kind has come for a minute after accepted creates."""
+        session = self._session
+        if session.passing.has_lasted(session.clock.monotonic()):
+            session.control.end(
+                f"the service accepted creates, and has refused the last {session.passing.count:,} for the same reason "
+                f"({verdict.status}: {verdict.message or 'no words'}). No other row was sent: the report counts these "
+                "rows as unsent. Look at the service's words, then run again later. The next run sends one of the "
+                "refused rows again, and the others if that one is accepted"
+            )
 
     def _watch(self, verdict: Move) -> None:
         """End the run when too many answers in a row are unusable, when the service redirects, or when it answers
@@ -251,6 +283,8 @@ class Creator:
             self.is_proved = session.canaries.is_answered = True
             service_id, name = read_base(answer)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
+        elif verdict.event is Event.REFUSED and candidate.left is State.UNKNOWN and candidate.refused is not None:
+            return  # sent again, and refused again: that speaks of its kind alone
         elif verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN:
             session.control.end(
                 f"the service refused the first create with status {verdict.status}: {verdict.message or 'no words'}. "
@@ -299,6 +333,22 @@ def _keep_entry(candidate: Candidate, verdict: Move) -> Move:
     return verdict
 
 
+_UNPROCESSABLE = 422  # RFC 9110: the request is understood, and its content is wrong
+_WORDS = [each.name.removeprefix("address_") for each in FIELDS if each.is_sent]
+_ONE_WORD = "|".join(each for each in _WORDS if "_" not in each)
+_MORE_WORDS = "|".join(each.replace("_", "[_ ]?") for each in _WORDS if "_" in each)
+_NAMES_A_FIELD = re.compile(
+    rf"\b({_MORE_WORDS})\b|(?<=\w\.)({_ONE_WORD})\b|\b({_ONE_WORD})['\"]?\s*:|['\"]({_ONE_WORD})['\"]", re.IGNORECASE
+)
+"""A field by its name. A name of one word must be a label (`email: …`), in a path or in quotes: not "email limit"."""
+
+
+def is_about_row(answer: Refused, candidate: Candidate) -> bool:
+    """Return whether a refusal says something of this row: by its status, a field's name or the row's identity."""
+    is_named = candidate.name.casefold() in answer.message.casefold()
+    return answer.status == _UNPROCESSABLE or is_named or bool(_NAMES_A_FIELD.search(answer.message))
+
+
 def judge_answer(
     answer: CreateAnswer,
     candidate: Candidate,
@@ -312,7 +362,7 @@ def judge_answer(
     base or the identity is ANSWERED and `is_bare`: look the subscriber up. Anything else that is not a refusal is LOST.
     """
     if isinstance(answer, Refused):
-        return Move(Event.REFUSED, status=answer.status, message=answer.message)
+        return Move(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
     if isinstance(answer, Ambiguous):
         return Move(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):

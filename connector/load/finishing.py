@@ -2,11 +2,13 @@
 entries of earlier runs end here in the same way."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 
 from connector.errors import LedgerError
-from connector.ledger.entries import Entry, Move
+from connector.ledger.entries import Entry, Move, Refusal
 from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, build_row, describe_held, take_row
 from connector.load.creates import Creator
@@ -17,6 +19,7 @@ from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
 from connector.rows import Chunk, LoadRow, Row
 from connector.sender import Take
+from connector.service.answers import refusal_kind
 from connector.states import Event, State
 
 _AT_ONCE = 1024  # then signals are heard
@@ -37,13 +40,16 @@ class _KeptRow:
     """A row that is reported as `problem` at the end of the run, unless a later look-up shows its identity.
 
     `is_of_this_run`: this run sent the create, after a look-up had shown the subscriber to be absent. `is_unchecked`:
-    the create was refused, and the subscriber was not looked up since.
+    the create was refused, and the subscriber was not looked up since. `refused_at` (monotonic) is when this run's
+    create was refused (None: it was not), and until `known_until` the look-up before that create may be relied on.
     """
 
     problem: Problem
     row: LoadRow
     is_of_this_run: bool
     is_unchecked: bool
+    refused_at: float | None = None
+    known_until: float = -inf
 
 
 class Finisher:
@@ -65,10 +71,22 @@ class Finisher:
         self._stale: set[bytes] = set()
 
     async def begin(self) -> None:
-        """Add the entries whose refusal in an earlier run is not final to `unresolved`. Raises LedgerError."""
+        """Add the entries whose refusal in an earlier run is to be tried again to `unresolved`. Raises LedgerError."""
+        await self.refusals.begin()
+        self._take_up_earlier(self._session.retried)
+
+    def _take_up_earlier(self, refusals: Mapping[bytes, Refusal]) -> None:
+        """Add entries that an earlier run left refused, and that are UNKNOWN now, to `unresolved`."""
         now = self._session.clock.monotonic()
-        for identity in await self.refusals.begin():
-            self.unresolved[identity] = Unresolved(now, is_refused=True)
+        for identity, refusal in refusals.items():
+            is_recent = self.refusals.may_not_show_yet(refusal)
+            self.unresolved[identity] = Unresolved(
+                now,
+                status=refusal.status,
+                message=refusal.message,
+                is_refused=True,
+                missed_at=None if is_recent else -inf,  # two quiet periods have passed: one look-up is enough
+            )
 
     def take_stale(self) -> set[bytes]:
         """Return the identities that were not sent since the last call, because their existence check expired."""
@@ -81,9 +99,14 @@ class Finisher:
         Raises RunAborted (ListFailed among them) when the run cannot go on.
         """
         session = self._session
-        settle = self.settler.settle if self._mode is RunMode.LOAD else self.settler.look_once
-        if not session.control.is_stopping:
-            await settle()
+        if self._mode is RunMode.PLAN and not session.control.is_stopping:
+            await self.settler.look_once()
+        is_loading = self._mode is RunMode.LOAD
+        while is_loading and not session.control.is_stopping:
+            self._take_up_passing()
+            await self.settler.settle()
+            is_loading = await self._release_passed()
+        self._give_back_believed()
         if self._mode is RunMode.LOAD and not session.control.is_stopping:
             await self._look_up_refused()
         await self._reconsider()
@@ -96,6 +119,8 @@ class Finisher:
         failure: LedgerError | None = None
         entries: dict[bytes, Entry] = {}
         try:
+            if self._mode is RunMode.LOAD:
+                await self._return_refused()
             await self._reconsider()
             await self._end_resolved()
             entries = await self._find_entries(list(self.unresolved))
@@ -108,6 +133,8 @@ class Finisher:
             attempts = entries[identity].attempts if identity in entries else 1
             words = self._explain(identity, each)
             self._report_unresolved(each, Outcome.UNKNOWN, "unknown", words, each.status, attempts)
+        if self._mode is RunMode.PLAN and failure is None:
+            await self._return_refused()
         self.unresolved.clear()
         if failure is not None:
             raise failure
@@ -117,10 +144,19 @@ class Finisher:
         """Report a row that a person must see, with its outcome."""
         self._session.tally.report(Problem(row, outcome, "", code, message, status, attempts))
 
-    def keep(self, problem: Problem, row: LoadRow, *, is_of_this_run: bool = False, is_unchecked: bool = False) -> None:
+    def keep(
+        self,
+        problem: Problem,
+        row: LoadRow,
+        *,
+        is_of_this_run: bool = False,
+        is_unchecked: bool = False,
+        refused_at: float | None = None,
+        known_until: float = -inf,
+    ) -> None:
         """Keep a row whose outcome the last look-up of the run may change. The arguments are those of `_KeptRow`."""
-        if len(self._kept) < _ROWS_KEPT:
-            self._kept.append(_KeptRow(problem, row, is_of_this_run, is_unchecked))
+        if len(self._kept) < _ROWS_KEPT or row.identity in self._session.withheld:
+            self._kept.append(_KeptRow(problem, row, is_of_this_run, is_unchecked, refused_at, known_until))
         else:
             self._session.tally.report(problem)
             self._session.tally.say(
@@ -177,7 +213,8 @@ class Finisher:
 
     def _judge_limits(self, verdict: Move) -> None:
         if verdict.event in (Event.ANSWERED, Event.REFUSED) and not verdict.is_limited:
-            reason = self._session.limits.note(is_rejected=verdict.event is Event.REFUSED)
+            is_rejected = verdict.event is Event.REFUSED
+            reason = self._session.limits.note(is_rejected=is_rejected, undecided=self._session.passing.count)
             if reason is not None:
                 self._session.control.end(reason)
 
@@ -191,7 +228,7 @@ class Finisher:
             known_until=candidate.known_until,
             is_refused=verdict.is_limited,
             is_recorded=verdict.is_limited,
-            uncounted=int(verdict.is_limited),
+            uncounted=int(verdict.is_limited and not verdict.may_pass),
         )
 
     def _on_second_verdict(self, candidate: Candidate, verdict: Move) -> None:
@@ -213,12 +250,75 @@ class Finisher:
         elif verdict.event is Event.REFUSED:
             self._session.tally.leftovers["rejected"] += 1
 
+    # Refusals that may pass
+
+    def _take_up_passing(self) -> None:
+        """Move this run's refused rows whose refusal may pass to `unresolved`: they are settled like those of a 429."""
+        passing, kept_rows, self._kept = self._session.passing, self._kept, []
+        for kept in kept_rows:
+            problem, refused_at = kept.problem, kept.refused_at
+            kind = refusal_kind(problem.http_status or 0, problem.message)
+            if refused_at is None or not kept.is_of_this_run or not passing.may_pass(kind):
+                self._kept.append(kept)
+                continue
+            self._session.limits.take_back()
+            self.unresolved[kept.row.identity] = Unresolved(
+                refused_at,
+                kept.row,
+                problem.http_status,
+                problem.message,
+                is_of_this_run=True,
+                known_until=kept.known_until,
+                is_refused=True,
+                is_recorded=True,
+            )
+
+    async def _release_passed(self) -> bool:
+        """Take up the refusals of earlier runs whose kind has passed in this run; return whether there are any."""
+        released = await self.refusals.release()
+        self._take_up_earlier(released)
+        kept_rows, self._kept = self._kept, []
+        for kept in kept_rows:
+            if kept.row.identity in released:
+                self.unresolved[kept.row.identity].row = kept.row
+            else:
+                self._kept.append(kept)
+        return bool(released)
+
+    async def _return_refused(self) -> None:
+        """Move refused entries that this run does not send again back to REJECTED: a later run knows their refusal."""
+        base, entries = self._session.journal.base, await self._find_entries(list(self.unresolved))
+        refused = [
+            (identity, each.status, each.message)
+            for identity, each in self.unresolved.items()
+            if each.is_refused and each.status is not None and identity in entries
+            if entries[identity].state is State.UNKNOWN
+        ]
+        await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused))
+
+    def _give_back_believed(self) -> None:
+        """Keep the rows whose refusal the ledger has as REJECTED, and has been tried long enough."""
+        passing = self._session.passing
+        for identity, each in list(self.unresolved.items()):
+            if each.is_recorded and each.row is not None and passing.is_believed(each.kind):
+                del self.unresolved[identity]
+                problem = Problem(each.row.source, Outcome.REJECTED, "", "rejected", each.message, each.status, 1)
+                self._kept.append(_KeptRow(problem, each.row, each.is_of_this_run, is_unchecked=True))
+
     # Rows whose outcome is reported after the run's last look-up
 
     def _keep_refused(self, candidate: Candidate, source: Row, verdict: Move) -> None:
         problem = Problem(source, Outcome.REJECTED, "", "rejected", verdict.message, verdict.status, 1)
         is_looking = self._session.policy.is_looking
-        self.keep(problem, build_row(candidate, source), is_of_this_run=is_looking, is_unchecked=True)
+        refused_at = self._session.clock.monotonic()
+        self.keep(
+            problem,
+            build_row(candidate, source),
+            is_of_this_run=is_looking,
+            is_unchecked=True,
+            refused_at=refused_at,
+            known_until=candidate.known_until,
+        )
 
     def _keep_misanswered(self, candidate: Candidate, source: Row, verdict: Move, *, attempts: int) -> None:
         words = describe_held(verdict.message)

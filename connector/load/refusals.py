@@ -7,16 +7,20 @@ refusal that is not final (`NOT_FINAL`) is sent again by the next run.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 
-from connector.ledger.entries import Entry, Ledger, Unfinished
+from connector.ledger.entries import NOT_FINAL, Entry, Ledger, Refusal, Unfinished
 from connector.ledger.records import RefusingRun, find_refusing_runs
 from connector.listing.access import LookupKey
 from connector.listing.pages import ListFailed, fetch_page
 from connector.load.candidates import ENDS_A_RUN
 from connector.load.lookups import look_for
 from connector.load.session import Session
+from connector.pace.refusals import LEAST_IN_A_ROW
+from connector.service.answers import refusal_kind
 from connector.service.wire import ListQuery
+from connector.states import State
 
 
 class Refusals:
@@ -28,24 +32,69 @@ class Refusals:
         self._recent_after = float("-inf")  # Unix seconds
         self._check_of_list: asyncio.Task[None] | None = None
 
-    async def begin(self) -> list[bytes]:
-        """Move the base's refusals that are not final to UNKNOWN; return the identities of these entries.
+    async def begin(self) -> None:
+        """Move the base's refusals that are to be tried again to UNKNOWN: the session's `retried`. Raises LedgerError.
 
-        Raises LedgerError.
+        Of a kind that many share, that is one; the others are `withheld` until that one is accepted. Of other kinds,
+        that is each refusal that is not final. A load that follows its survey finds them chosen.
         """
         session, base = self._session, self._session.journal.base
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.shown_after_s
 
-        def write(ledger: Ledger) -> tuple[list[bytes], list[RefusingRun]]:
-            identities = ledger.find_not_final(base)
-            ledger.mark_unresolved(base, identities)
-            return identities, find_refusing_runs(ledger.connection, base)
+        def write(ledger: Ledger) -> list[RefusingRun]:
+            runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refused(base)
+            if session.retried:
+                there = {each.identity for each in refusals}
+                session.retried = {key: each for key, each in session.retried.items() if key in there}
+            else:
+                self._choose(refusals)
+            ledger.mark_unresolved(base, list(session.retried))
+            return runs
 
-        identities, runs = await session.journal.ask(write)
-        self._refusing_runs = {run.run_key: run for run in runs}
-        return identities
+        self._refusing_runs |= {run.run_key: run for run in await session.journal.ask(write)}
 
-    def may_not_show_yet(self, entry: Entry | Unfinished) -> bool:
+    def _choose(self, refusals: Sequence[Refusal]) -> None:
+        """Choose the refusals that this run tries again, and those that it withholds."""
+        session, kinds = self._session, defaultdict[str, list[Refusal]](list)
+        for refusal in refusals:
+            kinds[refusal_kind(refusal.status, refusal.message)].append(refusal)
+        for kind, alike in kinds.items():
+            is_shared = len(alike) >= LEAST_IN_A_ROW
+            if is_shared:
+                session.passing.earlier.add(kind)
+                session.withheld.update((each.identity, each) for each in alike)
+                chosen = [alike[int.from_bytes(session.access.draw(8), "big") % len(alike)]]
+            else:
+                chosen = [each for each in alike if each.status in NOT_FINAL]
+            for each in chosen:
+                session.retried[each.identity] = each
+                session.withheld.pop(each.identity, None)
+
+    async def release(self) -> dict[bytes, Refusal]:
+        """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
+
+        An entry that this run has moved meanwhile is left out.
+        """
+        session, base = self._session, self._session.journal.base
+        passed = [
+            each
+            for each in session.withheld.values()
+            if refusal_kind(each.status, each.message) in session.passing.passed
+        ]
+        if not passed:
+            return {}
+
+        def write(ledger: Ledger) -> dict[bytes, Refusal]:
+            entries = ledger.find_entries(base, [each.identity for each in passed])
+            released = {each.identity: each for each in passed if _stands(each, entries.get(each.identity))}
+            ledger.mark_unresolved(base, list(released))
+            return released
+
+        for each in passed:
+            del session.withheld[each.identity]
+        return await session.journal.ask(write)
+
+    def may_not_show_yet(self, entry: Entry | Unfinished | Refusal) -> bool:
         """Return whether a subscriber that a refused create made may still be missing from the list.
 
         Such an entry is resolved by architecture 4.5 before a newer row is sent.
@@ -58,7 +107,7 @@ class Refusals:
         run = self._find_run(entry)
         return run is not None and not run.has_finished
 
-    def _find_run(self, entry: Entry | Unfinished) -> RefusingRun | None:
+    def _find_run(self, entry: Entry | Unfinished | Refusal) -> RefusingRun | None:
         return None if entry.run_key is None else self._refusing_runs.get(entry.run_key)
 
     async def look_up(self, keys: Sequence[LookupKey]) -> None:
@@ -102,3 +151,10 @@ class Refusals:
         except ListFailed as failure:
             if failure.status in ENDS_A_RUN:
                 self._session.control.end(f"the service refuses creates and its list alike: {failure}")
+
+
+def _stands(refusal: Refusal, entry: Entry | None) -> bool:
+    """Return whether the entry is REJECTED by the same refusal still."""
+    if entry is None or entry.state is not State.REJECTED:
+        return False
+    return (entry.status, entry.message or "", entry.run_key) == (refusal.status, refusal.message, refusal.run_key)

@@ -23,7 +23,8 @@ from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup, LookedUp
 from connector.load.session import Session
 from connector.rows import LoadRow
 from connector.sender import Take
-from connector.service.wire import TOO_MANY_REQUESTS, encode_subscriber
+from connector.service.answers import refusal_kind
+from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
@@ -42,8 +43,8 @@ class Unresolved:
     message: str = ""
     is_of_this_run: bool = False  # sent by this run, and known absent before
     known_until: float = float("-inf")  # until when it may be relied on (monotonic) that they were absent
-    is_refused: bool = False  # a 429, or an earlier run's refusal that is not final: absent, any policy sends it again
-    is_recorded: bool = False  # the ledger has the 429 as REJECTED, until the next look-up begins
+    is_refused: bool = False  # by a 429 or a refusal that is not final: absent, any policy sends it again
+    is_recorded: bool = False  # the ledger has the refusal as REJECTED, until the next look-up begins
     missed_at: float | None = None  # when the first look-up that missed it began
     uncounted: int = 0  # attempts that the ledger counts, and that were never made or are an earlier run's
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
@@ -57,8 +58,13 @@ class Unresolved:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the last attempt of this run was answered with 429 (too many requests)."""
+        """Whether the last attempt of this run was answered with 429, or with a refusal that may pass."""
         return self.is_of_this_run and self.is_refused
+
+    @property
+    def kind(self) -> str:
+        """The kind of the refusal; "" if the last attempt was not refused."""
+        return refusal_kind(self.status or 0, self.message) if self.is_refused else ""
 
 
 @dataclass(slots=True)
@@ -139,24 +145,26 @@ class Settler:
             await self.take(part)
 
     def renew(self, candidate: Candidate, verdict: Move) -> None:
-        """Restart all times of an entry, because another attempt was lost. An attempt that came too late to be sent
-        does not count; another look-up is due."""
+        """Restart all times of an entry, because another attempt was lost or limited. An attempt that was not sent does
+        not count; another look-up is due."""
         unresolved = self.unresolved[candidate.intent.identity]
         unresolved.newer = None  # the ledger has it by now
         unresolved.attempts = None if unresolved.attempts is None else unresolved.attempts + 1
-        if verdict.is_stale:
+        if verdict.event is Event.NOT_SENT:
             unresolved.uncounted += 1
             return
-        unresolved.is_of_this_run |= verdict.event is not Event.NOT_SENT
+        unresolved.is_of_this_run = True
         unresolved.is_refused = unresolved.is_recorded = verdict.is_limited  # a lost attempt: the policy decides again
-        unresolved.uncounted += verdict.is_limited
+        unresolved.uncounted += verdict.is_limited and not verdict.may_pass
         unresolved.known_until = candidate.known_until
         unresolved.since, unresolved.missed_at = self._session.clock.monotonic(), None
         unresolved.status, unresolved.message = verdict.status, verdict.message
 
     async def _read_unknown(self) -> list[Unfinished]:
         base = self._session.journal.base
-        recorded = [identity for identity, each in self.unresolved.items() if each.is_recorded]
+        passing = self._session.passing
+        refused = [(identity, each) for identity, each in self.unresolved.items() if each.is_recorded]
+        recorded = [identity for identity, each in refused if not passing.is_believed(each.kind)]
 
         def read(ledger: Ledger) -> list[Unfinished]:
             states = ledger.find_entries(base, recorded)
@@ -266,7 +274,7 @@ class Settler:
 
     def _is_absent(self, entry: Unfinished) -> bool:
         unresolved, result = self.unresolved[entry.identity], self._last
-        is_limited = unresolved.status == TOO_MANY_REQUESTS and entry.identity in result.missed
+        is_limited = unresolved.is_limited and entry.identity in result.missed
         if is_limited and self._session.has_shown_since(result, unresolved.since):
             return True
         if unresolved.missed_at is None:
@@ -286,7 +294,8 @@ class Settler:
 
         for entry in chosen(Event.REFUSED):  # of another kind from now on than one that is not believed
             unresolved = self.unresolved[entry.identity]
-            unresolved.message = f"{_PROVED}: {unresolved.message}" if unresolved.message else _PROVED
+            if not self._session.passing.is_believed(unresolved.kind):
+                unresolved.message = f"{_PROVED}: {unresolved.message}" if unresolved.message else _PROVED
 
         def write(ledger: Ledger) -> None:
             ledger.mark_suppressed(base, [entry.identity for entry in chosen(Event.SUPPRESSED)])
@@ -305,16 +314,31 @@ class Settler:
 
     async def _send_again(self, absent: list[Unfinished], base: Base) -> None:
         """Send these creates again. Entries that no sentinel proves absent go one at a time, until one is created:
-        that one is the sentinel of the others, which wait for the next look-up."""
-        session, monotonic, began_at = self._session, self._session.clock.monotonic, self._looked.began_at
+        that one is the sentinel of the others, which wait for the next look-up. Entries whose refusal may pass go one
+        at a time, too, until one of their kind is created, or the kind is believed."""
+        session, began_at, passing = self._session, self._looked.began_at, self._session.passing
         proved = [entry for entry in absent if session.has_confirmed_since(self.unresolved[entry.identity].since)]
-        await self._create(CandidateList([self._build_again(entry, base) for entry in proved], monotonic).take)
-        identities = {entry.identity for entry in proved}
+        identities, kinds = {entry.identity for entry in proved}, self._find_kinds(absent)
+        together = list[Unfinished]()
+        for entry in proved:
+            if passing.may_pass(kinds[entry.identity]) and kinds[entry.identity] not in passing.passed:
+                await self._create_again([entry], base)
+            else:
+                together.append(entry)
+        await self._create_again([entry for entry in together if not passing.is_believed(kinds[entry.identity])], base)
         for entry in absent:
             if session.control.is_stopping or session.has_confirmed_since(began_at):
                 return
-            if entry.identity not in identities:
-                await self._create(CandidateList([self._build_again(entry, base)], monotonic).take)
+            if entry.identity not in identities and not passing.is_believed(kinds[entry.identity]):
+                await self._create_again([entry], base)
+
+    def _find_kinds(self, entries: Sequence[Unfinished]) -> dict[bytes, str]:
+        """Return the kind of each entry's refusal, by identity."""
+        return {entry.identity: self.unresolved[entry.identity].kind for entry in entries}
+
+    async def _create_again(self, entries: Sequence[Unfinished], base: Base) -> None:
+        candidates = [self._build_again(entry, base) for entry in entries]
+        await self._create(CandidateList(candidates, self._session.clock.monotonic).take)
 
     def _decide_fate(self, entry: Unfinished) -> Event | None:
         """Return the event for an absent entry; None if only another job's suppression list could decide."""
@@ -323,6 +347,8 @@ class Settler:
             return None
         if session.is_suppressed(entry.identity, self._newest(entry)):
             return Event.SUPPRESSED
+        if session.passing.is_believed(unresolved.kind):
+            return Event.REFUSED
         if self._is_to_be_held(entry):
             return Event.WITHHELD
         if entry.attempts - unresolved.uncounted >= _ATTEMPTS and unresolved.is_of_this_run:
@@ -354,7 +380,10 @@ class Settler:
         newer, sent = self.unresolved[entry.identity].newer, self._newest(entry)
         intent = newer.intent if newer is not None else read_intent(entry)
         known_until = self._session.policy.known_until(self._looked.began_at, self._looked.ended_at)
-        return replace(build_again(intent, sent, base, State.UNKNOWN), known_until=known_until)
+        unresolved = self.unresolved[entry.identity]
+        is_same = unresolved.is_refused and newer is None and unresolved.status is not None
+        refused = (unresolved.status or 0, unresolved.message) if is_same else None
+        return replace(build_again(intent, sent, base, State.UNKNOWN), known_until=known_until, refused=refused)
 
 
 def read_intent(entry: Unfinished) -> Intent:

@@ -200,8 +200,10 @@ class _Retry:
         self._session.tally.take()
         row = LoadRow(self._write(entry), entry.identity, "", b"", {})
         now, known = self._session.clock.monotonic(), self._finisher.unresolved.get(entry.identity)
-        is_refused = entry.status is not None or (known is not None and known.is_refused)
-        self._finisher.unresolved[entry.identity] = Unresolved(now, row, is_refused=is_refused)
+        if known is not None:
+            known.row = row
+            return
+        self._finisher.unresolved[entry.identity] = Unresolved(now, row, is_refused=entry.status is not None)
 
     def _reject(self, entry: Unfinished, why: str) -> None:
         words = f"{entry.message or 'rejected'}; {why}"

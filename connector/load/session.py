@@ -16,9 +16,11 @@ from connector.control import Stop
 from connector.errors import RunAborted
 from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
+from connector.ledger.entries import Refusal
 from connector.listing.access import ListAccess, ListPolicy, LookupResult
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
+from connector.pace.refusals import PassingRefusals
 from connector.rows import Chunk, LoadRow, Omission, Row
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, join_digests
 from connector.subscribers.suppression import Suppression
@@ -295,14 +297,16 @@ class Limits:
         """Return how many of so many more may be sent."""
         return number if self.max_creates is None else max(0, min(number, self.max_creates - self.begun))
 
-    def note(self, *, is_rejected: bool) -> str | None:
-        """Note an answer; return the reason to end the run, or None."""
+    def note(self, *, is_rejected: bool, undecided: int = 0) -> str | None:
+        """Note an answer; return the reason to end the run, or None. Of the rejected, `undecided` may yet turn out to
+        be refusals that pass."""
         self.answered += 1
         self.rejected += is_rejected
-        return self._find_excess() if self.answered >= _ENOUGH else None  # fewer are judged once all have been sent
+        # Fewer are judged once all have been sent.
+        return self._find_excess(undecided) if self.answered >= _ENOUGH else None
 
     def take_back(self) -> None:
-        """Take back a rejection: a look-up has shown that the row was created."""
+        """Take back a rejection: a look-up has shown that the row was created, or the refusal may pass."""
         self.rejected -= 1
 
     def check(self) -> None:
@@ -317,8 +321,8 @@ class Limits:
             "changed since it was surveyed. The others were not sent; look at the source, or raise the guard"
         )
 
-    def _find_excess(self) -> str | None:
-        if self.max_rejected is None or not is_excess(self.rejected, self.max_rejected, self.answered):
+    def _find_excess(self, undecided: int = 0) -> str | None:
+        if self.max_rejected is None or not is_excess(self.rejected - undecided, self.max_rejected, self.answered):
             return None
         return (
             f"guard.max_rejected: of {self.answered:,} creates that were answered {self.rejected:,} "
@@ -361,6 +365,9 @@ class Session:
     canaries: Canaries = field(default_factory=Canaries)  # of the run
     limits: Limits = field(default_factory=Limits)  # of the run
     waiting: WaitingRows = field(default_factory=WaitingRows)  # to be compared with the service, of the run
+    passing: PassingRefusals = field(default_factory=PassingRefusals)  # of the run
+    retried: dict[bytes, Refusal] = field(default_factory=dict)  # made unknown by this run, to be sent again
+    withheld: dict[bytes, Refusal] = field(default_factory=dict)  # sent again if one of their kind is accepted
 
     @property
     def control(self) -> Stop:

@@ -449,7 +449,7 @@ class Service:
             return
         if fault is Fault.STRAY_REFUSAL:
             status = int(sandbox.random.choice(settings.stray_statuses))
-            self._finish(operation, peer, self._error(status, "This is not possible now"), Ending.WHOLE)
+            self._finish(operation, peer, self._error(status, "This is not possible"), Ending.WHOLE)
             return
         response, is_done = self._execute(operation, request, Fate.GONE if peer.is_gone else FATES[fault])
         ending = Ending.WHOLE

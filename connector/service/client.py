@@ -14,7 +14,8 @@ import orjson
 
 from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
-from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page
+from connector.pace.refusals import PassingRefusals
+from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page, refusal_kind
 from connector.service.settings import Service
 from connector.service.timeline import Timeline
 from connector.service.transport import open_transport
@@ -36,6 +37,7 @@ from connector.service.wire import (
     build_create,
     build_list,
     build_send,
+    is_limited,
     says_limit,
 )
 
@@ -87,13 +89,15 @@ class Client:
 
     No request leaves before `quiet_until` (monotonic): the end of every pause that an answer asked for (Retry-After).
     List requests leave at `rate`, which is that of creates and emails as well: their senders wait for it themselves.
+    `passing` are the refusals of creates that may pass: a page that is refused in the same way is read again.
     """
 
-    __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "quiet_until", "rate", "timeline")
+    __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "passing", "quiet_until", "rate", "timeline")
 
     def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
         self._transport = transport
         self.rate = rate or RateController()
+        self.passing = PassingRefusals()
         self._mask = mask
         self._clock = clock
         self._limits: dict[ListQuery, set[int]] = {}  # those that each list request was sent with
@@ -133,7 +137,10 @@ class Client:
                 values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
                 text = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
                 logger.debug(text, values | {"total_count": answer.total_count})
-            if isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s):
+            if isinstance(answer, Refused):
+                is_same = self.passing.may_pass(refusal_kind(answer.status, answer.message))
+                answer = replace(answer, may_pass=is_same or answer.status < 300)  # a 2xx is no word on the offset
+            if is_limited(answer):
                 self.rate.note_refused(sent_at, answered_at, answer.retry_after_s)
             else:
                 self.rate.note_served(sent_at, answered_at)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from connector.clock import Clock, system_clock
-from connector.service.wire import Ambiguous, NotSent, Refused, says_limit
+from connector.service.wire import Ambiguous, NotSent, Refused, is_limited
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -130,8 +130,7 @@ class Retrier:
 
     def _is_spent(self, state: RetryCallState) -> bool:
         """Return whether too many requests were sent again lately; a refusal for the rate does not count."""
-        answer = _read_answer(state)
-        if says_limit(getattr(answer, "status", None), getattr(answer, "retry_after_s", None)):
+        if is_limited(_read_answer(state)):
             return False
         return not self._budget.take(self._clock.monotonic())
 
@@ -141,8 +140,8 @@ def _is_unread(answer: object) -> bool:
     match answer:
         case NotSent():
             return True
-        case Refused(status=status, retry_after_s=retry_after_s):
-            return says_limit(status, retry_after_s)
+        case Refused():
+            return is_limited(answer)
         case Ambiguous(status=status):
             return status is None or not 300 <= status < 400
         case _:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal
+from typing import Any, Final, Generic, Literal, TypeGuard
 
 import numpy as np
 import orjson
@@ -201,11 +201,13 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """429, a definite 4xx, or `success: false` below 500: taken to have had no effect (architecture 2)."""
+    """429, a definite 4xx, or `success: false` below 500: taken to have had no effect (architecture 2). `may_pass`: the
+    refusal is about the service and not about the request (architecture 4.8)."""
 
     status: int
     message: str = field(repr=False)
     retry_after_s: float | None = None
+    may_pass: bool = field(default=False, compare=False)  # read by the caller, not said by the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,13 @@ def says_limit(status: int | None, retry_after_s: float | None) -> bool:
     """Return whether an answer says that requests come too fast: 429, or 503 or 403 with a Retry-After (architecture
     2)."""
     return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
+
+
+def is_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
+    """Return whether an answer says, or is known to mean, that requests come too fast or too early."""
+    if isinstance(answer, Refused) and answer.may_pass:
+        return True
+    return isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s)
 
 
 # A subscriber as JSON

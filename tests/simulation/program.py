@@ -207,7 +207,9 @@ class Program:
             base_name if self.night.retry is None or base.service_id is None else None,
             draw=self.random.randbytes,
         )
-        return Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
+        session = Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
+        session.passing = client.passing
+        return session
 
     def _choose_policy(self) -> LoadPolicy:
         """The job's, but for a retry, which knows no job unless it is told: what is to be held, the ledger tells it."""
