@@ -142,6 +142,8 @@ class Creator:
             return None
         if verdict.may_pass:
             self._end_lasting(verdict)
+            if not self.is_proved:  # the base's first creates: all may be refused because of the base
+                self._watch_first(candidate, answer, verdict)
         if verdict.is_limited and self._session.policy.is_looking:
             return verdict
         if verdict.status == TOO_MANY_REQUESTS and verdict.is_limited:  # no look-ups: the refusal is believed

@@ -56,6 +56,8 @@ async def retry_entries(session: Session, finisher: Finisher, plan: RetryPlan) -
     Raises RunAborted (ListFailed among them) when the run cannot go on.
     """
     retry = _Retry(session, finisher, plan)
+    if plan.is_rejected:
+        session.withheld.clear()  # this retry takes all of them up itself
     if plan.run_id is not None and not plan.is_rejected:  # else: no new create while an entry is unresolved
         finisher.settler.only = set()
     finisher.settler.is_resending_held = plan.held == "resend"
