@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from connector.fields import FIELDS, fold_base_name, normalise_identity
-from connector.ledger.entries import Move
+from connector.ledger.entries import NOT_FINAL, Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import LookupKey, Sentinel
@@ -230,6 +230,7 @@ class Creator:
             "not show that subscriber yet"
         )
         return answer, Move(Event.LOST, status=answer.status, message=words)
+
     def _end_lasting(self, verdict: Move) -> None:
         """End the run if nothing but refusals of one kind has come for a minute after accepted creates."""
         session = self._session
@@ -281,13 +282,12 @@ class Creator:
         """The same, as long as none has been accepted: of this base, or once another's was, of the base's own."""
         session = self._session
         canaries = self._own if session.canaries.is_answered else session.canaries
+        is_again = candidate.left is State.UNKNOWN and candidate.refused is not None  # one refused row says little
         if verdict.event is Event.ANSWERED and isinstance(answer, Created):
             self.is_proved = session.canaries.is_answered = True
             service_id, name = read_base(answer)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
-        elif verdict.event is Event.REFUSED and candidate.left is State.UNKNOWN and candidate.refused is not None:
-            return  # sent again, and refused again: that speaks of its kind alone
-        elif verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN:
+        elif verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN and not is_again:
             session.control.end(
                 f"the service refused the first create with status {verdict.status}: {verdict.message or 'no words'}. "
                 "Look at the token, its prefix (service.authorization) and the base URL, then run again"
@@ -296,9 +296,12 @@ class Creator:
             kind = refusal_kind(verdict.status or 0, verdict.message)
             canaries.refused[kind] += 1
             if canaries.refused[kind] >= _REFUSED_CANARIES:
+                what_to_do = "run again once the service accepts creates"
+                if verdict.status not in NOT_FINAL:
+                    what_to_do = f"correct the mapping or the base, or {what_to_do}"
                 session.control.end(
                     f"the service refused each of the run's first {_REFUSED_CANARIES} creates alike ({kind}): "
-                    "correct the mapping or the base and run again"
+                    f"{what_to_do}"
                 )
         elif verdict.event is Event.MISANSWERED:
             session.control.end(f"{verdict.message}. {WHAT_TO_DO}")

@@ -105,7 +105,7 @@ class Finisher:
         while is_loading and not session.control.is_stopping:
             self._take_up_passing()
             await self.settler.settle()
-            is_loading = await self._release_passed()
+            is_loading = await self.release()
         self._give_back_believed()
         if self._mode is RunMode.LOAD and not session.control.is_stopping:
             await self._look_up_refused()
@@ -273,9 +273,12 @@ class Finisher:
                 is_recorded=True,
             )
 
-    async def _release_passed(self) -> bool:
-        """Take up the refusals of earlier runs whose kind has passed in this run; return whether there are any."""
-        released = await self.refusals.release()
+    async def release(self, *, is_asked_for: bool = False) -> bool:
+        """Take up the refusals of earlier runs whose kind has passed in this run; return whether there are any.
+
+        With `is_asked_for`, also those that are not final. Raises LedgerError.
+        """
+        released = await self.refusals.release(is_asked_for=is_asked_for)
         self._take_up_earlier(released)
         kept_rows, self._kept = self._kept, []
         for kept in kept_rows:

@@ -70,16 +70,18 @@ class Refusals:
                 session.retried[each.identity] = each
                 session.withheld.pop(each.identity, None)
 
-    async def release(self) -> dict[bytes, Refusal]:
+    async def release(self, *, is_asked_for: bool = False) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
 
-        An entry that this run has moved meanwhile is left out.
+        With `is_asked_for`, also those that are not final: a person wants all of them sent again. An entry that this
+        run has moved meanwhile is left out.
         """
         session, base = self._session, self._session.journal.base
         passed = [
             each
             for each in session.withheld.values()
             if refusal_kind(each.status, each.message) in session.passing.passed
+            or (is_asked_for and each.status in NOT_FINAL)
         ]
         if not passed:
             return {}

@@ -56,8 +56,9 @@ async def retry_entries(session: Session, finisher: Finisher, plan: RetryPlan) -
     Raises RunAborted (ListFailed among them) when the run cannot go on.
     """
     retry = _Retry(session, finisher, plan)
+    await finisher.release(is_asked_for=True)
     if plan.is_rejected:
-        session.withheld.clear()  # this retry takes all of them up itself
+        session.withheld.clear()  # the retry takes the others up itself
     if plan.run_id is not None and not plan.is_rejected:  # else: no new create while an entry is unresolved
         finisher.settler.only = set()
     finisher.settler.is_resending_held = plan.held == "resend"
