@@ -120,17 +120,18 @@ class Creator:
 
     def _mark_passing(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
         """Return the answer, marked if it is a refusal that may pass. A 429 needs no mark, and breaks no row."""
-        passing, before = self._session.passing, candidate.refused and refusal_kind(*candidate.refused)
+        passing, sent_at = self._session.passing, candidate.sent_at
+        before = "" if candidate.refused is None else refusal_kind(*candidate.refused)
         if isinstance(answer, Created):
-            passing.note_accepted(before or "")
-        elif is_about_row(answer, candidate):
+            passing.note_accepted(sent_at, before)
+        elif is_about_row(answer.status, answer.message, candidate.name):
             passing.break_row()
         elif answer.status != TOO_MANY_REQUESTS:
             kind = refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
                 passing.note_limit(kind)
             now = self._session.clock.monotonic()
-            return replace(answer, may_pass=passing.note_refused(kind, now, is_again=kind == before))
+            return replace(answer, may_pass=passing.note_refused(kind, sent_at, now, is_again=kind == before))
         return answer
 
     async def judge(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
@@ -348,10 +349,10 @@ _NAMES_A_FIELD = re.compile(
 """A field by its name. A name of one word must be a label (`email: …`), in a path or in quotes: not "email limit"."""
 
 
-def is_about_row(answer: Refused, candidate: Candidate) -> bool:
+def is_about_row(status: int, message: str, identity: str) -> bool:
     """Return whether a refusal says something of this row: by its status, a field's name or the row's identity."""
-    is_named = candidate.name.casefold() in answer.message.casefold()
-    return answer.status == _UNPROCESSABLE or is_named or bool(_NAMES_A_FIELD.search(answer.message))
+    is_named = identity.strip().casefold() in message.casefold()
+    return status == _UNPROCESSABLE or is_named or bool(_NAMES_A_FIELD.search(message))
 
 
 def judge_answer(

@@ -2,6 +2,7 @@
 entries of earlier runs end here in the same way."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -11,12 +12,13 @@ from connector.errors import LedgerError
 from connector.ledger.entries import Entry, Move, Refusal
 from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, build_row, describe_held, take_row
-from connector.load.creates import Creator
+from connector.load.creates import Creator, is_about_row
 from connector.load.lookups import KeyLookup
 from connector.load.refusals import Refusals
 from connector.load.resolution import Settler, Unresolved
 from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
+from connector.pace.refusals import LEAST_ALIKE
 from connector.rows import Chunk, LoadRow, Row
 from connector.sender import Take
 from connector.service.answers import refusal_kind
@@ -50,6 +52,14 @@ class _KeptRow:
     is_unchecked: bool
     refused_at: float | None = None
     known_until: float = -inf
+
+    @property
+    def kind(self) -> str:
+        """The kind of the refusal if this run's create was refused for what may be no fault of the row, else ""."""
+        is_unsure = self.is_of_this_run and self.refused_at is not None
+        if not is_unsure or is_about_row(self.problem.http_status or 0, self.problem.message, self.row.name):
+            return ""
+        return refusal_kind(self.problem.http_status or 0, self.problem.message)
 
 
 class Finisher:
@@ -255,10 +265,12 @@ class Finisher:
     def _take_up_passing(self) -> None:
         """Move this run's refused rows whose refusal may pass to `unresolved`: they are settled like those of a 429."""
         passing, kept_rows, self._kept = self._session.passing, self._kept, []
+        for kind, number in Counter(kept.kind for kept in kept_rows).items():
+            if kind and number >= LEAST_ALIKE:
+                passing.suspect(kind)
         for kept in kept_rows:
             problem, refused_at = kept.problem, kept.refused_at
-            kind = refusal_kind(problem.http_status or 0, problem.message)
-            if refused_at is None or not kept.is_of_this_run or not passing.may_pass(kind):
+            if refused_at is None or not passing.may_pass(kept.kind):
                 self._kept.append(kept)
                 continue
             self._session.limits.take_back()

@@ -17,7 +17,7 @@ from connector.listing.pages import ListFailed, fetch_page
 from connector.load.candidates import ENDS_A_RUN
 from connector.load.lookups import look_for
 from connector.load.session import Session
-from connector.pace.refusals import LEAST_IN_A_ROW
+from connector.pace.refusals import LEAST_ALIKE
 from connector.service.answers import refusal_kind
 from connector.service.wire import ListQuery
 from connector.states import State
@@ -59,7 +59,7 @@ class Refusals:
         for refusal in refusals:
             kinds[refusal_kind(refusal.status, refusal.message)].append(refusal)
         for kind, alike in kinds.items():
-            is_shared = len(alike) >= LEAST_IN_A_ROW
+            is_shared = len(alike) >= LEAST_ALIKE
             if is_shared:
                 session.passing.earlier.add(kind)
                 session.withheld.update((each.identity, each) for each in alike)

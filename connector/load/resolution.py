@@ -29,6 +29,7 @@ from connector.states import Event, State
 
 _ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
 _PROVED = "no attempt took effect, each was looked up"  # before the words of a refusal
+_PAUSE_S = 1.0  # after a refused create was sent again and refused again
 _LOOKS = 20  # look-ups in which nothing could be proved absent, before the rest is left unknown
 _BLIND_LOOKS = 5  # inconclusive look-ups in a row: the list cannot be read, and the filters do not work
 
@@ -311,6 +312,21 @@ class Settler:
 
         await self._session.journal.ask(write, report)
         await self._send_again(chosen(Event.ABSENT), base)
+        await self._refuse_believed(chosen(Event.ABSENT), base)
+
+    async def _refuse_believed(self, absent: list[Unfinished], base: Base) -> None:
+        """Reject the entries that were not sent again because the tries of their kind have failed."""
+        unsent = [entry for entry in absent if entry.identity in self.unresolved]
+        believed = [
+            entry
+            for entry in unsent
+            if not self.unresolved[entry.identity].is_recorded
+            and self._session.passing.is_believed(self.unresolved[entry.identity].kind)
+        ]
+        words = [self._words(entry) for entry in believed]
+        await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, words))
+        for entry in believed:
+            self._end(entry, Event.REFUSED)
 
     async def _send_again(self, absent: list[Unfinished], base: Base) -> None:
         """Send these creates again. Entries that no sentinel proves absent go one at a time, until one is created:
@@ -321,8 +337,11 @@ class Settler:
         identities, kinds = {entry.identity for entry in proved}, self._find_kinds(absent)
         together = list[Unfinished]()
         for entry in proved:
-            if passing.may_pass(kinds[entry.identity]) and kinds[entry.identity] not in passing.passed:
+            kind = kinds[entry.identity]
+            if passing.may_pass(kind) and kind not in passing.passed:
                 await self._create_again([entry], base)
+                if kind not in passing.passed and not await session.control.rest(_PAUSE_S):
+                    return
             else:
                 together.append(entry)
         await self._create_again([entry for entry in together if not passing.is_believed(kinds[entry.identity])], base)

@@ -1,29 +1,55 @@
 """Tells refusals that may pass (a limit, maintenance, a quota) from refusals of rows (architecture 4.8). Pure."""
 
+from collections import Counter, deque
+from dataclasses import dataclass
 from math import inf
 
-LEAST_IN_A_ROW = 20
-"""Refusals of one kind without another answer between them that may pass: more rows than a person spoils by chance."""
+LEAST_ALIKE = 20
+"""Refusals of one kind in a row that may pass: more than a person spoils by chance."""
+
+_AMONG = 40
+_MOST_OF_THEM = 30  # a limit refuses so many at four times its rate, and a sender that knows none reaches that soon
+_TRIES = 3  # of refused creates, each a different one, where other creates are accepted meanwhile
 
 _LONGEST_S = 60.0
 """Seconds that a run tries on: a restart and a window of a minute end within them, as with a service that is down."""
 
 
-class PassingRefusals:
-    """The kinds of refusals of one run, by status and words. A kind may pass once a row of 20 refusals has followed an
-    accepted create. A kind has passed once a refused create was sent again and accepted.
+@dataclass(slots=True)
+class _Slowed:
+    """What became of the creates that left after the pace was reduced for a kind of refusal."""
 
-    `earlier` are the kinds that an earlier run has met already.
+    since: float
+    accepted: int = 0
+    refused: int = 0
+
+    @property
+    def is_no_better(self) -> bool:
+        """Whether most creates are refused still, although others are accepted: the refusals are about the rows."""
+        return self.accepted > 0 and self.accepted + self.refused >= _AMONG and self.refused > self.accepted
+
+
+class PassingRefusals:
+    """The kinds of refusals of one run, by status and words. A kind may pass once 20 refusals in a row, or 30 of 40
+    answers, have followed an accepted create. A kind has passed once a refused create was sent again and accepted.
+
+    `earlier` are the kinds that an earlier run has met already. All times are monotonic, in seconds.
     """
 
-    __slots__ = ("_believed", "_count", "_has_accepted", "_kind", "_since", "_suspect", "earlier", "passed")
+    __slots__ = (
+        "_believed", "_count", "_has_accepted", "_kind", "_latest", "_since", "_slowed", "_suspect", "_tries",
+        "earlier", "passed",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.earlier: set[str] = set()
         self.passed: set[str] = set()
         self._suspect: set[str] = set()
+        self._slowed: dict[str, _Slowed] = {}
         self._believed: set[str] = set()
+        self._tries = Counter[str]()
         self._has_accepted = False
+        self._latest: deque[str] = deque(maxlen=_AMONG)  # kinds of the latest answers, "" for others
         self._kind, self._count, self._since = "", 0, inf  # of the row of refusals; since when it is 20 long
 
     @property
@@ -39,15 +65,22 @@ class PassingRefusals:
         """Return whether this run has tried refusals of this kind long enough to take them for final."""
         return kind in self._believed
 
-    def note_accepted(self, refused: str = "") -> None:
-        """Note an accepted create; `refused` is the kind that refused the same create before."""
+    def note_accepted(self, sent_at: float, refused: str = "") -> None:
+        """Note that a create was accepted; `refused` is the kind that refused the same create before."""
         self._has_accepted = True
+        for slowed in self._slowed.values():
+            slowed.accepted += sent_at > slowed.since
+        self._latest.append("")
         self.break_row()
         if refused:
             self.passed.add(refused)
 
     def note_limit(self, kind: str) -> None:
         """Note a refusal that names a time to come back (Retry-After): the kind may pass."""
+        self.suspect(kind)
+
+    def suspect(self, kind: str) -> None:
+        """Note that refusals of this kind may pass, unless they have been tried already."""
         if kind not in self._believed:
             self._suspect.add(kind)
 
@@ -55,12 +88,14 @@ class PassingRefusals:
         """Note an answer of another kind."""
         self._kind, self._count, self._since = "", 0, inf
 
-    def note_refused(self, kind: str, now: float, *, is_again: bool = False) -> bool:
+    def note_refused(self, kind: str, sent_at: float, now: float, *, is_again: bool = False) -> bool:
         """Note a refusal; return whether the refusal may pass. `is_again`: the same create was refused so before.
 
-        A kind is believed once the last chance has failed: a kind that an earlier run has met, and one whose creates
-        were sent again.
+        A kind is believed once the tries have failed: for a minute if all creates are refused, else three of them. A
+        kind that no earlier run has met, and whose creates were not sent again, is not believed so. A kind is believed,
+        too, if most of 40 creates are refused while others are accepted and requests leave slowly.
         """
+        self._latest.append(kind)
         if not self._has_accepted or kind in self._believed:
             self.break_row()
             return self.may_pass(kind)
@@ -68,16 +103,25 @@ class PassingRefusals:
             self.break_row()
             self._kind = kind
         self._count += 1
-        if is_again and self.may_pass(kind):
-            self._count = max(self._count, LEAST_IN_A_ROW)
-        if self._count >= LEAST_IN_A_ROW:
-            self._suspect.add(kind)
+        self._tries[kind] += is_again and kind in self._suspect
+        if self._count >= LEAST_ALIKE:
             self._since = min(self._since, now)
-        if self.has_lasted(now) and kind not in self.passed and (is_again or kind in self.earlier):
+        if self._count >= LEAST_ALIKE or self._latest.count(kind) >= _MOST_OF_THEM:
+            self._suspect.add(kind)
+            self._slowed.setdefault(kind, _Slowed(now))
+        if kind in self._slowed:
+            self._slowed[kind].refused += sent_at > self._slowed[kind].since
+        if kind not in self.passed and self._has_failed(kind, now, is_again=is_again):
             self._suspect.discard(kind)
             self._believed.add(kind)
             self.break_row()
         return self.may_pass(kind)
+
+    def _has_failed(self, kind: str, now: float, *, is_again: bool) -> bool:
+        if self._count >= LEAST_ALIKE:
+            return self.has_lasted(now) and (is_again or kind in self.earlier)
+        slowed = self._slowed.get(kind)
+        return self._tries[kind] >= _TRIES or (slowed is not None and slowed.is_no_better)
 
     def has_lasted(self, now: float) -> bool:
         """Return whether nothing but refusals of one kind has come for a minute."""
