@@ -2,8 +2,9 @@
 
 The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the
 end of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A
-create that was answered with 429 is settled with the unresolved creates instead (`connector.load.resolution`). A
-refusal that is not final (`NOT_FINAL`) is sent again by the next run.
+create that was answered with 429, or with a refusal that may pass, is settled with the unresolved creates instead
+(`connector.load.resolution`). The next run sends again what is not final (`NOT_FINAL`), and one refused create of each
+kind that many share.
 """
 
 import asyncio
