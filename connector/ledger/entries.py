@@ -128,12 +128,14 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An entry that has a subscriber id: its base, and the Id and the name of that base in the service."""
+    """An entry that has a subscriber id: its base, the Id and the name of that base in the service, and the run that
+    sent the entry last (None: a listing showed it)."""
 
     subscriber_id: int
     base_key: int
     base_id: int | None
     base_name: str | None
+    run_key: int | None
 
 
 ListedEntry = tuple[bytes, int, int | None, int | None, str | None]
@@ -426,7 +428,7 @@ _FIND_DIFFERENT = Batch(
     "integer bytea bytea",
 )
 _FIND_HOLDERS = Batch(
-    "SELECT item.column1, entry.base_key, base.service_id, base.name FROM {item} "
+    "SELECT item.column1, entry.base_key, base.service_id, base.name, entry.run_key FROM {item} "
     "JOIN entry ON entry.subscriber_id = item.column1 JOIN base ON base.base_key = entry.base_key "
     "WHERE base.account = :account",
     "bigint",

@@ -195,19 +195,31 @@ class Loader:
         return {index: indices[index] for index in _leave_out(chosen, found)}
 
     async def _refuse_mistaken_ids(self, planned: Planned, indices: dict[int, State]) -> dict[int, State]:
-        """Return the indices without rows whose client_user_id is another spelling of a known one. These rows are
-        reported as invalid."""
-        session = self._session
+        """Return the indices without rows whose subscriber is probably in the base under another client_user_id. These
+        rows are reported as invalid."""
+        session, listed = self._session, self.presence.listed
         if session.policy.identity != "client_user_id" or not session.policy.is_looking:
             return indices
         new = [index for index, left in indices.items() if left is State.NONE]
-        texts = planned.subscribers["client_user_id"].iloc[new].tolist()
-        known = await self._mistaken_ids.find(texts, is_listed=self.presence.listed is not None)
-        refused = {index: text for index, text in zip(new, texts, strict=True) if text in known}
-        for row, text in zip(self._read(planned, refused), refused.values(), strict=True):
-            words = f"'{text}' looks like the known id '{known[text]}': correct the column, or write it as text"
-            session.tally.report(Problem(row.source, Outcome.INVALID, "", "other_spelling", words))
-        return {index: left for index, left in indices.items() if index not in refused}
+        texts = dict(zip(new, planned.subscribers["client_user_id"].iloc[new].tolist(), strict=True))
+        known = await self._mistaken_ids.find(list(texts.values()), is_listed=listed is not None)
+        problems = {
+            index: ("other_spelling", f"'{text}' looks like the known id '{known[text]}': correct the column")
+            for index, text in texts.items()
+            if text in known
+        }
+        if "email" in planned.subscribers:
+            rest = [index for index in new if index not in problems]
+            emails = dict(zip(rest, planned.subscribers["email"].iloc[rest].tolist(), strict=True))
+            emails = {index: email for index, email in emails.items() if isinstance(email, str) and email.strip()}
+            others = await self._mistaken_ids.find_emails(list(emails.values()), listed)
+            for index, email in emails.items():
+                if email in others:
+                    words = f"'{email}' is in the base already, with the client_user_id '{others[email]}'"
+                    problems[index] = "other_id", f"{words}: correct the id, or the email"
+        for index, row in zip(problems, self._read(planned, problems), strict=True):
+            session.tally.report(Problem(row.source, Outcome.INVALID, "", *problems[index]))
+        return {index: left for index, left in indices.items() if index not in problems}
 
     def _count_rows(self, outcome: Outcome, planned: Planned, indices: Sequence[int]) -> None:
         """Give the rows at these indices of `planned.subscribers` this outcome."""

@@ -1,7 +1,7 @@
-"""Rows whose client_user_id is probably another spelling of a known subscriber's (architecture 4.7).
+"""Rows with a new client_user_id whose subscriber is probably in the base under another one (architecture 4.7).
 
-pandas writes `42.0` for the id `42`, and Excel drops the zeros of `00042`. Such an id is unknown to the ledger and to
-the list, so its row would create the subscriber a second time.
+pandas writes `42.0` for the id `42`, and Excel drops the zeros of `00042`. Another program may give everybody a new id.
+Such an id is unknown to the ledger and to the list, so its row would create the subscriber a second time.
 """
 
 import re
@@ -11,6 +11,7 @@ from functools import partial
 
 from connector.ledger.entries import Ledger
 from connector.listing.access import LookupKey
+from connector.listing.base_reader import SweptRows, build_reader
 from connector.load.lookups import look_for
 from connector.load.session import Session
 from connector.states import State
@@ -33,7 +34,7 @@ def list_spellings(text: str) -> list[str]:
 
 
 class MistakenIds:
-    """Finds such ids among the rows that a load of one base is about to create."""
+    """Finds such rows among those that a load of one base is about to create."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -56,6 +57,34 @@ class MistakenIds:
             shown = await self._find_on_list(set(unusual.values()))
             found |= {text: plain for text, plain in unusual.items() if plain in shown}
         return {text: each for text, each in found.items() if each}
+
+    async def find_emails(self, emails: Sequence[str], listed: SweptRows | None) -> dict[str, str]:
+        """Return the emails that a subscriber of the base has, each with the client_user_id of the subscriber, or "" if
+        that is not known. A subscriber whom this run has created may share its email with another.
+
+        `listed` is the listing that the base was recorded from, or None if filters have looked the rows up.
+        """
+        access, journal = self._session.access, self._session.journal
+        by_identity = {digest_identity("email", email): email for email in emails}
+        found = dict[bytes, int]()
+        if listed is not None:
+            reader = build_reader(access, ())
+            for base in [each for each in listed.bases if reader.is_of_base({"Id": each[0], "Name": each[1]})]:
+                found |= listed.find_emails(base, list(by_identity))
+        elif by_identity:
+            keys = [LookupKey(each, "email", email, in_any_spelling=True) for each, email in by_identity.items()]
+            found = {identity: ids[0] for identity, ids in (await look_for(access, keys)).found.items()}
+        if not found:
+            return {}
+        account, ids = journal.base.account, list(found.values())
+        holders = await journal.ask(lambda ledger: ledger.find_holders(account, ids))
+        ours = {each.subscriber_id for each in holders if each.run_key == journal.run_key}
+        others = {by_identity[identity]: each for identity, each in found.items() if each not in ours}
+        return {email: self._read_client_user_id(each) for email, each in others.items()}
+
+    def _read_client_user_id(self, subscriber_id: int) -> str:
+        shown = self._session.access.state.shown.read(subscriber_id) or {}
+        return str(shown.get("ClientUserId") or "")
 
     async def _find_in_ledger(self, texts: set[str]) -> set[str]:
         """Return those of the ids that the ledger knew before the run, or that a look-up of the run has shown."""

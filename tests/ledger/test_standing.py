@@ -63,7 +63,7 @@ def test_the_entries_that_have_a_subscriber_id_are_found_in_every_base_of_the_ac
             ledger.record_listed(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
         assert ledger.read_largest_id() == 2**40
         holders = ledger.find_holders("here", [5, 6, 9])
-        assert set(holders) == {Holder(5, news.key, 7, "News"), Holder(5, other.key, 8, None)}
+        assert set(holders) == {Holder(5, news.key, 7, "News", None), Holder(5, other.key, 8, None, None)}
 
 
 def test_entries_that_the_list_has_shown_are_found_from_anywhere_on(ledger: Ledger) -> None:

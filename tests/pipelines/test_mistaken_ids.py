@@ -74,6 +74,35 @@ def test_ids_that_are_all_spelt_alike_are_loaded_into_an_empty_base(
             path.unlink()
 
 
+@pytest.mark.parametrize("way", ["listing", "filters"])
+def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connector, tmp_path: Path, way: str) -> None:
+    if way == "filters":
+        connector.sandbox.seed(2000, base_name="News")
+        connector.sandbox.switch(max_limit=10)
+    for number in range(3):
+        plant(connector.sandbox, f"Person{number}@example.com", ClientUserId=f"old-{number}")
+        plant(connector.sandbox, f"person{number + 3}@example.com", {"Name": "Other"}, ClientUserId=f"old-{number}")
+    rows = [f"new-{number},person{number}@example.com,true" for number in range(6)]
+    path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
+    options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")
+    ended = connector.run_json("import", path, *options)
+    assert (ended.code, ended.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), ended.stderr
+    messages = [row["_message"] for row in read_rejects(ended)]
+    assert all(f"'person{number}@example.com' is in the base" in messages[number] for number in range(3))
+    assert way == "filters" or all(f"'old-{number}'" in messages[number] for number in range(3))
+    assert "example.com" not in ended.stderr
+    again = connector.run_json("import", path, *options)
+    assert again.rows == {"read": 6, "exists": 3, "invalid": 3}
+
+
+def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) -> None:
+    rows = [f"{number},family{number // 2}@example.com,true" for number in range(10)]
+    path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
+    for outcome in ("created", "exists"):
+        ended = connector.import_file(path, "--identity", "client_user_id")
+        assert (ended.code, ended.rows) == (0, {"read": 10, outcome: 10}), ended.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "others"),
     [

@@ -269,6 +269,15 @@ SEEN_BY_TESTS = (
         _OF_IDS + "test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused[pandas]",
     ),
     SeenByTest(
+        "an email that the base has under another id is not looked for",
+        Edit(
+            "load/base_load.py",
+            '        if "email" in planned.subscribers:\n',
+            '        if "Email" in planned.subscribers:\n',
+        ),
+        _OF_IDS + "test_a_new_id_of_an_email_that_is_in_the_base_is_refused[listing]",
+    ),
+    SeenByTest(
         "the plain spelling of an id is not looked up by a filter",
         Edit("load/mistaken_ids.py", "        if not is_listed:\n", "        if not found:\n"),
         _OF_IDS + "test_ids_in_an_unusual_spelling_are_looked_up_by_filters",
