@@ -36,6 +36,7 @@ _HEAD_ROWS = 200  # titles above the header are recognised by these, as in a CSV
 _MOST_CELLS = 12_000_000  # a cell takes about 100 bytes (measured): 1.2 GB, and a million rows of twelve columns
 _MOST_BYTES = 1 << 31  # unpacked; a full sheet of a million rows and ten columns is 600 MB of XML
 _READ_BYTES = 1 << 20
+_STRINGS = "xl/sharedStrings.xml"
 
 _FAULTS = (OSError, KeyError, RuntimeError, ElementTree.ParseError, zipfile.BadZipFile, zlib.error)
 
@@ -177,6 +178,10 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
             )
         if sum(info.file_size for info in archive.infolist()) > _MOST_BYTES:
             raise SourceError(f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead")
+        if _STRINGS in archive.namelist():  # unpacked to its end, so that a false size is noticed by the checksum
+            with archive.open(_STRINGS) as strings:
+                while strings.read(_READ_BYTES):
+                    pass
 
 
 def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, dict[int, str]]:

@@ -239,8 +239,9 @@ class Database(Protocol):
     def has_schema(self, schema: str) -> bool:
         """Return whether the schema exists."""
 
-    def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
-        """Return the name under which the database knows the table or view (None if it is missing), and its columns."""
+    def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
+        """Return the name under which the database knows the table or view (None if it is missing), and its columns,
+        each with whether every row needs a value for it."""
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         """Return the other tables that refer to this one by a foreign key, as far as the user may see them."""

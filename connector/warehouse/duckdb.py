@@ -174,13 +174,14 @@ class DuckdbDatabase:
         select = "SELECT 1 FROM duckdb_schemas() WHERE database_name = $1 AND lower(schema_name) = lower($2)"
         return bool(self.connection.execute(select, [_FILE, schema]).fetchall())
 
-    def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
+    def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
         select = (
-            "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = $1 "
+            "SELECT table_name, column_name, NOT is_nullable AND column_default IS NULL "
+            "FROM duckdb_columns() WHERE database_name = $1 "
             "AND lower(schema_name) = lower($2) AND lower(table_name) = lower($3)"
         )
         found = self.connection.execute(select, [_FILE, name.schema or "main", name.table]).fetchall()
-        return (str(found[0][0]) if found else None), [str(column) for _, column in found]
+        return (str(found[0][0]) if found else None), {str(column): bool(is_needed) for _, column, is_needed in found}
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         select = (

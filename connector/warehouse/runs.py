@@ -5,7 +5,7 @@ its beginning, with the next number of its table. Exports to one table lock the 
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -145,11 +145,12 @@ FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_writ
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """The state of a table: the name that the database has for it (None: no such table), its columns, whether it has
-    rows, its finished runs (the latest first), and the tables whose foreign keys refer to it."""
+    """The state of a table: the name that the database has for it (None: no such table), its columns (each with whether
+    every row needs a value for it), whether it has rows, its finished runs (the latest first), and the tables whose
+    foreign keys refer to it."""
 
     stored_as: str | None
-    columns: Collection[str]
+    columns: Mapping[str, bool]
     has_rows: bool
     runs: Sequence[FinishedRun]
     referrers: Sequence[str]
@@ -182,6 +183,13 @@ def check_target(
         raise ConfigurationError(
             f"{shown} lacks {', '.join(missing)}, which this export has. Leave that out by --columns (in a job "
             "columns:), export to another table, or drop this one."
+        )
+    written = {name.lower() for name in columns}
+    needed = [name for name, is_needed in found.columns.items() if is_needed and name.lower() not in written]
+    if needed:
+        raise ConfigurationError(
+            f"{shown} needs a value in {', '.join(needed)} for each row, and this export has none. Allow NULL there, "
+            "give the column a default, or export to another table."
         )
     if found.referrers:
         raise ConfigurationError(

@@ -134,14 +134,19 @@ class SqlalchemyDatabase:
     def has_schema(self, schema: str) -> bool:
         return sa.inspect(self.connection).has_schema(schema)
 
-    def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
+    def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
         inspector = sa.inspect(self.connection)
         if not inspector.has_table(name.table, schema=name.schema):
-            return None, ()
+            return None, {}
         names = inspector.get_table_names(name.schema)
         like = [each for each in names if each.lower() == name.table.lower()]
         stored_as = like[0] if like and name.table not in like else name.table
-        return stored_as, [column["name"] for column in inspector.get_columns(name.table, name.schema)]
+        return stored_as, {
+            column["name"]: not (column["nullable"] or column.get("default") or column.get("identity"))
+            and column.get("autoincrement") is not True
+            and not column.get("computed")
+            for column in inspector.get_columns(name.table, name.schema)
+        }
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         inspector = sa.inspect(self.connection)
@@ -375,7 +380,8 @@ class MysqlDatabase(SqlalchemyDatabase):
 def write_inserts(head: str, batch: pa.RecordBatch, most: int, shared: Sequence[str]) -> Iterator[str]:
     """Yield statements that begin with `head` (INSERT … VALUES) and have up to `most` bytes, or one longer row.
 
-    Each row ends with the ASCII texts `shared`. Under NO_BACKSLASH_ESCAPES only an apostrophe needs an escape.
+    Each row ends with the ASCII texts `shared`. A text with a backslash is written in hexadecimal digits, because a
+    pooler may reset the setting NO_BACKSLASH_ESCAPES of the session.
     """
     tail = "".join(f",'{each.replace(chr(39), chr(39) * 2)}'" for each in shared)
     columns = [_write_literals(column) for column in pa.Table.from_batches([batch]).columns]
@@ -399,5 +405,10 @@ def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return whole.cast(pa.string())
     if pa.types.is_list(column.type):
         column = write_lists_as_json(column)
-    texts = pc.replace_substring(column.cast(pa.string()), "'", "''")
-    return pc.binary_join_element_wise(_APOSTROPHE, texts, _APOSTROPHE, EMPTY)
+    cells = column.cast(pa.string())
+    quoted = pc.binary_join_element_wise(_APOSTROPHE, pc.replace_substring(cells, "'", "''"), _APOSTROPHE, EMPTY)
+    has_backslash = pc.match_substring(cells, "\\")
+    if not pc.any(has_backslash).as_py():
+        return quoted
+    digits = [None if text is None else f"_utf8mb4 X'{text.encode().hex()}'" for text in cells.to_pylist()]
+    return pc.if_else(has_backslash, pa.chunked_array([pa.array(digits, pa.string())]), quoted)

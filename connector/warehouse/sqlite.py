@@ -41,7 +41,8 @@ _REFERRERS = (
 )
 
 _COLUMNS = (
-    "SELECT m.name, c.name FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) c "
+    'SELECT m.name, c.name, c."notnull" AND c.dflt_value IS NULL AND NOT c.pk '
+    "FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) c "
     "WHERE m.type IN ('table', 'view') AND lower(m.name) = lower(:table) ORDER BY c.cid"
 )
 
@@ -120,9 +121,9 @@ class SqliteDatabase:
         """Return True: an export to SQLite names no schema."""
         return True
 
-    def find_table(self, name: TableName) -> tuple[str | None, Sequence[str]]:
+    def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
         found = self.connection.execute(_COLUMNS, {"table": name.table}).fetchall()
-        return (str(found[0][0]) if found else None), [str(column) for _, column in found]
+        return (str(found[0][0]) if found else None), {str(column): bool(is_needed) for _, column, is_needed in found}
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         """Read the declared foreign keys: this connection does not enforce them, but another one may."""

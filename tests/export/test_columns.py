@@ -9,8 +9,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, strategies as st
 
+from connector.databases import build_engine
 from connector.fields import BY_NAME, NAMES
 from connector.formulas import GUARDED, guard_formula
 from connector.warehouse.columns import (
@@ -20,6 +22,7 @@ from connector.warehouse.columns import (
 )
 from connector.warehouse.file_formats import GuardedCsvFormat
 from connector.warehouse.servers import write_inserts
+from tests.databases import Database
 from tests.export.people import AT, BARE, BROKEN, FULL, RUN, build_table, table_of
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -178,9 +181,22 @@ def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row
     batch = pa.record_batch({"a": ["x" * 40, "it's", "\\", None], "n": pa.array([1, None, 3, 4], pa.int64())})
 
     assert list(write_inserts("I", batch, 30, [])) == [
-        f"I ('{'x' * 40}',1)", "I ('it''s',NULL),('\\',3)", "I (NULL,4)",
+        f"I ('{'x' * 40}',1)", "I ('it''s',NULL)", "I (_utf8mb4 X'5c',3),(NULL,4)",
     ]  # fmt: skip
     assert len(list(write_inserts("I", batch, 1000, []))) == 1
+
+
+@pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
+def test_a_backslash_ends_no_literal_whatever_a_pooler_sets(mariadb: Database, mode: str) -> None:
+    texts = ["\\", "\\'); drop table t; -- ", "é \\' 日本", "plain"]
+    (statement,) = write_inserts("insert into t values", pa.record_batch({"a": pa.array(texts)}), 1000, [])
+    engine = build_engine(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create or replace table t (a text) character set utf8mb4")
+        connection.exec_driver_sql(f"set session sql_mode = '{mode}'")
+        connection.exec_driver_sql(statement.replace("%", "%%"))
+        assert list(connection.exec_driver_sql("select a from t").scalars()) == texts
+    engine.dispose()
 
 
 def test_a_text_with_a_nul_becomes_null_and_is_kept_among_the_invalid_values() -> None:

@@ -86,6 +86,28 @@ def test_a_table_whose_name_differs_in_case_is_the_same_table(tmp_path: Path, fo
     assert read(table) == [(1, "Ann", 1)]
 
 
+def test_a_table_with_a_column_that_this_export_cannot_fill_is_refused(table: Destination) -> None:
+    publish(table, [person(1)], 1)
+    run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
+    publish(table, [person(2)], 2)
+    if names := _COLUMN_NAMES.get(
+        table.format
+    ):  # SQLite and DuckDB add no column without a default that must be filled
+        columns = ", ".join(f"{name} text" for (name,) in run_sql(table, names))
+        table = replace(table, table="other")
+        run_sql(table, f"create table other ({columns}, note text not null)")
+    else:
+        run_sql(table, "delete from {}subscribers", "alter table {}subscribers add column note varchar(9) not null")
+    with pytest.raises(ConfigurationError, match="needs a value in note for each row"):
+        prepare(table)
+
+
+_COLUMN_NAMES = {
+    Format.SQLITE: "select name from pragma_table_info('subscribers')",
+    Format.DUCKDB: "select column_name from duckdb_columns() where table_name = 'subscribers'",
+}
+
+
 def test_a_merge_without_a_column_of_its_filter_is_refused(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db", mode="history", columns=["email"])
     with pytest.raises(ConfigurationError, match="filtered by base_id, which its columns lack"):

@@ -297,3 +297,19 @@ def edit_sheet(path: Path, edit: Callable[[str], str], part: str = "xl/worksheet
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in {**contents, part: edited.encode()}.items():
             archive.writestr(name, content)
+
+
+def test_a_workbook_whose_directory_lies_about_sizes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.xlsx"
+    with xlsxwriter.Workbook(path) as book:
+        page = book.add_worksheet()
+        page.write_column(0, 0, ["email", *(f"person{number}@example.com" for number in range(1000))])
+    content = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo("xl/sharedStrings.xml").file_size
+    entry = content.rindex(b"xl/sharedStrings.xml") - 46  # of the central directory; the size is 24 bytes further on
+    assert content[entry : entry + 4] == b"PK\x01\x02"
+    assert int.from_bytes(content[entry + 24 : entry + 28], "little") == size
+    path.write_bytes(content[: entry + 24] + (100).to_bytes(4, "little") + content[entry + 28 :])
+    with pytest.raises(SourceError, match="no workbook that can be read"):
+        read(path)
