@@ -20,6 +20,7 @@ from connector.listing.classes import learn_hidden_classes
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
 from connector.listing.requests import find_shown
+from connector.load.candidates import describe_other
 from connector.load.lookups import (
     LOOKED_UP_AS_SENT,
     LookupProgress,
@@ -94,9 +95,11 @@ class BasePresence:
         if listing.is_complete:
             self.lacking = counts.lacking
         if counts.doubled:
+            base = self.session.journal.base
             self.session.tally.say(
-                f"identities that are in the base more than once already: {counts.doubled:,}. The interface of the "
-                "service cannot remove subscribers: remove them on the service's own pages"
+                f"identities that are in the base {describe_other(base.service_id, base.name)} more than once already: "
+                f"{counts.doubled:,}. The interface of the service cannot remove subscribers: remove them on the "
+                "service's own pages"
             )
 
     @property

@@ -108,7 +108,7 @@ def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _merge_messages(ends: Sequence[ShardEnd]) -> Iterator[str]:
-    """Yield each message once. A message of some shards only begins with the numbers of these shards."""
+    """Yield each message once, with the shards that it is of: its numbers are of one shard, and not sums."""
     indexes_of: dict[str, list[int]] = {}
     for end in ends:
         messages = [str(end.error)] if end.error is not None else end.report.messages if end.report else []
@@ -116,7 +116,8 @@ def _merge_messages(ends: Sequence[ShardEnd]) -> Iterator[str]:
             indexes_of.setdefault(message, []).append(end.shard.index)
     for message, indexes in indexes_of.items():
         shards = f"{agree(len(indexes), 'shard', 'shards')} {', '.join(map(str, indexes))}: "
-        yield message if len(indexes) == len(ends) else shards + message
+        every = "each shard: " if len(ends) > 1 else ""
+        yield (every if len(indexes) == len(ends) else shards) + message
 
 
 def _merge_causes(causes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -211,3 +211,15 @@ def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connect
         0, {"read": 2, "created": 2}, {"found": 1, "absent": 0},
     )  # fmt: skip
     assert count_by_base(connector.sandbox) == {(1, "ann@x.org"): 1, (2, "bob@x.org"): 1}
+
+
+def test_each_base_with_identities_that_are_there_twice_is_named(connector: Connector, tmp_path: Path) -> None:
+    """Two bases may have the same number of them."""
+    rows = ("ann@x.org,news", "ann@x.org,shop")
+    for number in range(2):
+        job = write_lists(tmp_path, *rows)
+        job.write_text(job.read_text().replace("load: {", "load: {look: none, "))
+        connector.run_json("sync", job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{number}")})
+    ended = connector.run_json("sync", write_lists(tmp_path, *rows, "eve@x.org,news", "eve@x.org,shop"))
+    doubled = [each for each in ended.report["messages"] if "more than once already: 1" in each]
+    assert [each.partition(" more")[0][-4:] for each in doubled] == ["id 7", "id 9"], ended.stderr

@@ -88,6 +88,7 @@ def test_one_report_has_the_sums_of_all_shards(shared: Connector, tmp_path: Path
     ended = end(start(shared, "--shards", "3"))
     assert (ended.code, ended.rows) == (1, {"read": PEOPLE + 5, "created": PEOPLE, **ODD}), ended.stderr
     assert has_everyone_once(shared)
+    assert all(each.startswith(("each shard: ", "shard ", "shards ")) for each in ended.report["messages"])
     assert ended.report["requests"]["create"]["sent"] >= PEOPLE
     rejects = Path(ended.report["rejects_file"])
     lines = rejects.read_text().splitlines()

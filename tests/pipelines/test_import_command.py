@@ -170,7 +170,7 @@ def test_a_subscriber_who_is_in_the_base_twice_already_exists_and_is_reported(
         assert connector.import_file(twice, "--look", "none", environ=environ).rows["created"] == 2
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@example.com", "cem@example.com"))
     assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 1, "created": 1})
-    assert "in the base more than once already: 2" in ended.stderr
+    assert "in the base News (id 1) more than once already: 2" in ended.stderr
 
 
 def test_an_encoding_that_is_not_certain_costs_its_rows_and_the_next_import_creates_them(
