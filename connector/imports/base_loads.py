@@ -167,6 +167,19 @@ class BaseLoads:
         more = f", {len(rest)} other bases: {sum(each.created for each in rest)}" if rest else ""
         return f"created in {named}{more}"
 
+    async def describe_newcomers(self) -> str | None:
+        """Return a message on subscribers that another program has created in the bases since this run's listing. Ask
+        only if this run has created a subscriber. Raises as `take` does."""
+        if self.mode is not RunMode.LOAD or not any(each.created for each in self._begun):
+            return None
+        if not (number := await self._account.count_newcomers()):
+            return None
+        return (
+            f"{count(number, 'subscriber')} came into the base during this run that this run did not send. If another "
+            "ledger or program creates subscribers in this account at the same time, both may create the same person: "
+            "let one ledger create them all"
+        )
+
     def describe_lacking(self) -> Iterator[str]:
         """Yield a message for each base whose confirmed subscribers are missing on the complete list of this run."""
         for each in self._begun:

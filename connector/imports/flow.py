@@ -327,6 +327,8 @@ class _Load:
         run.limits.check()
         if is_compared:
             await run.compare(loads.sessions)
+        if run.is_going_on and (newcomers := await loads.describe_newcomers()) is not None:
+            run.tally.say(newcomers)
 
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Have the source read from where its cursor stands, and the cursor moved as the run ends."""

@@ -7,6 +7,7 @@ import logging
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -171,6 +172,18 @@ async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: SweptRows)
     for each in accesses:
         await each.journal.flush()
     return await read_on(access, end, rows)
+
+
+async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
+    """Return the subscribers that one page shows after the end of a listing in ascending id order. Return none if the
+    service gives no such page. Raises RunAborted when the run is to stop."""
+    access.control.activity = "looking for subscribers of other programs"
+    page = None
+    with suppress(ListFailed):
+        page = await _fetch_offset(access, max(0, end.rows - _OVERLAP))
+    ids = _read_ascending(page)
+    is_joined = page is not None and ids is not None and len(ids) and ids[0] <= end.last_id
+    return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
 
 
 async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:

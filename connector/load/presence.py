@@ -4,6 +4,7 @@ The rows of a chunk are looked up for all their bases together: by filters, or b
 then serves every base of the run, also those that later chunks bring.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +15,15 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
-from connector.listing.base_list import SHOWN_RECORDED, Listing, detect_hidden_base, list_account, list_on, record_base
+from connector.listing.base_list import (
+    SHOWN_RECORDED,
+    Listing,
+    detect_hidden_base,
+    list_account,
+    list_newest,
+    list_on,
+    record_base,
+)
 from connector.listing.base_reader import SweptRows, build_reader
 from connector.listing.classes import learn_hidden_classes
 from connector.listing.lookup import count_requests
@@ -265,6 +274,25 @@ class AccountPresence:
         else:
             base.cover(None, listing.began_at)
         return True
+
+    async def count_newcomers(self) -> int:
+        """Return how many subscribers of the run's bases one page after the end of the run's listing shows that this
+        ledger has not sent: another program has created them. Raises RunAborted when the run is to stop."""
+        listing, accesses, count = self._listing, self._shown_accesses, 0
+        if listing is None or listing.end is None or not accesses:
+            return 0
+        rows = await list_newest(accesses[0], listing.end)
+        for access in accesses:
+            listed = build_reader(access, [access.policy.identity]).read(rows)
+            find = partial(_find_entries, access.journal.base, [identity for identity, _ in listed])
+            entries = await access.journal.ask(find)
+            ids_of = defaultdict[bytes, set[int]](set)
+            for identity, subscriber_id in listed:
+                ids_of[identity].add(subscriber_id)
+            for identity, ids in ids_of.items():
+                entry = entries.get(identity)
+                count += len(ids) - (entry is not None and entry.attempts > 0)
+        return count
 
     # Bases that the list hides
 

@@ -1,0 +1,51 @@
+"""Two ledgers that load into one base at the same time: neither knows of the other, and the list shows it."""
+
+import os
+import signal
+from pathlib import Path
+
+from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, count_stored, end, wait_for, write_addresses
+from tests.pipelines.planned import count_requests
+
+
+def find_newcomers(ended: Ended) -> list[str]:
+    return [each for each in ended.report["messages"] if "that this run did not send" in each]
+
+
+def import_beside(connector: Connector, beside: Path) -> tuple[Ended, Ended]:
+    """Import 60 people, and another file with a ledger of its own while the first import stands still."""
+    connector.import_file(write_addresses(connector.folder / "first.csv", 5))
+    people = write_addresses(connector.folder / "people.csv", 60, first=5)
+    connector.sandbox.switch(latency_ms=20)
+    with connector.start("import", people, *INTO_NEWS, "--max-rate", "20", "--output", "json") as process:
+        wait_for(lambda: len(count_stored(connector.sandbox)) > 8)
+        os.kill(process.pid, signal.SIGSTOP)
+        other = connector.import_file(beside, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")})
+        os.kill(process.pid, signal.SIGCONT)
+        return end(process), other
+
+
+def test_a_load_says_how_many_subscribers_came_in_that_it_did_not_create(connector: Connector, tmp_path: Path) -> None:
+    ended, other = import_beside(connector, write_addresses(tmp_path / "other.csv", 10, first=100))
+    assert (ended.code, ended.rows, other.rows["created"]) == (0, {"read": 60, "created": 60}, 10)
+    (message,) = find_newcomers(ended)
+    assert message.startswith("10 subscribers came into the base during this run")
+
+
+def test_a_person_whom_two_ledgers_have_created_counts_as_one_who_came_in(connector: Connector, tmp_path: Path) -> None:
+    ended, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first=63))
+    assert max(count_stored(connector.sandbox).values()) == 2
+    (message,) = find_newcomers(ended)
+    assert message.startswith("2 subscribers came into the base")
+
+
+def test_a_load_that_is_alone_says_nothing_and_an_unchanged_one_asks_nothing(
+    connector: Connector, tmp_path: Path
+) -> None:
+    people = write_addresses(tmp_path / "people.csv", 30)
+    assert find_newcomers(connector.import_file(people)) == []
+    write_addresses(people, 60)
+    assert find_newcomers(connector.import_file(people)) == []
+    requests = count_requests(connector.sandbox, "list")
+    connector.import_file(people)
+    assert count_requests(connector.sandbox, "list") <= requests + 1  # the account guard
