@@ -304,9 +304,10 @@ class Ledger:
         batch = _CONFIRM if left is State.UNKNOWN and is_ours else _CONFIRM_OTHER
         self._move(batch, [(base.key, *each) for each in found], left, Event.FOUND, how=how)
 
-    def mark_withheld(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move UNKNOWN to HELD: proved absent, and left to a person."""
-        self._move(_SET_STATE, _each(base, identities), State.UNKNOWN, Event.WITHHELD)
+    def mark_withheld(self, base: Base, withheld: Sequence[tuple[bytes, str | None]]) -> None:
+        """Move UNKNOWN to HELD, for a person to decide: (identity, why nothing proves the absence; None: proved)."""
+        rows = [(base.key, identity, None, message) for identity, message in withheld]
+        self._move(_HOLD, rows, State.UNKNOWN, Event.WITHHELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move UNKNOWN to NONE: proved absent, and on the suppression list by now."""

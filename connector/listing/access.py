@@ -50,28 +50,42 @@ class LookupResult:
     """The result of one look-up. For an identity that is neither `found` nor `missed` it is inconclusive.
 
     `found` maps identities to the subscriber ids that bear it in the base, smallest first; `missed` are those that were
-    not there, by an answer that is known to be whole. Of the subscribers confirmed by this run, the latest that the
-    look-up showed was confirmed at `latest_seen_at` (-inf: none was seen). The look-up proves that the list lags by
-    `lag_s` at least (0: no sign of a lag). `started_at` and `latest_seen_at` are monotonic.
+    not there, by an answer that is known to be whole. `seen` has the subscribers confirmed by this run that the look-up
+    showed: of a look-up by filters the latest ones. The look-up proves that the list lags by `lag_s` at least (0: no
+    sign of a lag). `started_at` is monotonic. `is_by_filter`: filters were asked, else the list was read.
     """
 
     found: Mapping[bytes, tuple[int, ...]]
     missed: frozenset[bytes]
-    latest_seen_at: float
+    seen: frozenset["Sentinel"]
     lag_s: float
     started_at: float
+    is_by_filter: bool = False
+
+    @property
+    def latest_seen_at(self) -> float:
+        """The time (monotonic) at which the latest of `seen` was confirmed; -inf if the look-up showed none."""
+        return find_latest(self.seen)
 
 
 @dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class Sentinel:
     """A subscriber that this run created, with the identity's field and its text as sent. `at` is when the answer came,
-    `sent_at` when the request left (monotonic)."""
+    `sent_at` when the request left (monotonic). `is_active` and `base_id` (None: not known) are its class: the list may
+    hide another class."""
 
     at: float
     subscriber_id: int
     field: str
     value: str = dataclasses.field(repr=False)
     sent_at: float = float("-inf")
+    is_active: bool = False
+    base_id: int | None = None
+
+
+def find_latest(sentinels: Collection[Sentinel]) -> float:
+    """Return the time (monotonic) at which the latest of these was confirmed; -inf if there are none."""
+    return max((each.at for each in sentinels), default=float("-inf"))
 
 
 @dataclass(slots=True)
@@ -172,7 +186,8 @@ class LookupState:
     of up to 200,000 showed in other bases than the run's. A base that the account's list hides has a state of its own:
     `base_id` is its Id, with which each sweep asks. `hidden` has the classes, each as a filter's name and value, that
     the list shows only to a request that asks for the class. `are_classes_known` is whether counts have told which
-    classes the list hides.
+    classes the list hides. `swept_activity` and `filtered_activity` have the values of `is_active` that the last sweep
+    and the filters by identity have shown.
     """
 
     stats: ListStats | None = None
@@ -188,6 +203,8 @@ class LookupState:
     base_id: int | None = None
     hidden: tuple[HiddenClass, ...] = ()
     are_classes_known: bool = False
+    swept_activity: set[bool] = field(default_factory=set)
+    filtered_activity: set[bool] = field(default_factory=set)
 
 
 def _can_be_asked_for(text: str) -> bool:
@@ -259,10 +276,15 @@ class KeyGroup:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """When the latest sentinel shown was confirmed (monotonic, -inf: none), and a lower bound of the list's lag."""
+    """The sentinels that a look-up showed, and a lower bound of the list's lag."""
 
-    latest_seen_at: float = float("-inf")
+    seen: frozenset[Sentinel] = frozenset()
     lag_s: float = 0.0
+
+    @property
+    def latest_seen_at(self) -> float:
+        """See `LookupResult`."""
+        return find_latest(self.seen)
 
 
 def read_visibility(
@@ -280,9 +302,14 @@ def read_visibility(
     """
     is_sure = certificate.reason in _OF_ONE_MOMENT or not certificate.is_complete
     counted = seen if is_sure else seen & seen_before
-    latest = max((each.at for each in sentinels if each.subscriber_id in counted), default=float("-inf"))
+    shown = frozenset(each for each in sentinels if each.subscriber_id in counted)
     missed = [each for each in sentinels if each.subscriber_id not in seen] if certificate.is_complete else []
-    return Visibility(latest, measure_lag(missed, started_at))
+    return Visibility(shown, measure_lag(missed, started_at))
+
+
+def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
+    """Return the values of `is_active` among listed subscribers."""
+    return {each for wire in wire_objects if isinstance(each := wire.get("IsActive"), bool)}
 
 
 def measure_lag(missed: Collection[Sentinel], started_at: float) -> float:

@@ -26,6 +26,7 @@ from connector.listing.access import (
     LookupKey,
     LookupResult,
     LookupState,
+    read_activity,
     read_visibility,
 )
 from connector.listing.base_reader import SweptRows, build_reader, is_known
@@ -203,7 +204,7 @@ async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     for identities, ids_of in zip(search.identities, search.found, strict=True):
         found = {identity: tuple(sorted(ids)) for identity, ids in ids_of.items()}
         missed = identities.difference(found) if certificate.is_complete else frozenset()
-        results.append(LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at))
+        results.append(LookupResult(found, missed, visibility.seen, visibility.lag_s, started_at))
     return results
 
 
@@ -237,10 +238,12 @@ class _Watching:
     watched: frozenset[int]
     stats: ListStats
     seen: set[int] = field(default_factory=set)
+    activity: set[bool] = field(default_factory=set)
 
     def start_sweep(self, number: int) -> None:
         """Forget the last sweep: only the newest decides which subscribers show."""
         self.seen.clear()
+        self.activity.clear()
         self.sink.start_sweep(number)
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
@@ -250,6 +253,7 @@ class _Watching:
                 access.known = ()
         self.accesses[0].known_ids.note_shown([wire["Id"] for wire in wire_objects])
         self.seen.update(self.watched.intersection(wire["Id"] for wire in wire_objects))
+        self.activity.update(read_activity(wire_objects))
         self.stats.note(wire_objects)
         self.sink.take(wire_objects)
 
@@ -295,6 +299,7 @@ async def _sweep(
     await access.control.until_stopped(try_unlisted(access, certificate.unlisted))
     seen = frozenset(watching.seen)
     state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
+    state.swept_activity = watching.activity
     state.unreadable_because = describe_unreadable(certificate)
     state.are_classes_known |= certificate.is_complete
     state.hidden = tuple(dict.fromkeys([*state.hidden, *certificate.hidden]))

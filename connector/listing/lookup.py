@@ -16,17 +16,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
+from connector.fields import BY_NAME
 from connector.listing.access import (
     ListAccess,
     LookupKey,
     LookupResult,
     Sentinel,
     Visibility,
+    find_latest,
     keep_shown,
     measure_lag,
 )
 from connector.listing.base_reader import BaseReader
-from connector.listing.controls import Control, change_case, try_made_up, try_sample, try_samples
+from connector.listing.controls import Control, are_as_asked, change_case, try_made_up, try_sample, try_samples
+from connector.listing.pages import ListFailed
 from connector.listing.requests import Shown, ask, ask_page, look_up, look_up_together, take_stats
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
@@ -35,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 _SENTINELS_AT_A_TIME = 8  # the latest: should none of them show yet, the next look is a quiet period later
 _SENTINELS_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
+_CLASS_SAMPLE = 50  # rows of a class that are compared with the question
+_SAMPLES_TRIED = 3  # subscribers of the class that are looked up, should the first ones have vanished
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
@@ -155,31 +160,67 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
 async def find_visibility(
     access: ListAccess, checked: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
-    """Return the same by the filters of these fields, each of which must show a sentinel of its own: the latest of all.
+    """Return the sentinels that the filters of these fields show: of the field whose latest one is the oldest.
 
     Raises ListFailed.
     """
     found = [await _find_by_filter(access, checked, started_at, field) for field in fields]
-    return Visibility(min(each.latest_seen_at for each in found), max(each.lag_s for each in found))
+    return Visibility(min((each.seen for each in found), key=find_latest), max(each.lag_s for each in found))
 
 
 async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: float, field: str) -> Visibility:
-    """Look for the latest sentinel and, where it does not show, for a few before it.
+    """Look for the latest sentinel of each class of the base and, if the latest of all does not show, for a few before
+    it.
 
-    One who does not show is a sign of lag only if the filter has passed for their class.
+    A sentinel that does not show is a sign of lag only if the filter has passed for the class of its spelling.
     """
     sentinels = [each for each in access.sentinels if each.at < started_at and each.field == field]
     if not sentinels:
         return Visibility()
-    newest = sentinels[-1]
-    if newest in checked.shown or await _is_shown(access, newest):
-        return Visibility(newest.at)
+    base_id, newest = access.journal.base.service_id, sentinels[-1]
+    of_classes = {each.is_active: each for each in sentinels if each.base_id == base_id}
+    asked = dict.fromkeys([newest, *of_classes.values()])
+    seen = {each for each in asked if each in checked.shown or await _is_shown(access, each)}
+    if newest in seen:
+        return Visibility(frozenset(seen))
     findable = [each for each in sentinels if classify(each.field, each.value) in checked.passed]
     tried = findable[-_SENTINELS_AT_A_TIME:]
     are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in tried])
     looked_up = list(zip(tried, are_shown, strict=True))
-    latest = max((each.at for each, is_shown in looked_up if is_shown), default=float("-inf"))
-    return Visibility(latest, measure_lag([each for each, is_shown in looked_up if is_shown is False], started_at))
+    seen |= {each for each, is_shown in looked_up if is_shown}
+    missed = [each for each, is_shown in looked_up if is_shown is False]
+    return Visibility(frozenset(seen), measure_lag(missed, started_at))
+
+
+async def _confirm_visibility(access: ListAccess, visibility: Visibility, started_at: float) -> Visibility:
+    """Return which of the sentinels the filters still show. One that is gone tells of replicas that lag."""
+    tried = sorted(visibility.seen, key=lambda each: each.at)
+    are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in tried])
+    seen = frozenset(each for each, is_shown in zip(tried, are_shown, strict=True) if is_shown)
+    missed = [each for each, is_shown in zip(tried, are_shown, strict=True) if is_shown is False]
+    return Visibility(seen, max(visibility.lag_s, measure_lag(missed, started_at)))
+
+
+async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool) -> bool | None:
+    """Return whether look-ups of this kind show subscribers that are as active; None if the service does not tell.
+
+    A listed subscriber tells. Else the list is asked for the class by its filter: an empty answer says that nobody is
+    of the class, and a subscriber whom the look-ups leave out says that they hide the class.
+    """
+    state, field_name = access.state, access.policy.identity
+    if is_active in (state.filtered_activity if by_filter else state.swept_activity):
+        return True
+    try:
+        page = await ask_page(access, ListQuery(limit=_CLASS_SAMPLE, base_id=state.base_id, is_active=is_active))
+    except ListFailed:
+        return None
+    if page is None or not are_as_asked({"is_active": is_active}, page.subscribers):
+        return False
+    if not page.subscribers:
+        return page.total_count == 0
+    path = BY_NAME[field_name].path[0]
+    samples = [(row["Id"], row[path]) for row in page.subscribers if row.get(path)]
+    return by_filter and (await try_samples(partial(ask_page, access), field_name, samples[:_SAMPLES_TRIED])).is_proof
 
 
 async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
@@ -304,7 +345,9 @@ class _FilterLookup:
                     self.missed.add(each.key.identity)
         found = {identity: tuple(sorted(ids)) for identity, ids in self.found.items()}
         missed = frozenset(self.missed.difference(found))
-        return LookupResult(found, missed, visibility.latest_seen_at, visibility.lag_s, started_at)
+        if missed:
+            visibility = await _confirm_visibility(access, visibility, started_at)
+        return LookupResult(found, missed, visibility.seen, visibility.lag_s, started_at, is_by_filter=True)
 
     async def _check(self, *, is_again: bool = False) -> FilterCheck:
         with_case = any(each.needs_case_blind for each in self.questions)

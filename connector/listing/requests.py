@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from connector.listing.access import IDENTITY_PATHS, ListAccess, ListStats
+from connector.listing.access import IDENTITY_PATHS, ListAccess, ListStats, read_activity
 from connector.listing.controls import is_whole, try_sample
 from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page
 from connector.service.wire import ListPage, ListQuery
@@ -68,7 +68,9 @@ async def ask(access: ListAccess, query: ListQuery) -> Shown:
 
 async def look_up(access: ListAccess, name: str, text: str) -> Shown:
     """Look up `text` by the filter of one field: email or client_user_id. Raises ListFailed."""
-    return await ask(access, build_query(name, text))
+    shown = await ask(access, build_query(name, text))
+    access.state.filtered_activity |= read_activity(shown.rows)
+    return shown
 
 
 async def find_shown(access: ListAccess, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:

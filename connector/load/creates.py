@@ -164,7 +164,9 @@ class Creator:
         self._limited.pop(candidate.intent.identity, None)
         if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
             now, value = session.control.clock.monotonic(), str(candidate.sent[field])
-            sentinel = Sentinel(now, verdict.subscriber_id, field, value, candidate.sent_at)
+            base_id = self._answered_base[0] if self._answered_base else session.journal.base.service_id
+            is_active = candidate.sent.get("is_active") is True
+            sentinel = Sentinel(now, verdict.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
             session.access.sentinels.append(sentinel)
         session.journal.note(candidate.intent.identity, _keep_entry(candidate, verdict))
         self._harmless = 0 if verdict.is_known else self._harmless + 1

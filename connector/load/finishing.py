@@ -438,13 +438,15 @@ class Finisher:
             if row is not None:
                 self._report_settled(row, unresolved, None if unresolved.newer is None else Since.CHANGED)
             return
-        tally.settled_absent += 1
+        tally.settled_absent += not unresolved.unprovable
         if event is Event.SUPPRESSED and row is not None:
             tally.count_row(Outcome.SUPPRESSED, lambda: row.source)
         elif event is Event.SUPPRESSED:
             tally.leftovers["given up as suppressed"] += 1
         elif event is Event.WITHHELD:
             words = f"held after it was proved absent: {unresolved.message or 'it was sent, and no answer came'}"
+            if unresolved.unprovable:
+                words = describe_held(unresolved.unprovable)
             self._report_unresolved(unresolved, Outcome.UNKNOWN, "held", words, status, attempts)
         else:
             self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", unresolved.message, status, attempts)

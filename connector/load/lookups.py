@@ -174,6 +174,9 @@ class KeyLookup:
         self._unasked, self._inconclusive = self._inconclusive, []
         for group in self._unasked:
             await detect_hidden_base(group.access)
+        state = self._unasked[0].access.state
+        if state.hidden:  # filters leave out the same classes as the list
+            self._progress = replace(self._progress, tried=self._progress.tried | {Way.FILTER, Way.FILTER_AS_SENT})
         sweep = await estimate_sweep(self._unasked[0].access)
         lookup = decide_lookup(sweep, estimate_keys(self._unasked, sweep), self._progress)
         log_lookup(lookup, self._unasked)
@@ -224,7 +227,7 @@ async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], numbe
         if failure.status in UNAUTHORISED:
             raise
         access.state.useless.update(key.field for key in keys)
-        return LookupResult({}, frozenset(), _NEVER, 0.0, started_at)
+        return LookupResult({}, frozenset(), frozenset(), 0.0, started_at)
 
 
 def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
@@ -235,7 +238,7 @@ def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[Lo
 
 def build_inconclusive(access: ListAccess) -> LookupResult:
     """Return an inconclusive result."""
-    return LookupResult({}, frozenset(), _NEVER, 0.0, access.clock.monotonic())
+    return LookupResult({}, frozenset(), frozenset(), 0.0, access.clock.monotonic())
 
 
 def _shows_what_we_send(access: ListAccess, result: LookupResult) -> bool:
@@ -247,11 +250,11 @@ def _shows_what_we_send(access: ListAccess, result: LookupResult) -> bool:
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:
     """Join both results. A sentinel counts only if each look-up that missed an identity showed it."""
-    seen = [each.latest_seen_at for each in (first, second) if each.missed]
+    seen = [each.seen for each in (first, second) if each.missed]
     return LookupResult(
         {**first.found, **second.found},
         first.missed | second.missed,
-        min(seen, default=max(first.latest_seen_at, second.latest_seen_at)),
+        frozenset.intersection(*seen) if seen else first.seen | second.seen,
         max(first.lag_s, second.lag_s),
         min(first.started_at, second.started_at),
     )

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from connector.ledger.entries import Intent, Ledger, Move, Unfinished
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
-from connector.listing.access import KeyGroup, LookupKey, LookupResult
+from connector.listing.access import KeyGroup, LookupKey, LookupResult, find_latest
 from connector.listing.answered import find_existing
+from connector.listing.lookup import is_class_shown
 from connector.load.candidates import Candidate, CandidateList, read_body, want_unfinished
 from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup, LookedUp
 from connector.load.session import Session
@@ -51,6 +52,7 @@ class Unresolved:
     newer: Candidate | None = None  # what the source says now, where that is not what was sent
     attempts: int | None = None  # that the ledger counts of it; more, and another load of the run has sent it again
     has_existed: bool = False  # the subscriber that a look-up found existed before the create
+    unprovable: str = ""  # why no look-up can prove the subscriber absent
 
     @property
     def may_be_another(self) -> bool:
@@ -217,7 +219,7 @@ class Settler:
         remaining = await self._record([looked.entries[key.identity] for key in part.keys], part.result)
         looked.ended_at = self._session.clock.monotonic()
         looked.found += len(part.keys) - len(remaining)
-        looked.absent += [entry for entry in remaining if self._is_absent(entry)]
+        looked.absent += await self._find_absent(remaining)
         looked.is_conclusive |= bool(part.result.found or part.result.missed)
 
     async def end_look(self) -> None:
@@ -273,17 +275,41 @@ class Settler:
         ):
             unresolved.missed_at = result.started_at
 
+    async def _find_absent(self, missed: Sequence[Unfinished]) -> list[Unfinished]:
+        """Return the entries that are proved absent, and those whose absence no look-up can prove: look-ups may hide
+        their class (`unprovable`)."""
+        absent, are_shown = list[Unfinished](), dict[bool, bool | None]()
+        for entry in missed:
+            if not self._is_absent(entry):
+                continue
+            unresolved, is_active = self.unresolved[entry.identity], is_sent_active(entry)
+            if not self._session.find_sentinels(unresolved.since, is_active=is_active):
+                if is_active not in are_shown:
+                    asking = is_class_shown(
+                        self._session.access, is_active=is_active, by_filter=self._last.is_by_filter
+                    )
+                    are_shown[is_active] = await self._session.control.until_stopped(asking)
+                if are_shown[is_active] is None:
+                    continue
+                unresolved.unprovable = "" if are_shown[is_active] else _describe_hidden(is_active=is_active)
+            absent.append(entry)
+        return absent
+
     def _is_absent(self, entry: Unfinished) -> bool:
-        unresolved, result = self.unresolved[entry.identity], self._last
+        """Return whether the look-ups prove the entry absent, if they show subscribers that are as active.
+
+        A sentinel of the entry's base that is as active must show. If there is none, any other one must show."""
+        unresolved, result, session = self.unresolved[entry.identity], self._last, self._session
+        of_class = session.find_sentinels(unresolved.since, is_active=is_sent_active(entry))
         is_limited = unresolved.is_limited and entry.identity in result.missed
-        if is_limited and self._session.has_shown_since(result, unresolved.since):
+        if is_limited and any(each.sent_at > unresolved.since for each in of_class & result.seen):
             return True
         if unresolved.missed_at is None:
             return False
         if result.started_at < unresolved.missed_at + self._session.policy.quiet_period_s:
             return False
-        if self._session.has_confirmed_since(unresolved.since):
-            return result.latest_seen_at > unresolved.since
+        if session.has_confirmed_since(unresolved.since):
+            return find_latest(of_class & result.seen if of_class else result.seen) > unresolved.since
         return result.started_at >= unresolved.since + 2 * self._session.access.lag.largest_lag_s
 
     async def _dispose(self, absent: list[Unfinished]) -> None:
@@ -298,9 +324,13 @@ class Settler:
             if not self._session.passing.is_believed(unresolved.kind):
                 unresolved.message = f"{_PROVED}: {unresolved.message}" if unresolved.message else _PROVED
 
+        withheld = [
+            (each.identity, self.unresolved[each.identity].unprovable or None) for each in chosen(Event.WITHHELD)
+        ]
+
         def write(ledger: Ledger) -> None:
             ledger.mark_suppressed(base, [entry.identity for entry in chosen(Event.SUPPRESSED)])
-            ledger.mark_withheld(base, [entry.identity for entry in chosen(Event.WITHHELD)])
+            ledger.mark_withheld(base, withheld)
             ledger.mark_refused(base, State.UNKNOWN, [self._words(entry) for entry in chosen(Event.REFUSED)])
 
         def report(_: None) -> None:
@@ -329,11 +359,15 @@ class Settler:
             self._end(entry, Event.REFUSED)
 
     async def _send_again(self, absent: list[Unfinished], base: Base) -> None:
-        """Send these creates again. Entries that no sentinel proves absent go one at a time, until one is created:
-        that one is the sentinel of the others, which wait for the next look-up. Entries whose refusal may pass go one
-        at a time, too, until one of their kind is created, or the kind is believed."""
+        """Send these creates again. Entries that no sentinel of their class proves absent go one at a time, until one
+        is created: that one is the sentinel of the others, which wait for the next look-up. Entries whose refusal may
+        pass go one at a time, too, until one of their kind is created, or the kind is believed."""
         session, began_at, passing = self._session, self._looked.began_at, self._session.passing
-        proved = [entry for entry in absent if session.has_confirmed_since(self.unresolved[entry.identity].since)]
+
+        def has_sentinel(entry: Unfinished, at: float) -> bool:
+            return bool(session.find_sentinels(at, is_active=is_sent_active(entry)))
+
+        proved = [entry for entry in absent if has_sentinel(entry, self.unresolved[entry.identity].since)]
         identities, kinds = {entry.identity for entry in proved}, self._find_kinds(absent)
         together = list[Unfinished]()
         for entry in proved:
@@ -346,9 +380,11 @@ class Settler:
                 together.append(entry)
         await self._create_again([entry for entry in together if not passing.is_believed(kinds[entry.identity])], base)
         for entry in absent:
-            if session.control.is_stopping or session.has_confirmed_since(began_at):
+            if session.control.is_stopping:
                 return
-            if entry.identity not in identities and not passing.is_believed(kinds[entry.identity]):
+            if entry.identity in identities or has_sentinel(entry, began_at):
+                continue
+            if not passing.is_believed(kinds[entry.identity]):
                 await self._create_again([entry], base)
 
     def _find_kinds(self, entries: Sequence[Unfinished]) -> dict[bytes, str]:
@@ -364,6 +400,8 @@ class Settler:
         session, unresolved = self._session, self.unresolved[entry.identity]
         if entry.suppressed_by not in (None, session.job):
             return None
+        if unresolved.unprovable:
+            return Event.WITHHELD
         if session.is_suppressed(entry.identity, self._newest(entry)):
             return Event.SUPPRESSED
         if session.passing.is_believed(unresolved.kind):
@@ -403,6 +441,20 @@ class Settler:
         is_same = unresolved.is_refused and newer is None and unresolved.status is not None
         refused = (unresolved.status or 0, unresolved.message) if is_same else None
         return replace(build_again(intent, sent, base, State.UNKNOWN), known_until=known_until, refused=refused)
+
+
+def is_sent_active(entry: Unfinished) -> bool:
+    """Return whether the create was for an active subscriber."""
+    return read_body(entry).get("is_active") is True
+
+
+def _describe_hidden(*, is_active: bool) -> str:
+    """Return why the absence of such a subscriber cannot be proved."""
+    kind = "active" if is_active else "inactive"
+    return (
+        f"the list has shown no {kind} subscriber, so no look-up proves that the create had no effect; look for the "
+        "subscriber on the service's own pages"
+    )
 
 
 def read_intent(entry: Unfinished) -> Intent:

@@ -17,7 +17,7 @@ from connector.errors import RunAborted
 from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import Refusal
-from connector.listing.access import ListAccess, ListPolicy, LookupResult
+from connector.listing.access import ListAccess, ListPolicy, Sentinel
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.pace.refusals import PassingRefusals
@@ -389,10 +389,15 @@ class Session:
         sentinels = self.access.sentinels
         return bool(sentinels) and sentinels[-1].at > at
 
-    def has_shown_since(self, result: LookupResult, at: float) -> bool:
-        """Return whether the look-up showed a subscriber of this run whose create left after `at` (monotonic)."""
-        latest = [each.sent_at for each in self.access.sentinels if each.at == result.latest_seen_at]
-        return bool(latest) and min(latest) > at  # of answers at the same moment any may be the one that was seen
+    def find_sentinels(self, at: float, *, is_active: bool) -> set[Sentinel]:
+        """Return the subscribers of the base, as active, that this run has confirmed after `at` (monotonic). The list
+        may hide subscribers of another class, or another base."""
+        base_id = self.journal.base.service_id
+        return {
+            each
+            for each in self.access.sentinels
+            if each.at > at and each.is_active is is_active and each.base_id == base_id
+        }
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
         """Return whether a create that an earlier run left may not be sent again, by the job's list or by the

@@ -28,7 +28,7 @@ MOVES: dict[Move, Callable[[Ledger, Base], object]] = {
     (State.SENDING, Event.DIED): lambda ledger, base: ledger.mark_died(),
     (State.UNKNOWN, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 7)]),
     (State.UNKNOWN, Event.ABSENT): lambda ledger, base: ledger.mark_absent(base, RUN, [INTENT]),
-    (State.UNKNOWN, Event.WITHHELD): lambda ledger, base: ledger.mark_withheld(base, [IDENTITY]),
+    (State.UNKNOWN, Event.WITHHELD): lambda ledger, base: ledger.mark_withheld(base, [(IDENTITY, None)]),
     (State.UNKNOWN, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
         base, State.UNKNOWN, [(IDENTITY, 200, "no")]
     ),

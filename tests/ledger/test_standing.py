@@ -44,7 +44,7 @@ def test_doubts_are_counted_by_account_and_what_is_final_is_none(ledger: Ledger)
         add_entries(ledger, here, run_key, range(1))  # being sent
         unknown, held = add_entries(ledger, here, run_key, range(1, 3))
         ledger.mark_lost(here, [unknown, held])
-        ledger.mark_withheld(here, [held])
+        ledger.mark_withheld(here, [(held, None)])
         ledger.mark_lost(other, add_entries(ledger, other, run_key, range(5, 6)))
         ledger.mark_lost(there, add_entries(ledger, there, run_key, range(6, 8)))
         confirmed, rejected = add_entries(ledger, done, run_key, range(9, 11))

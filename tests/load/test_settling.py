@@ -72,6 +72,7 @@ class Bench:
     settled: list[Event] = field(default_factory=list)
     in_any_spelling: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
+    other_sentinels: tuple[Sentinel, ...] = ()  # that every look shows
     losses: int = 0  # of creates that are answered with an error before one is answered
 
     def settle(
@@ -87,7 +88,10 @@ class Bench:
         access = ListAccess(Stop(clock), nothing, nothing, writer, policy.listing)
         session = Session(access, policy, Tally(lambda problem: None))
         if confirmed_at is not None:
-            session.access.sentinels.append(Sentinel(confirmed_at, WITNESS, "email", "sentinel@x.org"))
+            base_id = self.base.service_id
+            access.sentinels.append(Sentinel(confirmed_at, WITNESS, "email", "sentinel@x.org", base_id=base_id))
+        access.sentinels.extend(self.other_sentinels)
+        access.state.swept_activity.add(False)  # the list shows inactive subscribers
         self.session = session
         self.settler = settler = Settler(
             session, self._create, lambda _entry, event, *_: self.settled.append(event), self._look
@@ -132,11 +136,11 @@ class Bench:
 
 
 def build_result(look: Look, now: float, access: ListAccess) -> LookupResult:
-    confirmed = [each.at for each in access.sentinels if each.at < now]
-    seen = confirmed if look.is_witness_seen else []
-    lag_s = max((now - at for at in confirmed if at not in seen), default=0.0)
+    confirmed = frozenset(each for each in access.sentinels if each.at < now)
+    seen = confirmed if look.is_witness_seen else frozenset(each for each in confirmed if each.subscriber_id != WITNESS)
+    lag_s = max((now - each.at for each in confirmed - seen), default=0.0)
     missed = frozenset({ANN}) - look.found.keys() if look.is_complete else frozenset[bytes]()
-    return LookupResult(look.found, missed, max(seen, default=float("-inf")), lag_s, now)
+    return LookupResult(look.found, missed, seen, lag_s, now)
 
 
 @pytest.fixture
@@ -187,6 +191,16 @@ def test_looks_a_quiet_period_apart_settle_an_unknown(
     assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(settled), State.UNKNOWN)
     assert [dict(each.sent) for each in bench.sent_again] == ([] if settled else [{"base_id": 7, "email": "ann@x.org"}])
     assert bench.settled == [event for event in settled if event is not Event.LOST]
+
+
+@pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
+def test_a_sentinel_of_another_class_proves_no_absence(bench: Bench, is_active: bool, base_id: int) -> None:
+    other = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
+    bench.other_sentinels = (other,)
+    bench.looks = [*[LAGGING] * 4, NOTHING]
+    bench.settle(confirmed_at=1001.0)
+    assert len(bench.looked_at) == 5  # until the sentinel of the entry's class shows
+    assert len(bench.sent_again) == 1
 
 
 def test_twice_the_largest_lag_that_earlier_runs_have_seen_must_pass_where_nobody_was_confirmed(bench: Bench) -> None:

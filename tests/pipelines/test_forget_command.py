@@ -41,7 +41,7 @@ def add(ledger: Ledger, base: Base, state: State, identity: str = ANN) -> None:
         if state in (State.UNKNOWN, State.HELD):
             ledger.mark_lost(base, [digest])
         if state is State.HELD:
-            ledger.mark_withheld(base, [digest])
+            ledger.mark_withheld(base, [(digest, None)])
         if state is State.CONFIRMED:
             ledger.mark_answered(base, [(digest, 1)])
         if state is State.REJECTED:

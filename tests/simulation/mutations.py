@@ -89,7 +89,13 @@ MUTATIONS = (
     ),
     Mutation(
         "absence needs no witness that came later",
-        (Edit("load/resolution.py", "return result.latest_seen_at > unresolved.since", "return True"),),
+        (
+            Edit(
+                "load/resolution.py",
+                "return find_latest(of_class & result.seen if of_class else result.seen) > unresolved.since",
+                "return True",
+            ),
+        ),
         first=400,
     ),
     Mutation(
@@ -486,5 +492,29 @@ SEEN_BY_TESTS = (
         "a page of the list that is asked for again has the same address",
         Edit("service/client.py", "while limit in used and limit + step in _LIMITS:", "while False:"),
         "pipelines/test_cached_lists.py::test_a_cached_answer_does_not_prove_that_a_lost_create_had_no_effect",
+    ),
+    SeenByTest(
+        "a sentinel of another class proves absence",
+        Edit("load/session.py", "each.is_active is is_active and each.base_id", "each.base_id"),
+        "load/test_settling.py::test_a_sentinel_of_another_class_proves_no_absence",
+    ),
+    SeenByTest(
+        "a sentinel need not show after the look-ups by filters",
+        Edit(
+            "listing/lookup.py",
+            "        if missed:\n            visibility = await",
+            "        if False:\n            visibility = await",
+        ),
+        "load/looks/test_filtering.py::test_a_sentinel_that_stops_showing_in_the_middle_of_a_look_up_proves_nothing",
+    ),
+    SeenByTest(
+        "a class that no look-up shows is proved absent",
+        Edit("load/resolution.py", "        if unresolved.unprovable:\n", "        if False:\n"),
+        "pipelines/test_absence.py::test_a_lost_create_of_a_class_that_the_list_never_shows_is_held",
+    ),
+    SeenByTest(
+        "filters are asked although the list hides a class",
+        Edit("load/lookups.py", "if state.hidden:  #", "if False:  #"),
+        "pipelines/test_absence.py::test_an_active_subscriber_does_not_prove_that_an_inactive_one_is_absent",
     ),
 )

@@ -206,6 +206,19 @@ def test_the_latest_witness_is_looked_up_before_anybody_else(tmp_path: Path) -> 
     assert asked.index("wit@x.org") < asked.index("bob@x.org")
 
 
+def test_a_sentinel_that_stops_showing_in_the_middle_of_a_look_up_proves_nothing(tmp_path: Path) -> None:
+    fake = FakeList(crowd(5))
+    fake.add(100, "wit@x.org")
+
+    def lag_from_then_on(query: ListQuery) -> None:
+        if query.email == "bob@x.org":  # a replica that lags answers from here on
+            fake.people = [each for each in fake.people if each["Id"] != 100]
+
+    fake.before = lag_from_then_on
+    result = look(fake, tmp_path, "bob@x.org", sentinels=(sentinel(990.0, 100, "wit@x.org"),))
+    assert (result.latest_seen_at, result.lag_s) == (NOBODY, 10.0)
+
+
 def test_a_survey_is_read_once_and_again_when_it_is_old(tmp_path: Path) -> None:
     fake, time = FakeList(crowd(5)), VirtualTime()
 

@@ -54,7 +54,7 @@ def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int
 
 def test_nobody_is_looked_for_without_a_request(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
-    assert look(fake, tmp_path) == LookupResult({}, frozenset(), NOBODY, 0.0, 1000.0)
+    assert look(fake, tmp_path) == LookupResult({}, frozenset(), frozenset(), 0.0, 1000.0)
     assert fake.asked == []
 
 

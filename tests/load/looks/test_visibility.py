@@ -43,12 +43,12 @@ def test_a_sweep_counts_whom_it_shows_all_at_one_moment_or_showed_before(
     reason: Reason, seen: set[int], seen_before: set[int], latest: float, lag: float
 ) -> None:
     visibility = read_visibility([OLD, NEW], frozenset(seen), frozenset(seen_before), certificate(reason), 300.0)
-    assert visibility == Visibility(latest, lag)
+    assert (visibility.latest_seen_at, visibility.lag_s) == (latest, lag)
 
 
 def test_who_was_confirmed_after_a_sweep_began_is_no_sign_of_lag() -> None:
     visibility = read_visibility([NEW], frozenset(), frozenset(), certificate(Reason.ONE_ANSWER), 150.0)
-    assert visibility == Visibility(NOBODY, 0.0)
+    assert (visibility.latest_seen_at, visibility.lag_s) == (NOBODY, 0.0)
 
 
 def find(fake: FakeList, folder: Path, *sentinels: Sentinel, checked: FilterCheck | None = None) -> Visibility:
@@ -86,20 +86,20 @@ def showing(sentinels: tuple[Sentinel, ...], until: float) -> FakeList:
 
 
 MIXED = (sentinel(900.0, 1, "a+1@x.org"), sentinel(910.0, 2, "b@x.org"), sentinel(920.0, 3, "c+3@x.org"))
-SENTINELS: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, Visibility, int | None]] = {
-    "one request is enough where the latest shows": (999.0, run_of(500), ALL, Visibility(999.0, 0.0), 1),
+SENTINELS: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[float, float], int | None]] = {
+    "one request is enough where the latest shows": (999.0, run_of(500), ALL, (999.0, 0.0), 1),
     "a sentinel that was the control is not asked for again": (
-        999.0, run_of(1), FilterCheck(PLAIN, shown=run_of(1)), Visibility(999.0, 0.0), 0,
+        999.0, run_of(1), FilterCheck(PLAIN, shown=run_of(1)), (999.0, 0.0), 0,
     ),
-    "of a few the very latest that shows is found": (995.0, run_of(10), ALL, Visibility(995.0, 4.0), None),
-    "none shows as long as the first has not": (0.0, run_of(5), ALL, Visibility(NOBODY, 5.0), None),
-    "of a class that passed": (0.0, MIXED, ALL, Visibility(NOBODY, 90.0), None),
-    "of a class that did not pass": (0.0, MIXED, FilterCheck(), Visibility(NOBODY, 0.0), None),
-    "in every spelling": (900.0, (sentinel(900.0, 1, "P900@X.org"),), ALL, Visibility(900.0, 0.0), None),
+    "of a few the very latest that shows is found": (995.0, run_of(10), ALL, (995.0, 4.0), None),
+    "none shows as long as the first has not": (0.0, run_of(5), ALL, (NOBODY, 5.0), None),
+    "of a class that passed": (0.0, MIXED, ALL, (NOBODY, 90.0), None),
+    "of a class that did not pass": (0.0, MIXED, FilterCheck(), (NOBODY, 0.0), None),
+    "in every spelling": (900.0, (sentinel(900.0, 1, "P900@X.org"),), ALL, (900.0, 0.0), None),
     "not who was confirmed while the look began": (
-        0.0, (sentinel(1000.5, 1, "a@x.org"),), ALL, Visibility(NOBODY, 0.0), 0,
+        0.0, (sentinel(1000.5, 1, "a@x.org"),), ALL, (NOBODY, 0.0), 0,
     ),
-    "nothing without a sentinel": (0.0, (), ALL, Visibility(NOBODY, 0.0), 0),
+    "nothing without a sentinel": (0.0, (), ALL, (NOBODY, 0.0), 0),
 }  # fmt: skip
 
 
@@ -109,11 +109,12 @@ def test_sentinels_are_asked_for(
     until: float,
     sentinels: tuple[Sentinel, ...],
     checked: FilterCheck,
-    expected: Visibility,
+    expected: tuple[float, float],
     asked: int | None,
 ) -> None:
     fake = showing(sentinels, until)
-    assert find(fake, tmp_path, *sentinels, checked=checked) == expected
+    visibility = find(fake, tmp_path, *sentinels, checked=checked)
+    assert (visibility.latest_seen_at, visibility.lag_s) == expected
     assert asked in (None, len(fake.asked))
 
 

@@ -1,0 +1,59 @@
+"""What a look-up may call absent: a lost create is sent again only if a look-up would have shown its subscriber."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, count_stored, write_csv
+
+OTHERS, MANY_OTHERS = 30, 15_000
+
+
+def write_people(folder: Path, *flags: str) -> Path:
+    lines = [f"person{number}@x.org,k{number},{flag}" for number, flag in enumerate(flags)]
+    return write_csv(folder / "people.csv", "email,client_user_id,is_active", *lines)
+
+
+@pytest.mark.parametrize("identity", ["email", "client_user_id"])
+def test_an_active_subscriber_does_not_prove_that_an_inactive_one_is_absent(
+    connector: Connector, tmp_path: Path, identity: str
+) -> None:
+    connector.sandbox.seed(MANY_OTHERS, base_id=50)
+    connector.sandbox.switch(hide="inactive", filters="icase", drop_after=0.3, seed=4)
+    people = write_people(tmp_path, *["true", "false"] * 20)
+
+    options = "--base-name", "News", "--identity", identity, "--quiet-period", "200ms"
+    ended = connector.run_json("import", people, *options)
+
+    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
+    assert ended.rows == {"read": 40, "created": 40}, ended.report["messages"]
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["it took effect", "it had no effect"])
+def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(
+    connector: Connector, tmp_path: Path, is_lost: bool
+) -> None:
+    connector.sandbox.seed(OTHERS, base_id=50)
+    connector.sandbox.switch(hide="inactive", filters="ignored", **{"drop_after" if is_lost else "drop_before": 1.0})
+
+    ended = connector.run_json(
+        "import", write_people(tmp_path, "false"), "--base-name", "News", "--quiet-period", "200ms"
+    )
+
+    assert count_stored(connector.sandbox).total() == is_lost, ended.report["messages"]
+    assert (ended.code, ended.rows) == (1, {"read": 1, "unknown": 1}), ended.report["messages"]
+    rejects = Path(ended.report["rejects_file"]).read_text()
+    assert "the list has shown no inactive subscriber, so no look-up proves that the create had no effect" in rejects
+    assert "connector retry --resend-held" in rejects
+    assert ended.report["settled"]["absent"] == 0
+
+
+@pytest.mark.parametrize("filters", ["icase", "ignored"])
+def test_a_first_create_that_got_lost_in_an_empty_account_is_sent_again(
+    connector: Connector, tmp_path: Path, filters: str
+) -> None:
+    connector.sandbox.switch(drop_before=0.5, filters=filters, seed=2)
+    people = write_people(tmp_path, "false", "true", "true", "false")
+    ended = connector.run_json("import", people, "--base-name", "News", "--quiet-period", "200ms")
+    assert (ended.code, ended.rows) == (0, {"read": 4, "created": 4}), ended.report["messages"]
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * 4
