@@ -19,10 +19,11 @@ _SAMPLE = 50  # rows of a part that are compared with the question
 _SMALLEST = 2  # the smallest first id that has an id below
 
 
-async def learn_hidden_classes(access: ListAccess) -> tuple[HiddenClass, ...]:
-    """Return the classes that the list hides, and record them in the state of the look-ups. Ask once in a run."""
+async def learn_hidden_classes(access: ListAccess, *, is_again: bool = False) -> tuple[HiddenClass, ...]:
+    """Return the classes that the list hides, and record them in the state of the look-ups. Ask once in a run, and with
+    `is_again` once more: a create of this run may be the first of its class."""
     state = access.state
-    if not state.are_classes_known:
+    if not state.are_classes_known or (is_again and not state.hidden):
         asking = find_hidden_classes(partial(try_page, access.client, access.retrier), access.policy.max_concurrency)
         found, unlisted = await access.control.until_stopped(asking)
         await access.control.until_stopped(try_unlisted(access, unlisted))
@@ -37,7 +38,7 @@ async def find_hidden_classes(ask: Ask, at_once: int) -> tuple[list[HiddenClass]
 
     Ask eight questions at most, `at_once` at a time."""
     questions = [
-        Question(Topic.WHOLE, ListQuery(limit=LARGEST_PAGE)),
+        Question(Topic.WHOLE, ListQuery(limit=LARGEST_PAGE - 1)),
         *(
             Question(Topic.PART, ListQuery(limit=_SAMPLE, **{name: value}), name, value)  # type: ignore[arg-type]
             for name, values in PARTITIONS.items()

@@ -50,6 +50,7 @@ _TAIL = 1000  # ids at the end of the list from which the density of ids is comp
 _CHANCE = 0.001  # the absence of ids is evidence if the chance of an accident is at most this
 _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # rows, and share of the list, that do not come between two requests
 _GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # rows, and share of the list, that do not come while evidence is gathered
+_SHOWN_SHARE = 0.1  # share of a hidden class that the list may show, as its subscribers change
 _LEAST_UNSEEN = 3  # unlisted subscribers that contradict the list: fewer may have come meanwhile
 
 PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
@@ -367,7 +368,7 @@ def _decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) ->
     known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
     rounds = _read_rounds(suspect, name, answers)
     if any(each == name for each, _ in suspect.hidden):
-        return Says.CONTRADICTS if _find_too_few(suspect, name, answers) else Says.AGREES
+        return Says.CONTRADICTS if _find_too_few(suspect, name, answers) else Says.NOTHING
     if _find_unshown(suspect, name, answers):
         return Says.CONTRADICTS
     says = decide_counts(rounds, suspect.is_quiet, known)
@@ -382,15 +383,15 @@ def _decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) ->
 
 
 def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
-    """Return the values of a partition of which the reading has too few rows. Return none if it has too few of every
-    value, unless classes of the partition were read separately: then a window cuts the list off."""
+    """Return the values of a partition of which the reading has too few rows. Before classes were read separately,
+    return none if the reading has more than a few rows of such a value: then a window cuts the list off."""
     if unshown := _find_unshown(suspect, name, answers):
         return unshown
     counts, listed = _read_parts(suspect, name, answers)[-1], suspect.listed.get(name, {})
     slack = _compute_jump(suspect.certificate.distinct) if suspect.hidden or not suspect.is_quiet else 0
     too_few = [value for value, count in counts.items() if count - listed.get(value, 0) > slack]
-    is_everywhere = len(too_few) == len([count for count in counts.values() if count])
-    return [] if is_everywhere and any(listed.values()) and not suspect.hidden else too_few
+    is_window = any(listed.get(value, 0) > _SHOWN_SHARE * counts[value] for value in too_few)
+    return [] if is_window and not suspect.hidden else too_few
 
 
 def _find_unshown(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
@@ -401,12 +402,20 @@ def _find_unshown(suspect: Suspect, name: str, answers: Sequence[Answer]) -> lis
     is_read = bool(_read_rounds(suspect, name, answers)) or not suspect.is_counted
     for value in (_read_parts(suspect, name, answers) or [{}])[-1] if is_read else ():
         parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
-        shown = [
-            (len(_read_ids(each)), len(_read_unseen(suspect, each))) for each in parts if each.question.value == value
-        ]
-        is_unseen = all(rows == unseen >= _LEAST_UNSEEN for rows, unseen in shown)
+        shown = [each for each in parts if each.question.value == value]
+        is_unseen = all(_shows_unlisted_alone(suspect, each) for each in shown)
         unshown += [value] if is_unseen and not listed.get(value) else []
     return unshown
+
+
+def _shows_unlisted_alone(suspect: Suspect, answer: Answer) -> bool:
+    """Return whether all rows of a part are unlisted, and cannot all be of newcomers: they are several, or one has an
+    id between the listed ones."""
+    unseen, ids = _read_unseen(suspect, answer), suspect.ids
+    if not len(unseen) or len(unseen) < len(_read_ids(answer)):
+        return False
+    is_inside = len(ids) > 1 and bool(((unseen > ids[0]) & (unseen < ids[-1])).any())
+    return is_inside or len(unseen) >= _LEAST_UNSEEN
 
 
 def _read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
@@ -480,6 +489,8 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
         and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last)
     ):
         return Finding("total_count", Says.CONTRADICTS, f"{last:,} in the reading, then {highest:,}")
+    if highest - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * highest):
+        return Finding("total_count", Says.CONTRADICTS, f"{highest:,} at one time, and {certificate.distinct:,} rows")
     if highest > last:
         return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}")
     return None

@@ -20,8 +20,10 @@ import numpy as np
 from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_missed, try_filters
 from connector.listing.evidence import (
     CLASS_FIELDS,
+    Answer,
     FindLacking,
     Suspect,
+    Topic,
     ask_lacking,
     decide_evidence,
     draw_absent_values,
@@ -60,6 +62,9 @@ _FIRST_IN_FLIGHT = 10
 
 _FEWEST_IN_ROUND = 4
 """The smallest number of pages whose mean time measures the latency of the service."""
+
+_SMALLEST_WINDOW = 50
+"""The smallest number of rows at which a service may cut off its list: the default limit (service-api.md 8)."""
 
 _SEED_BYTES = 8
 
@@ -187,7 +192,7 @@ async def read_list(
             )
             problems += [Finding("hidden", Says.CONTRADICTS, problem)] if problem else []
             certificate = replace(certificate, pages=certificate.pages + part_pages)
-            if combination and not waiting and not await _is_still(ask, suspect):
+            if combination and not waiting and not await _is_still(ask, suspect, answers):
                 waiting.append({})  # a subscriber who left a hidden class meanwhile was in neither reading
         ids = seen.to_array()
         lacking = [] if find_lacking is None else await find_lacking(ids)
@@ -208,10 +213,12 @@ def _combine_classes(classes: Sequence[HiddenClass]) -> list[dict[str, object]]:
     return [dict(each) for each in chosen if each]
 
 
-async def _is_still(ask: Ask, suspect: Suspect) -> bool:
-    """Return whether the list has the TotalCount that it had during the reading."""
+async def _is_still(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bool:
+    """Return whether the list has the TotalCount that it had during the reading and in the answers since."""
     page = await ask(replace(suspect.query, limit=1))
-    return page is not None and {suspect.certificate.total_first, page.total_count} == {suspect.certificate.total_last}
+    totals = {each.total for each in answers if each.question.topic is Topic.WHOLE}
+    totals |= {suspect.certificate.total_first, None if page is None else page.total_count}
+    return totals == {suspect.certificate.total_last}
 
 
 async def _read_part(
@@ -255,7 +262,8 @@ async def _read_part(
     if not certificate.is_complete:
         return certificate.pages, f"the reading with {name} is incomplete ({certificate.reason})"
     # A window that cuts off the list and a class shows as many rows of both, and no answer counts more.
-    is_as_long = certificate.distinct == suspect.certificate.distinct >= largest_total and bool(part.wanted)
+    is_as_long = certificate.distinct == suspect.certificate.distinct >= max(_SMALLEST_WINDOW, largest_total)
+    is_as_long = is_as_long and bool(part.wanted)
     is_capped = is_as_long and certificate.cut_off is not CutOff.EXCLUDED
     return certificate.pages, f"the reading with {name} may be cut off" if is_capped else ""
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult
 from connector.listing.base_list import detect_hidden_base, sweep_for
+from connector.listing.classes import learn_hidden_classes
 from connector.listing.lookup import ASKED_TOGETHER, can_tell, count_requests, look_by_filter
 from connector.listing.pages import ListFailed
 from connector.listing.requests import take_stats
@@ -178,7 +179,13 @@ class KeyLookup:
         if state.hidden:  # filters leave out the same classes as the list
             self._progress = replace(self._progress, tried=self._progress.tried | {Way.FILTER, Way.FILTER_AS_SENT})
         sweep = await estimate_sweep(self._unasked[0].access)
-        lookup = decide_lookup(sweep, estimate_keys(self._unasked, sweep), self._progress)
+        keys = estimate_keys(self._unasked, sweep)
+        lookup = decide_lookup(sweep, keys, self._progress)
+        by_filter = {Way.FILTER, Way.FILTER_AS_SENT}
+        if lookup.way in by_filter and await learn_hidden_classes(self._unasked[0].access, is_again=True):
+            # Filters leave out the same classes as the list.
+            self._progress = replace(self._progress, tried=self._progress.tried | by_filter)
+            lookup = decide_lookup(sweep, keys, self._progress)
         log_lookup(lookup, self._unasked)
         self._way = lookup.way
         self._progress = replace(self._progress, tried=self._progress.tried | {lookup.way})

@@ -49,8 +49,10 @@ class LongList:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the rows have everybody who was there throughout, each once."""
-        return self.simulated.throughout <= set(self.rows) and len(set(self.rows)) == len(self.rows)
+        """Whether the rows have everybody who was there throughout, each once. Who changes the class may be hidden at
+        each request that would show the other class."""
+        moved = self.simulated.raised if self.simulated.hides else set()
+        return self.simulated.throughout - moved <= set(self.rows) and len(set(self.rows)) == len(self.rows)
 
     def read(self) -> Certificate:
         """Read it whole."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, count_stored, write_csv
 from tests.pipelines.planned import write_job
 
 EXISTING = 40
@@ -69,6 +69,24 @@ def test_filters_alone_do_not_prove_that_somebody_of_a_hidden_class_is_absent(
 
     assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
     assert (ended.code, ended.rows) == (0, {"read": 3, "exists": 3}), ended.report["messages"]
+
+
+@pytest.mark.parametrize("others", [0, 1500], ids=["a sweep", "filters"])
+@pytest.mark.parametrize("fault", ["drop_after", "created_429"])
+def test_no_lost_create_of_a_hidden_class_is_sent_again(
+    connector: Connector, tmp_path: Path, others: int, fault: str
+) -> None:
+    if others:
+        connector.sandbox.seed(others, base_id=50)
+    rows = [f"person{each}@x.org,{str(each % 2 == 0).lower()}" for each in range(20)]
+    people = write_csv(tmp_path / "people.csv", "email,is_active", *rows)
+    connector.sandbox.switch(hide="inactive", filters="icase", max_limit=100, **{fault: 0.3})
+
+    first = connector.run_json("import", people, *INTO_NEWS[:2], *INTO_NEWS[3:])
+
+    assert set(count_stored(connector.sandbox).values()) == {1}, first.report["messages"]
+    assert (first.code, sum(first.rows.values()) - first.rows["read"]) == (0, 20), first.report["messages"]
+    assert len(count_stored(connector.sandbox)) == 20
 
 
 @pytest.mark.parametrize("others", [0, 15_000], ids=["a sweep", "filters"])
