@@ -17,14 +17,14 @@ def find_lacking(ended: Ended) -> list[str]:
 def test_a_load_says_how_many_confirmed_subscribers_its_list_lacks(
     connector: Connector, tmp_path: Path, lost: int
 ) -> None:
-    people = write_addresses(tmp_path / "people.csv", 100)
+    people = write_addresses(tmp_path / "people.csv", 300)  # so many that the account guard finds one of four
     assert find_lacking(connector.import_file(people)) == []
     erase_first(connector.sandbox, lost)
     assert find_lacking(connector.import_file(people)) == []  # nothing new: the run reads no list
-    write_addresses(people, 101)
+    write_addresses(people, 301)
     planned = connector.import_file(people, "--dry-run")
     ended = connector.import_file(people)
-    assert (ended.code, ended.rows) == (0, {"read": 101, "exists": 100, "created": 1})
+    assert (ended.code, ended.rows) == (0, {"read": 301, "exists": 300, "created": 1})
     (message,) = find_lacking(ended)
     assert f"News (id 1): the list is complete and lacks {lost} subscriber" in message
     assert message.endswith("by: connector reconcile")
