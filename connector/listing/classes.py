@@ -4,7 +4,8 @@ A load that looks subscribers up by filters alone never reads the list. Filters 
 does, so nobody is absent by a filter before these counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from connector.listing.access import ListAccess
@@ -12,7 +13,7 @@ from connector.listing.controls import Ask, are_as_asked
 from connector.listing.evidence import PARTITIONS, Question, Topic, ask_together
 from connector.listing.pages import try_page
 from connector.listing.requests import try_unlisted
-from connector.paging.certificate import HiddenClass
+from connector.paging.certificate import Counts, HiddenClass, Says, decide_counts
 from connector.service.wire import LARGEST_PAGE, ListQuery, read_field
 
 _SAMPLE = 50  # rows of a part that are compared with the question
@@ -37,6 +38,35 @@ async def find_hidden_classes(ask: Ask, at_once: int) -> tuple[list[HiddenClass]
     partition whose parts exceed the whole. Return also the id below the first listed one, if its subscriber exists.
 
     Ask eight questions at most, `at_once` at a time."""
+    counts = await count_classes(ask, at_once)
+    hidden = list[HiddenClass]()
+    for name, parts in counts.parts.items():
+        # without TotalCount, the rows alone tell
+        if len(counts.wholes) < 2 or sum(parts.values()) > min(counts.wholes):
+            hidden += [(name, value) for value, number in parts.items() if number and value not in counts.shown[name]]
+    return hidden, await _find_older(ask, counts.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCounts:
+    """The TotalCounts of the list before and after `parts`, and of the parts by filter and value, without the parts
+    whose rows are not as asked. `shown` has the values on the first page, by filter, and `ids` its Ids."""
+
+    wholes: Sequence[int] = ()
+    parts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
+    shown: Mapping[str, Collection[object]] = field(default_factory=dict)
+    ids: Sequence[object] = ()
+
+    def decide(self, name: str) -> Says:
+        """Return what the parts of one filter say of the list, as for a list that does not change meanwhile."""
+        if len(self.wholes) < 2 or len(self.parts.get(name, {})) < len(PARTITIONS[name]):
+            return Says.NOTHING
+        rounds = [Counts(self.wholes[0], list(self.parts[name].values()), self.wholes[1])]
+        return decide_counts(rounds, True, ()) or Says.CONTRADICTS
+
+
+async def count_classes(ask: Ask, at_once: int) -> ClassCounts:
+    """Count the classes of the list by seven questions, `at_once` at a time."""
     questions = [
         Question(Topic.WHOLE, ListQuery(limit=LARGEST_PAGE - 1)),
         *(
@@ -48,22 +78,18 @@ async def find_hidden_classes(ask: Ask, at_once: int) -> tuple[list[HiddenClass]
     ]
     first, *parts, last = await ask_together(ask, questions, at_once)
     if first.page is None:
-        return [], []
+        return ClassCounts()
+    counts: dict[str, dict[object, int]] = {name: {} for name in PARTITIONS}
+    for each in parts:
+        name, value = each.question.name, each.question.value
+        if each.page is not None and are_as_asked({name: value}, each.page.subscribers):
+            counts[name][value] = (each.total or len(each.page.subscribers)) if each.page.subscribers else 0
+    rows = first.page.subscribers
+    shown = {
+        name: {read_field(row, name) or ("" if name == "gender" else False) for row in rows} for name in PARTITIONS
+    }
     wholes = [each for each in (first.total, last.total) if each is not None]
-    hidden = list[HiddenClass]()
-    for name in PARTITIONS:
-        answers = [each for each in parts if each.question.name == name]
-        counts = {
-            each.question.value: each.total or 0
-            for each in answers
-            if each.page is not None
-            and each.page.subscribers
-            and are_as_asked({name: each.question.value}, each.page.subscribers)
-        }
-        shown = {read_field(row, name) or ("" if name == "gender" else False) for row in first.page.subscribers}
-        if len(wholes) < 2 or sum(counts.values()) > min(wholes):  # without TotalCount, the rows alone tell
-            hidden += [(name, value) for value in counts if value not in shown]
-    return hidden, await _find_older(ask, [row.get("Id") for row in first.page.subscribers])
+    return ClassCounts(wholes, counts, shown, [row.get("Id") for row in rows])
 
 
 async def _find_older(ask: Ask, ids: Sequence[object]) -> list[int]:

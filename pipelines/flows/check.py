@@ -15,9 +15,10 @@ from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
 from connector.export import open_writer
 from connector.ledger.beside import check_ledger_rights, count_open_entries, read_lag
+from connector.listing.classes import count_classes
 from connector.listing.controls import Ask, Control, try_made_up, try_sample
 from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page, try_page
-from connector.paging.certificate import is_window_size
+from connector.paging.certificate import Says, is_window_size
 from connector.plurals import count
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
@@ -37,6 +38,7 @@ _ATTEMPTS, _LONGEST_S = 2, 5.0  # a person waits for the answer
 
 
 _FILTERS = ("email", "client_user_id")
+_CLASSES = {"is_active": "active and inactive", "gender": "male, female and other"}
 _SHORTEST = 5  # characters of a value that is tried without its ends
 
 
@@ -145,7 +147,7 @@ def _prepare_destination(job: Job, settings: Settings) -> str:
 
 
 async def _describe_list(client: Client, retrier: Retrier) -> AsyncIterator[tuple[str, str]]:
-    """Yield each trait of the list with its description, by about ten list requests. Raises ListFailed if the first
+    """Yield each trait of the list with its description, by about fifteen list requests. Raises ListFailed if the first
     request fails."""
     page = await fetch_page(client, retrier, ListQuery())
     if len(_read_ids(page)) < len(page.subscribers):
@@ -201,28 +203,26 @@ def _is_plain(value: object) -> TypeGuard[str]:
 
 
 async def _look_for_window(ask: Ask, total: int | None) -> str:
-    """Compare the list's TotalCount with the counts of its active and inactive subscribers.
+    """Compare the list's TotalCount with the counts of its classes.
 
-    A result window limits each count by itself, so two parts can exceed the whole.
+    A result window limits each count by itself, so the parts can exceed the whole.
     """
     if total is None:
         return (
             "not known, the list has no TotalCount. Loads and exports need --ignore-total-count, or "
             "ignore_total_count in the job"
         )
-    counts = []
-    for is_active in (True, False):
-        page = await ask(ListQuery(is_active=is_active))
-        is_filtered = page is not None and all(row.get("IsActive") is is_active for row in page.subscribers)
-        if page is not None and is_filtered and page.total_count is not None:
-            counts.append(page.total_count)
-    if len(counts) == 2 and sum(counts) > total:
-        return (
-            f"the list may be cut off, or it may hide subscribers: its TotalCount is {total:,}, and its active and "
-            f"inactive subscribers are {sum(counts):,}"
-        )
-    if len(counts) == 2 and sum(counts) == total and all(counts):
-        return f"no: its active and inactive subscribers add up to its TotalCount, {total:,}"
+    counts = await count_classes(ask, 1)
+    results = {name: counts.decide(name) for name in _CLASSES}
+    for name, words in _CLASSES.items():
+        if results[name] is Says.CONTRADICTS:
+            return (
+                f"the list may be cut off, or it may hide subscribers: its TotalCount is {total:,}, and its {words} "
+                f"subscribers are {sum(counts.parts[name].values()):,}"
+            )
+    for name, words in _CLASSES.items():
+        if results[name] is Says.AGREES:
+            return f"no: its {words} subscribers add up to its TotalCount, {total:,}"
     if is_window_size(total):
         return f"the list may be cut off: {total:,} is a typical limit, and nothing shows that the list goes on"
     return f"nothing suggests it: TotalCount is {total:,}"

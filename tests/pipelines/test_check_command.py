@@ -116,6 +116,10 @@ def test_a_ledger_that_cannot_be_written_is_said(connector: Connector, tmp_path:
             },
         ),
         ({"result_window": 25}, {"page size": "a page held 25 of 25", "cut off": "the list may be cut off, or it may"}),
+        (
+            {"hide": "female"},
+            {"page size": "a page held ", "cut off": "the list may be cut off, or it may hide subscribers: its Total"},
+        ),
     ],
     ids=str,
 )
