@@ -12,7 +12,7 @@ from connector.subscribers.suppression import Suppression
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB
 from tests.simulation.rows import Cells, Source, prepare_nights
-from tests.simulation.scenario import BASE_ID, BASE_NAME, Ending, Newcomer, Night, Scenario
+from tests.simulation.scenario import BASE_ID, BASE_NAME, Ending, Newcomer, Night, Scenario, Storm
 from tests.simulation.storms import Setting, build_storm
 
 DUPLICATES = ("accept", "reject_409", "reject_400", "reject_200", "upsert")
@@ -54,6 +54,10 @@ def _execute_and_refuse(night: Night, share: float, statuses: list[str]) -> Nigh
     return replace(night, storm=replace(night.storm, switches=switches))
 
 
+def _add_switches(storm: Storm, switches: Mapping[str, object]) -> Storm:
+    return replace(storm, switches={**storm.switches, **switches})
+
+
 @dataclass(frozen=True, slots=True)
 class _Draft:
     """A scenario whose nights have no rows yet, and the rows of each night, chunk by chunk."""
@@ -78,6 +82,8 @@ class _Builder:
         self._naming = random.choice(("id", "name", "name", "both"))
         self._has_base = self._naming != "name" or random.random() < 0.5
         self._storms = random.choice((1, 1, 2, 3))
+        self._refusals = Random(f"{seed} refusals")
+        self._is_refusing = self._refusals.random() < 0.12
         self._draw_people()
 
     def draft(self) -> _Draft:
@@ -104,7 +110,37 @@ class _Builder:
             has_base=self._has_base,
             strangers=tuple(self._draw_stranger() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))),
         )
-        return _Draft(self._lead_astray(scenario), chunks)
+        return _Draft(self._refuse_all(self._lead_astray(scenario)), chunks)
+
+    def _refuse_all(self, scenario: Scenario) -> Scenario:
+        """In some seeds the service refuses all creates for a while, beyond a limit or a quota, or one now and then."""
+        if not self._is_refusing or scenario.is_astray:
+            return scenario
+        switches, shape = self._draw_refusals(), scenario.settings["error_shape"]
+        if shape not in ("plain", "nested"):  # without a JSON body a refusal needs a status of its own
+            switches |= {name: 400 for name in switches if name.endswith("_status") and switches[name] == 200}
+        nights = tuple(
+            night if night.storm is None else replace(night, storm=_add_switches(night.storm, switches))
+            for night in scenario.nights
+        )
+        return replace(scenario, nights=nights)
+
+    def _draw_refusals(self) -> dict[str, object]:
+        random = self._refusals
+        status, chance = random.choice((200, 400, 402, 403, 404)), random.random()
+        if chance < 0.5:
+            lasting: tuple[dict[str, object], ...] = (
+                {"blocked_creates": random.randint(1, 60)},
+                {"blocked_ms": 1000 * random.uniform(0.5, 50)},
+                {},
+            )
+            return {"blocked_from": random.randint(2, 30), "blocked_status": status, **random.choice(lasting)}
+        if chance < 0.7:
+            retry_after = random.choice(("seconds", "none", "none"))
+            return {"rate": 20, "burst": 10, "limit_status": random.choice((200, 400)), "retry_after": retry_after}
+        if chance < 0.85:
+            return {"quota": random.randint(2, 60), "quota_status": random.choice((200, 402))}
+        return {"stray_refusal": random.uniform(0.02, 0.2), "stray_statuses": random.choice((["404"], ["402", "403"]))}
 
     def _lead_astray(self, scenario: Scenario) -> Scenario:
         """What is seldom, by chances of its own, so that one more of them does not change the others' seeds.
@@ -240,7 +276,8 @@ class _Builder:
 
     def _draw_people(self) -> None:
         random = self._random
-        for _ in range(random.randint(10, 24) + 6 * (self._storms - 1)):
+        more = 45 if self._is_refusing else 0  # a kind of refusal may pass if many creates are refused so
+        for _ in range(random.randint(10, 24) + 6 * (self._storms - 1) + more):
             accepted_from = 0
             if self._has_refusals and random.random() < 0.15:
                 accepted_from = random.choice((99, 99, 2))

@@ -6,6 +6,7 @@ Each claim is a function that gives what speaks against it; where it has an exce
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from connector.pace.refusals import LEAST_ALIKE
 from connector.states import ENTRY, State
 from tests.simulation import report_checks
 from tests.simulation.truth import Truth
@@ -151,10 +152,12 @@ def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
 def nobody_is_lost(truth: Truth) -> Iterator[str]:
     """After the last night everybody whom it told of is there, refused by the service, or held: as the job wants it, or
     since the service answered with somebody else. Unknown may stay who cannot be looked for: where the list cannot be
-    read whole, and no filter is known to work."""
+    read whole, and no filter is known to work. Rejected may stay fewer than 20 whom the service has refused for a
+    while, and those who share the words with rows that it does not take."""
     last = truth.world.played[-1]
     told = {each.person for portion in last.night.portions for each in portion.told}
     is_hold = truth.world.scenario.policy.on_unknown == "hold"
+    wronged = list[int]()
     for person in sorted(told | last.ledger.keys()) if last.is_whole else ():
         kept = last.ledger.get(person)
         if kept is None:
@@ -164,7 +167,11 @@ def nobody_is_lost(truth: Truth) -> Iterator[str]:
         elif kept.state is State.HELD and not (is_hold or kept.attempts >= _ATTEMPTS or truth.is_misdirected(person)):
             yield f"person {person} is held, and the job does not hold"
         elif kept.state is State.REJECTED and person in told and _is_wronged(truth, person, kept):
-            yield f"person {person} counts as rejected, and nothing is wrong with them"
+            wronged.append(person)
+    if not truth.has_passing_refusals or (
+        len(wronged) >= LEAST_ALIKE and not truth.world.scenario.settings.get("required")
+    ):
+        yield from (f"person {person} counts as rejected, and nothing is wrong with them" for person in wronged)
 
 
 def _is_wronged(truth: Truth, person: int, kept: Kept) -> bool:
@@ -191,14 +198,16 @@ def nobody_whom_we_created_is_left_rejected(truth: Truth) -> Iterator[str]:
 
 
 def a_night_after_a_whole_calm_one_sends_nobody(truth: Truth) -> Iterator[str]:
-    """Save those whom the service will not take: their rows may be another try."""
+    """Save those whom the service will not take: their rows may be another try. Save, too, those whom it has refused
+    for a while, if the one of them that the calm night chose was suppressed or has another row by then."""
     *_, before, last = truth.world.played
     is_settled = all(kept.state is not State.UNKNOWN for kept in before.ledger.values())
     if not (before.is_whole and is_settled and before.night.storm is None) or last.night.ledger != "kept":
         return
     if {each.person for portion in last.night.portions for each in portion.told} - before.ledger.keys():
         return
-    for person in truth.persons:
+    rejected = {person for person, kept in before.ledger.items() if kept.state is State.REJECTED}
+    for person in set(truth.persons) - (rejected if truth.has_passing_refusals else set()):
         for call in truth.find_calls(person, last.number) if truth.is_acceptable(person) else ():
             yield f"person {person} was settled, and was sent by {call.number}"
 

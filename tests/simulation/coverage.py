@@ -25,6 +25,8 @@ _PHASES = {  # the sandbox's faults, which it counts itself, in the words of the
     "created_422": "422-but-created",
     "refuse": "429",
     "created_429": "429-but-created",
+    "blocked": "all creates refused for a while",
+    "stray_refusal": "a stray refusal",
     "executed_status": "401, 403, 404, 405 or a stated refusal, but created",
     "wrong_answer": "answer about somebody else",
     "list_error": "5xx of a list",

@@ -161,20 +161,30 @@ def settled_are_those_who_left_the_unknown(truth: Truth) -> Iterator[str]:
 
     Found may be, too, who was refused or held and turned out to be there, and either who had two entries, of which one
     went when two lines of the ledger turned out to be one base. Not absent need be whom the run did not come to send:
-    what it knew of them may have been too old by then, each time.
+    what it knew of them may have been too old by then, each time. Neither need those be who were rejected when the
+    night began, and whom it leaves so.
     """
     for played, report in _list_reports(truth):
         moves = Counter((move.earlier, move.later) for _, move in played.moves)
         found, merged = moves[State.UNKNOWN, State.CONFIRMED], moves[State.UNKNOWN, State.NONE]
         again = moves[State.UNKNOWN, State.SENDING]
         absent = again + moves[State.UNKNOWN, State.HELD] + moves[State.UNKNOWN, State.REJECTED]
-        unsent = again - _count_sent_again(truth, played)
+        unsent = again - _count_sent_again(truth, played) + _count_left_rejected(played)
         settled = report.tally.settled_found, report.tally.settled_absent
         others = merged + moves[State.REJECTED, State.CONFIRMED] + moves[State.HELD, State.CONFIRMED]
         if not found <= settled[0] <= found + others:
             yield f"night {played.number} reports {settled[0]} found, and {found} entries say so"
         if not absent - unsent <= settled[1] <= absent + merged:
             yield f"night {played.number} reports {settled[1]} absent, and {absent} entries say so"
+
+
+def _count_left_rejected(played: Played) -> int:
+    """How many entries went from REJECTED to UNKNOWN and back."""
+    doubted, returned = (
+        {person for person, move in played.moves if (move.earlier, move.later) == ends}
+        for ends in ((State.REJECTED, State.UNKNOWN), (State.UNKNOWN, State.REJECTED))
+    )
+    return len(doubted & returned)
 
 
 def _count_sent_again(truth: Truth, played: Played) -> int:

@@ -7,6 +7,8 @@ from tests.simulation.calls import Call, Stored
 from tests.simulation.network import MIXED_UP
 from tests.simulation.world import Played, World
 
+_STATUSES = ("blocked_status", "limit_status", "quota_status")
+
 
 @dataclass(slots=True)
 class Truth:
@@ -86,6 +88,12 @@ class Truth:
         settings = self.world.scenario.settings
         is_wordless = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
         return is_wordless and not all(map(self.is_acceptable, self.persons))
+
+    @property
+    def has_passing_refusals(self) -> bool:
+        """Return whether a night's service refuses creates for a while, whatever their rows say."""
+        storms = [night.storm.switches for night in self.world.scenario.nights if night.storm is not None]
+        return any(name in switches for switches in storms for name in _STATUSES)
 
     def is_hidden_by_spelling(self, played: Played, person: int) -> bool:
         """Return whether the night says that it cannot see subscribers in other capitals, and the person has such
