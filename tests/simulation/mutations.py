@@ -485,6 +485,38 @@ SEEN_BY_TESTS = (
         "pipelines/test_last_resort.py::test_a_lost_outcome_of_a_run_that_ends_early_counts_as_unknown_and_is_reported",
     ),
     SeenByTest(
+        "no row of refusals may pass",
+        Edit(
+            "pace/refusals.py",
+            "if self._count >= LEAST_ALIKE or self._latest.count(kind) >= _MOST_OF_THEM:",
+            "if kind is None:",
+        ),
+        "simulation/test_passing.py::test_refusals_that_last_end_the_run_within_two_minutes_and_the_next_one_finishes",
+    ),
+    SeenByTest(
+        "refusals that last end no run",
+        Edit("load/creates.py", "if session.passing.has_lasted(session.clock.monotonic()):", "if session is None:"),
+        "simulation/test_passing.py::test_refusals_that_last_end_the_run_within_two_minutes_and_the_next_one_finishes",
+    ),
+    SeenByTest(
+        "the next run sends all refused rows of a kind again",
+        Edit(
+            "load/refusals.py", "            is_shared = len(alike) >= LEAST_ALIKE\n", "            is_shared = False\n"
+        ),
+        "pipelines/test_passing_refusals.py::"
+        "test_the_next_run_sends_one_refused_row_of_a_kind_and_the_others_only_if_it_is_accepted",
+    ),
+    SeenByTest(
+        "a refused row that is not sent again stays unknown",
+        Edit(
+            "load/finishing.py",
+            "            if self._mode is RunMode.LOAD:\n                await self._return_refused()\n",
+            "",
+        ),
+        "pipelines/test_passing_refusals.py::"
+        "test_the_next_run_sends_one_refused_row_of_a_kind_and_the_others_only_if_it_is_accepted",
+    ),
+    SeenByTest(
         "a rejected or held entry that the list shows keeps the fingerprint of what was not taken",
         Edit(
             "ledger/entries.py",
