@@ -212,6 +212,11 @@ def describe_fault(error: Exception) -> str:
         raise error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}. Free some room, and run again"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            f"{error.strerror}: the limit of files and connections that are open at once (ulimit -n) is reached. Raise "
+            "the limit, or set load.max_concurrency lower, and run again"
+        )
     if isinstance(error, PermissionError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}. Allow it to this user, or name another place, and run again"
     place = traceback.extract_tb(error.__traceback__)[-1]

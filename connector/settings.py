@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import platformdirs
 
+from connector.descriptors import bound_connections
 from connector.errors import ConfigurationError
 from connector.run_log import RETENTION_S
 from connector.service.settings import Service, Token, parse_base_url
@@ -117,8 +118,15 @@ def read_service(
 
 def build_service(settings: Settings, max_concurrency: int) -> Service:
     """Return the service for `max_concurrency` requests at once, with connections of their own for look-ups beside
-    them."""
-    return replace(settings.service, max_connections=max_concurrency + _BESIDE)
+    them, or with as many as this process may open. Raises ConfigurationError if it may open none."""
+    return replace(settings.service, max_connections=bound_connections(max_concurrency + _BESIDE))
+
+
+def bound_in_flight(service: Service, max_concurrency: int) -> int:
+    """Return how many of the `max_concurrency` requests the connections of the service can carry, with some left for
+    look-ups."""
+    beside = min(_BESIDE, service.max_connections // 4)
+    return max(1, min(max_concurrency, service.max_connections - beside))
 
 
 def read_token(environ: Mapping[str, str]) -> Token:

@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "connector.clock", "connector.plurals", "connector.printable", "connector.progress",
      "connector.driver_words", "connector.formulas",
      "connector.rows", "connector.shards"),
-    ("connector.templates", "connector.control", "connector.pace"),
+    ("connector.descriptors", "connector.templates", "connector.control", "connector.pace"),
     (
         "connector.subscribers", "connector.states",
         "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.kept_values",

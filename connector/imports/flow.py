@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from connector.row_files import build_invalid, build_malformed, own_columns
 from connector.rows import Source
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
-from connector.settings import Settings, build_service
+from connector.settings import Settings, bound_in_flight, build_service
 from connector.shards import WHOLE, Shard
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
@@ -217,14 +217,15 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress) -> Report:
             return []
         return [find_or_add_base(ledger.connection, plan.settings.account, plan.base.service_id, plan.base.name)]
 
+    service = build_service(plan.settings, plan.policy.max_concurrency)
     frame = Frame(
         command=plan.command,
         job=plan.job,
         by_job=plan.by_job,
         columns=plan.source.columns,
         find_bases=find_bases,
-        policy=plan.policy,
-        service=build_service(plan.settings, plan.policy.max_concurrency),
+        policy=replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency)),
+        service=service,
         account=plan.settings.account,
         ledger_url=plan.settings.ledger_url,
         state_dir=plan.settings.state_dir,

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from connector.descriptors import bound_connections
 from connector.errors import ConfigurationError, RunAborted
 from connector.library.threads import ServiceOptions, make_token, override_environ, refuse_unknown, run_in_thread
 from connector.listing.columns import open_columns
@@ -217,7 +218,7 @@ def _read_all(options: ListOptions, chunksize: int | None) -> tuple[KeptSweep, C
         authorization=options.get("authorization"),
         timeout_s=options.get("timeout_s"),
         proxy=options.get("proxy"),
-        max_connections=LIST_CONNECTIONS,
+        max_connections=bound_connections(LIST_CONNECTIONS),
     )
 
     async def read() -> Certificate:

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 import connector
+from connector.descriptors import raise_descriptor_limit
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from pipelines.removed import REMOVED_COMMANDS, REMOVED_OPTIONS
 
@@ -108,6 +109,7 @@ def run() -> None:
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
     os.close(handle)
+    raise_descriptor_limit()
     # numpy's linear algebra, which nothing here uses, starts a thread for each core; their spinning was a tenth of the
     # processor time of the start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

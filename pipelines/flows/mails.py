@@ -5,7 +5,7 @@ first emails as files, and send none.
 import asyncio
 from collections import Counter, deque
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from operator import not_
 from pathlib import Path
@@ -49,7 +49,7 @@ from connector.scope import describe_limit, describe_rate, drop_empty
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import LARGEST_PAGE, ListQuery, WireRows
-from connector.settings import build_service
+from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
 from connector.subscribers.suppression import InactiveIdentities
@@ -196,11 +196,13 @@ async def _check(run: _Run, spool: Spool) -> None:
 async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> str | None:
     """Send the rows of the spool; returns why it ended early."""
     plan = run.plan
-    rate, at_once = plan.policy.max_rate, plan.policy.max_concurrency
+    service = build_service(plan.settings, plan.policy.max_concurrency)
+    rate, at_once = plan.policy.max_rate, bound_in_flight(service, plan.policy.max_concurrency)
+    policy = replace(plan.policy, max_concurrency=at_once)
     pace = await start_pace(plan.settings, rate, run.clock, run.stop, max_concurrency=at_once)
-    async with open_client(build_service(plan.settings, at_once)) as client:
+    async with open_client(service) as client:
         run_id = run.report.run_id
-        mailer = CampaignSender(run.stop, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, plan.policy)
+        mailer = CampaignSender(run.stop, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, policy)
         progression = Progression(run.clock.monotonic)
 
         def describe() -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -23,7 +23,7 @@ from connector.progress import Progress
 from connector.report import Report, RunScope
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_policy, drop_empty
-from connector.settings import Settings, build_service
+from connector.settings import Settings, bound_in_flight, build_service
 from connector.states import State
 from pipelines.report.advice import DECIDE_HELD
 
@@ -53,14 +53,15 @@ async def run_retry(order: RetryOrder, stop: Stop, progress: Progress) -> Report
     Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
     """
     retry = _Retry(order)
+    service = build_service(order.settings, order.policy.max_concurrency)
     frame = Frame(
         command="retry",
         job=order.job,
         by_job=order.job,
         columns=NAMES,
         find_bases=retry.find_bases,
-        policy=order.policy,
-        service=build_service(order.settings, order.policy.max_concurrency),
+        policy=replace(order.policy, max_concurrency=bound_in_flight(service, order.policy.max_concurrency)),
+        service=service,
         account=order.settings.account,
         ledger_url=order.settings.ledger_url,
         state_dir=order.settings.state_dir,

@@ -1,0 +1,62 @@
+"""A process that may open few files and connections (`ulimit -n`): fewer requests are in flight, and none is lost."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, write_addresses, write_csv
+
+LIMITED = (
+    "import os, resource, sys; limits = tuple(map(int, sys.argv[1:3])); "
+    "resource.setrlimit(resource.RLIMIT_NOFILE, limits); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'pipelines', *sys.argv[3:]])"
+)
+
+
+def run_limited(connector: Connector, soft: int, hard: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LIMITED, str(soft), str(hard), *map(str, arguments)]
+    environ = connector._build_environ({})
+    return subprocess.run(command, cwd=connector.folder, env=environ, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("limit", [128, 64])
+def test_a_load_creates_every_row_with_few_descriptors(connector: Connector, tmp_path: Path, limit: int) -> None:
+    people = write_addresses(tmp_path / "people.csv", 600)
+    connector.sandbox.switch(latency_ms=200)
+    ended = run_limited(connector, limit, limit, "import", people, *INTO_NEWS)
+    assert (ended.returncode, "fault of the program" in ended.stderr) == (0, False), ended.stderr
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * 600
+
+
+def test_a_command_raises_the_soft_limit(connector: Connector, tmp_path: Path) -> None:
+    people = write_addresses(tmp_path / "people.csv", 200)
+    hard = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    ended = run_limited(connector, 38, hard, "import", people, *INTO_NEWS)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_exports_and_mail_end_well_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
+    people = write_addresses(tmp_path / "people.csv", 300)
+    assert connector.import_file(people).code == 0
+    for destination in ("out.parquet", "out.csv", "sqlite:///out.db", "duckdb:///out.duckdb"):
+        ended = run_limited(connector, 64, 64, "export", destination)
+        assert ended.returncode == 0, (destination, ended.stderr)
+    write_csv(tmp_path / "body.txt", "Hello")
+    mail = "{campaign: c, to: {email: email}, from: a@example.com, subject: S, text: body.txt}"
+    job = (
+        f"job: m\nsource: {{file: {{path: people.csv}}}}\nmail: {mail}\nload: {{max_rate: 2000, max_concurrency: 500}}"
+    )
+    (tmp_path / "mail.yaml").write_text(job, encoding="utf-8")
+    connector.sandbox.switch(latency_ms=200)
+    ended = run_limited(connector, 64, 64, "mail", "mail.yaml")
+    assert (ended.returncode, len(connector.sandbox.outbox())) == (0, 300), ended.stderr
+
+
+def test_too_few_descriptors_for_a_run_are_refused_with_one_message(connector: Connector, tmp_path: Path) -> None:
+    people = write_addresses(tmp_path / "people.csv", 3)
+    ended = run_limited(connector, 38, 38, "import", people, *INTO_NEWS)
+    assert (ended.returncode, "ulimit -n" in ended.stderr) == (2, True)
+    assert connector.sandbox.stats()["requests"] == {}
