@@ -186,8 +186,9 @@ class BaseLoads:
             if number := each.load.presence.lacking:
                 yield (
                     f"{describe_base(each.base)}: the list is complete and lacks {count(number, 'subscriber')} that "
-                    f"earlier runs have seen in the base. {agree(number, 'Its row counts', 'Their rows count')} as "
-                    f"existing. Name {agree(number, 'it', 'them')} by: connector reconcile"
+                    "earlier runs have created or seen in the base. "
+                    f"{agree(number, 'Its row counts', 'Their rows count')} as existing. "
+                    f"Name {agree(number, 'it', 'them')} by: connector reconcile"
                 )
 
     def _split(self, planned: Planned, bases: RowBases | None) -> Iterator[tuple[BaseRef, Planned]]:

@@ -16,7 +16,7 @@ from connector.ledger.entries import NOT_FINAL, Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import LookupKey, Sentinel
-from connector.listing.answered import KnownSubscriber, find_known, is_shared, list_id
+from connector.listing.answered import KnownSubscriber, find_existing, find_known, is_shared, list_id
 from connector.listing.pages import ListFailed
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
 from connector.load.lookups import look_for
@@ -228,6 +228,9 @@ class Creator:
             found = (await look_for(access, [key])).found.get(intent.identity, ())
             if answer.subscriber_id in found:
                 return answer, Move(Event.ANSWERED, answer.subscriber_id, answer.status)
+            is_new = bool(found) and not await find_existing(access, dict.fromkeys(found, True))
+            if is_new and self._session.policy.is_looking:  # absent before; the answered Id is provisional
+                return answer, Move(Event.ANSWERED, found[0], answer.status)
         words = (
             f"the answer has the subscriber {answer.subscriber_id} without its base or its identity, and the list does "
             "not show that subscriber yet"

@@ -118,6 +118,19 @@ def test_answers_without_the_base_or_the_email_are_proved_by_one_look_up(
     assert (again.code, again.rows) == (0, {"read": 20, "exists": 20}), again.stderr
 
 
+@pytest.mark.parametrize("filters", ["exact", "ignored"])
+def test_a_provisional_id_without_the_base_is_proved_by_the_identity(
+    connector: Connector, tmp_path: Path, filters: str
+) -> None:
+    connector.sandbox.seed(30, base_name="News")
+    connector.sandbox.switch(answers_omit="Base,Email", provisional_ids=True, filters=filters, max_limit=10)
+    path = write_addresses(tmp_path / "people.csv", 20)
+    for outcome in ("created", "exists"):
+        ended = connector.import_file(path)
+        assert (ended.code, ended.rows) == (0, {"read": 20, outcome: 20}), ended.stderr
+    assert connector.sandbox.stats()["subscribers"] == 50
+
+
 def test_an_answer_without_the_base_is_held_if_the_list_shows_another_base(
     connector: Connector, tmp_path: Path
 ) -> None:
