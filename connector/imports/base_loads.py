@@ -15,6 +15,7 @@ from connector.load.lookups import KeyLookup
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import Session
 from connector.outcomes import Outcome
+from connector.pace.refusals import LEAST_ALIKE
 from connector.plurals import agree, count
 from connector.rows import Planned
 from connector.run import Run
@@ -278,7 +279,8 @@ class BaseLoads:
             await self._open(asked)
 
     def _find_left(self, ledger: Ledger) -> list[BaseRef]:
-        """The bases that had no row in this run yet, and in which another run of the job left something unknown."""
+        """The bases that had no row in this run yet, and in which another run of the job left something to settle:
+        unknown creates, and refused ones that may be sent again (architecture 4.8)."""
         opened = {each.base.key for each in self._begun}
         account = self._run.frame.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened]
@@ -288,6 +290,8 @@ class BaseLoads:
         ]
 
     def _has_left(self, ledger: Ledger, base: Base) -> bool:
-        runs = {entry.run_id for entry in ledger.find_unfinished(base, State.UNKNOWN)}
+        refused = ledger.find_unfinished(base, State.REJECTED)
+        again = [each for each in refused if not each.is_final or len(refused) >= LEAST_ALIKE]
+        runs = {entry.run_id for entry in [*ledger.find_unfinished(base, State.UNKNOWN), *again]}
         records = [find_run(ledger.connection, run_id) for run_id in runs]
         return any(record is not None and record.job == self._run.frame.job for record in records)
