@@ -187,7 +187,8 @@ class LookupState:
     `base_id` is its Id, with which each sweep asks. `hidden` has the classes, each as a filter's name and value, that
     the list shows only to a request that asks for the class. `are_classes_known` is whether counts have told which
     classes the list hides. `swept_activity` and `filtered_activity` have the values of `is_active` that the last sweep
-    and the filters by identity have shown.
+    and the filters by identity have shown. `plural_filters` has the fields whose filters have listed several
+    subscribers in one answer, so that they return more than the first match.
     """
 
     stats: ListStats | None = None
@@ -205,6 +206,7 @@ class LookupState:
     are_classes_known: bool = False
     swept_activity: set[bool] = field(default_factory=set)
     filtered_activity: set[bool] = field(default_factory=set)
+    plural_filters: set[str] = field(default_factory=set)
 
 
 def _can_be_asked_for(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Looks subscribers up by reading the whole list: which are in the bases already, and which of some keys are present.
 
-A listing in id order is renewed by reading on from its last known row: later ones stand behind that (architecture 4.7).
+A listing in id order is renewed by reading on from its last known row, if the list has grown by no more than what
+stands behind that row (architecture 4.7).
 """
 
 import logging
@@ -201,9 +202,9 @@ async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     certificate, seen = await _sweep([group.access for group in groups], search, watched)
     visibility = read_visibility(sentinels, seen, seen_before, certificate, started_at)
     results = list[LookupResult]()
-    for identities, ids_of in zip(search.identities, search.found, strict=True):
+    for identities, ids_of, unclear in zip(search.identities, search.found, search.unclear, strict=True):
         found = {identity: tuple(sorted(ids)) for identity, ids in ids_of.items()}
-        missed = identities.difference(found) if certificate.is_complete else frozenset()
+        missed = identities.difference(found, unclear) if certificate.is_complete else frozenset()
         results.append(LookupResult(found, missed, visibility.seen, visibility.lag_s, started_at))
     return results
 
@@ -215,11 +216,15 @@ class _Search:
         self._readers = [build_reader(group.access, sorted({key.field for key in group.keys})) for group in groups]
         self.identities = [frozenset(key.identity for key in group.keys) for group in groups]
         self.found: list[dict[bytes, set[int]]] = [{} for _ in groups]
+        self.unclear: list[set[bytes]] = [set() for _ in groups]  # shown in a row that does not tell the base
 
     def start_sweep(self, number: int) -> None:
         """Do nothing: presence counts in every sweep."""
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        for reader, identities, unclear in zip(self._readers, self.identities, self.unclear, strict=True):
+            rows = [wire for wire in wire_objects if reader.is_unclear(wire.get("Base"))]
+            unclear |= {identity for wire in rows for identity, _ in reader.read_one(wire) if identity in identities}
         for reader, identities, found in zip(self._readers, self.identities, self.found, strict=True):
             for identity, subscriber_id in reader.read(wire_objects):
                 if identity in identities:
@@ -426,8 +431,9 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
     """Hand to `sink` all from a little before the end, and return the new end.
 
     None when the pages do not join, are in no ascending order, or do not show the latest subscriber that this run
-    created, and that should show by now: then this tells nothing. Raises RunAborted when the run is to stop, or
-    ListFailed.
+    created, and that should show by now: then this tells nothing. None as well when the list has grown by more
+    subscribers than come after its end: the others have ids from another range, and only a full reading shows them.
+    Raises RunAborted when the run is to stop, or ListFailed.
     """
     offset, page = await _find_joint(access, end)
     seen, last_id = set[int](), end.last_id
@@ -441,7 +447,9 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
         is_full = len(ids) >= (page.limit or LARGEST_PAGE)
         if ids[-1] <= last_id and not is_full:
             is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
-            return ListEnd(last_id, offset + len(ids)) if is_whole and _shows_ours(access, end, seen) else None
+            newcomers, rows = sum(each > end.last_id for each in seen), offset + len(ids)
+            is_all = rows - end.rows <= newcomers  # else some came in before the end
+            return ListEnd(last_id, rows) if is_whole and is_all and _shows_ours(access, end, seen) else None
         last_id = max(last_id, int(ids[-1]))
         offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_SHARE))
         page = await _fetch_offset(access, offset)

@@ -88,14 +88,23 @@ class BaseReader:
             if isinstance(value, str) and value.strip()
         ]
 
-    def is_of_base(self, base: object) -> bool:
-        """Return whether a listed `Base` is this one; raises as the class says."""
+    def is_unclear(self, base: object) -> bool:
+        """Return whether a listed `Base` may be this one or another one: its Id is missing, or its name is missing and
+        the Id of this base is not known yet."""
         if not isinstance(base, dict):
+            return True
+        if self._asked_name is not None and isinstance(base.get("Name"), str):
+            return False
+        return type(base.get("Id")) is not int or self.service_id is None
+
+    def is_of_base(self, base: object) -> bool:
+        """Return whether a listed `Base` is certainly this one; raises as the class says."""
+        if not isinstance(base, dict) or self.is_unclear(base):
             return False
         service_id, name = base.get("Id"), base.get("Name")
-        if self._asked_name is None:
+        if self._asked_name is None or not isinstance(name, str):
             return bool(service_id == self.service_id)
-        if isinstance(name, str) and fold_base_name(name) == self._folded and isinstance(service_id, int):
+        if fold_base_name(name) == self._folded and isinstance(service_id, int):
             if self.service_id not in (None, service_id):
                 raise ConfigurationError(
                     f"several bases are called {self._asked_name} (ids {self.service_id}, {service_id}): give it by "
@@ -134,6 +143,7 @@ class SweptRows:
         self._sorted_emails: dict[ListedBase, int] = {}  # how many emails of a base were there when they were sorted
         self.began_at = accesses[0].clock.now().timestamp()  # Unix seconds
         self.last_id = 0
+        self.unclear_id: int | None = None  # of a subscriber whose row leaves open whether the base is one of the run's
 
     @property
     def bases(self) -> Sequence[ListedBase]:
@@ -152,7 +162,7 @@ class SweptRows:
         if self._emails is not None:
             self._emails.clear()
             self._sorted_emails.clear()
-        self.last_id = 0
+        self.last_id, self.unclear_id = 0, None
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep the subscribers of a page.
@@ -166,9 +176,13 @@ class SweptRows:
         for wire in wire_objects:
             listed_base = wire.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
+                if any(each.is_unclear(listed_base) for each in self._readers):
+                    self.unclear_id = wire["Id"]
                 continue
             name = listed_base.get("Name")
             base = listed_base["Id"], name if isinstance(name, str) else None
+            if base[1] is None and any(each.is_unclear(listed_base) for each in self._readers):
+                self.unclear_id = wire["Id"]
             if not (self._is_of_ours(base) or self._keeps_all):
                 elsewhere.append(wire)
                 continue

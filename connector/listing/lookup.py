@@ -340,7 +340,7 @@ class _FilterLookup:
             before, checked = checked, await self._check(is_again=True)
             for each in batch:
                 answers = shown.get(each.key.identity, ())
-                is_whole = bool(answers) and all(answer.is_whole for answer in answers)
+                is_whole = bool(answers) and all(self._is_all(each.key.field, answer) for answer in answers)
                 if is_whole and each.proves_absence(before) and each.proves_absence(checked):
                     self.missed.add(each.key.identity)
         found = {identity: tuple(sorted(ids)) for identity, ids in self.found.items()}
@@ -348,6 +348,14 @@ class _FilterLookup:
         if missed:
             visibility = await _confirm_visibility(access, visibility, started_at)
         return LookupResult(found, missed, visibility.seen, visibility.lag_s, started_at, is_by_filter=True)
+
+    def _is_all(self, name: str, answer: Shown) -> bool:
+        """Return whether the answer has all subscribers of the text, each with its base.
+
+        An answer with one subscriber may have the first match only, until the filter has listed several together."""
+        if not answer.is_whole or any(self.reader.is_unclear(row.get("Base")) for row in answer.rows):
+            return False
+        return len(answer.rows) != 1 or name in self.access.state.plural_filters
 
     async def _check(self, *, is_again: bool = False) -> FilterCheck:
         with_case = any(each.needs_case_blind for each in self.questions)

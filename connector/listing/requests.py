@@ -70,6 +70,8 @@ async def look_up(access: ListAccess, name: str, text: str) -> Shown:
     """Look up `text` by the filter of one field: email or client_user_id. Raises ListFailed."""
     shown = await ask(access, build_query(name, text))
     access.state.filtered_activity |= read_activity(shown.rows)
+    if len({row["Id"] for row in shown.rows}) > 1:
+        access.state.plural_filters.add(name)
     return shown
 
 

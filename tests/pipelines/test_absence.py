@@ -57,3 +57,63 @@ def test_a_first_create_that_got_lost_in_an_empty_account_is_sent_again(
     ended = connector.run_json("import", people, "--base-name", "News", "--quiet-period", "200ms")
     assert (ended.code, ended.rows) == (0, {"read": 4, "created": 4}), ended.report["messages"]
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 4
+
+
+def fill(connector: Connector, people: Path, base: str) -> None:
+    """Create the people in a base, with a ledger that no test uses."""
+    state = {"CONNECTOR_STATE_DIR": str(connector.folder / f"state {base}")}
+    ended = connector.run_json("import", people, "--base-name", base, "--quiet-period", "200ms", environ=state)
+    assert ended.rows["read"] == ended.rows["created"]
+
+
+def test_a_filter_that_returns_the_first_match_only_proves_nobody_absent(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.seed(MANY_OTHERS, base_id=50)
+    people = write_people(tmp_path, "true", "true")
+    fill(connector, people, "Customers")
+    fill(connector, people, "News")
+    connector.sandbox.switch(filters="icase", filters_return="first")
+
+    ended = connector.run_json("import", people, "--base-name", "News", "--quiet-period", "200ms")
+
+    assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 2}), ended.report["messages"]
+    assert set(count_stored(connector.sandbox).values()) == {2}
+
+
+@pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["a sweep", "filters"])
+def test_a_list_that_shows_bases_by_their_ids_alone_serves_a_job_that_gives_the_id(
+    connector: Connector, tmp_path: Path, others: int
+) -> None:
+    people = write_people(tmp_path, "true", "true", "true")
+    fill(connector, people, "News")
+    base_id = connector.sandbox.truth()["events"][0]["base_id"]
+    if others:
+        connector.sandbox.seed(others, base_id=50)
+    connector.sandbox.switch(base_in_rows="id", filters="icase")
+
+    by_name = connector.run_json("import", people, "--base-name", "News")
+    assert by_name.code == 2
+    assert "by its name, so nothing tells who is in the base News" in by_name.stderr
+    assert "Give the base by its id" in by_name.stderr
+
+    by_id = connector.run_json("import", people, "--base-id", str(base_id))
+    assert (by_id.code, by_id.rows) == (0, {"read": 3, "exists": 3}), by_id.report["messages"]
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+@pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["a sweep", "filters"])
+@pytest.mark.parametrize("option", ["--base-id", "--base-name"])
+def test_a_list_without_bases_ends_a_load_before_its_first_create(
+    connector: Connector, tmp_path: Path, others: int, option: str
+) -> None:
+    people = write_people(tmp_path, "true", "true", "true")
+    fill(connector, people, "News")
+    base_id = connector.sandbox.truth()["events"][0]["base_id"]
+    if others:
+        connector.sandbox.seed(others, base_id=50)
+    connector.sandbox.switch(base_in_rows="none", filters="icase")
+
+    ended = connector.run_json("import", people, option, str(base_id) if option == "--base-id" else "News")
+
+    assert ended.code == 2, ended.stdout
+    assert "the list does not show the base of subscriber" in ended.stderr
+    assert set(count_stored(connector.sandbox).values()) == {1}

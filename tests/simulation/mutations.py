@@ -554,4 +554,19 @@ SEEN_BY_TESTS = (
         Edit("load/lookups.py", "if state.hidden:  #", "if False:  #"),
         "pipelines/test_absence.py::test_an_active_subscriber_does_not_prove_that_an_inactive_one_is_absent",
     ),
+    SeenByTest(
+        "subscribers with old ids enter unseen",
+        Edit("listing/base_list.py", "is_all = rows - end.rows <= newcomers", "is_all = True"),
+        "load/looks/test_presence.py::test_a_list_that_has_grown_before_its_end_is_read_again_in_full",
+    ),
+    SeenByTest(
+        "the first match of a filter counts as all that match",
+        Edit("listing/lookup.py", "return len(answer.rows) != 1 or name in", "return True or name in"),
+        "pipelines/test_absence.py::test_a_filter_that_returns_the_first_match_only_proves_nobody_absent",
+    ),
+    SeenByTest(
+        "a row without its base counts as one of another base",
+        Edit("load/presence.py", "if rows.unclear_id is None:", "if True:"),
+        "pipelines/test_absence.py::test_a_list_without_bases_ends_a_load_before_its_first_create",
+    ),
 )

@@ -50,7 +50,10 @@ def test_all_the_ids_of_an_identity_in_the_base_are_told_and_those_of_other_base
 def test_what_a_filter_shows_beyond_what_was_asked_for_is_not_taken_for_it(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), fake_list.partial)
     fake.add(50, "joann@x.org")
-    assert told(look(fake, tmp_path, "ann@x.org")) == ({}, digests("ann@x.org"))
+    assert told(look(fake, tmp_path, "ann@x.org")) == ({}, set())  # perhaps the first match of several
+    fake.add(51, "mary.ann@x.org")
+    (tmp_path / "again").mkdir()
+    assert told(look(fake, tmp_path / "again", "ann@x.org")) == ({}, digests("ann@x.org"))
 
 
 def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
@@ -58,7 +61,21 @@ def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
     fake.add(50, "ann@x.org", base={"Id": 8, "Name": "Shop"})
     fake.add(51, "bob@x.org", base={"Id": 7, "Name": "News"})
     result = look(fake, tmp_path, "ann@x.org", "bob@x.org", base_id=None, name="News")
+    assert (set(result.found), set(result.missed)) == (digests("bob@x.org"), set())
+    fake.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})  # now the filter lists two subscribers together
+    (tmp_path / "again").mkdir()
+    result = look(fake, tmp_path / "again", "ann@x.org", "bob@x.org", base_id=None, name="News")
     assert (set(result.found), set(result.missed)) == (digests("bob@x.org"), digests("ann@x.org"))
+
+
+@pytest.mark.parametrize("base", [{"Id": None}, {"Id": None, "Name": "News"}])
+def test_a_row_without_the_id_of_its_base_says_nothing_of_the_subscriber(tmp_path: Path, base: object) -> None:
+    fake = FakeList(crowd(5))
+    fake.people += [
+        {"Id": each, "Base": base, "Email": email}
+        for each, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
+    ]
+    assert told(look(fake, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")) == ({}, digests("eve@x.org"))
 
 
 def test_a_name_that_two_bases_bear_ends_the_run_even_over_two_batches(tmp_path: Path) -> None:

@@ -67,9 +67,12 @@ def test_keys_are_found_by_their_filter_in_their_own_case(
     sandbox.switch(filters=filters)
     there = [want(KEYS[place % len(KEYS)].format(f"1-{place}"), "client_user_id") for place in range(len(TEXTS))]
     nobody = [want(KEYS[place % len(KEYS)].format(f"2-{place}"), "client_user_id") for place in range(len(TEXTS))]
-    nobody.append(want("k1-1", "client_user_id"))  # there is a K1-1, who is somebody else
+    other = want("k1-1", "client_user_id")  # there is a K1-1, who is somebody else
 
-    result = look_at_sandbox(sandbox, tmp_path, lambda session: look_by_filter(session.access, there + nobody))
+    result = look_at_sandbox(
+        sandbox, tmp_path, lambda session: look_by_filter(session.access, [*there, *nobody, other])
+    )
 
     assert set(result.found) == {each.identity for each in there}
-    assert result.missed == {each.identity for each in nobody}
+    assert result.missed - {other.identity} == {each.identity for each in nobody}
+    assert (other.identity in result.missed) == (filters == "exact")  # else the one match shown may be the first of two

@@ -116,6 +116,24 @@ def test_an_expired_listing_is_read_on_for_all_its_bases_together(tmp_path: Path
     look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
 
 
+def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Path) -> None:
+    fake, time = FakeList(crowd(2500, 100)), VirtualTime()
+    fill(fake, 7)
+
+    async def look(session: Session) -> None:
+        (news,) = build_bases(session)
+        wanted = build_want(news, *many())
+        await news.account.learn([wanted])
+        time.now += 100
+        fake.add(60_000, "new1@x.org")
+        fake.people.insert(0, {"Id": 5, "Base": {"Id": 7, "Name": "News"}, "Email": "new2@x.org", "ClientUserId": ""})
+        await news.account.learn([wanted])
+        assert news.covers(wanted.planned)
+        assert read_recorded(news.session.journal, "new1@x.org", "new2@x.org") == [60_000, 5]
+
+    look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
+
+
 def test_a_base_whose_subscribers_have_no_email_is_not_taken_for_hidden(tmp_path: Path) -> None:
     fake = FakeList(crowd(50))
     fake.add(51, client="c51", base={"Id": SHOP, "Name": "Base 8"})
