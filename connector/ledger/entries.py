@@ -5,6 +5,7 @@ Every function runs inside a transaction that its caller opened by `Ledger.trans
 UPDATE and DELETE names the state it leaves.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -201,12 +202,17 @@ class Ledger:
             found += [Known(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})]
         return list(dict.fromkeys(found))[:number]
 
-    def list_confirmed(self, base: Base, field: str, before: int, since: float) -> list[tuple[bytes, int]]:
-        """Return (identity of `field`, subscriber id) of all CONFIRMED entries of the base that a listing should show:
-        confirmed by a listing, or by a run before the run `before` (its key) that ended by `since` (Unix seconds)."""
+    def list_confirmed(self, base: Base, field: str, before: int, since: float) -> "tuple[bytes, array[int]]":
+        """Return the identities of `field`, joined, and the subscriber ids of all CONFIRMED entries of the base that a
+        listing should show: confirmed by a listing, or by a run before the run `before` (its key) that ended by `since`
+        (Unix seconds)."""
         values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
         values |= {"before": before, "accepted": HOW["accepted"], "since": since, **self._range}
-        return [(bytes(identity), each) for identity, each in self.connection.execute(_LIST_CONFIRMED, values)]
+        identities, ids = bytearray(), array("q")
+        for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, values):
+            identities += identity
+            ids.append(subscriber_id)
+        return bytes(identities), ids
 
     def find_shown(self, base: Base, start: bytes, number: int) -> list[Known]:
         """Return at most `number` CONFIRMED entries of the base that the list has shown, from the identity `start` on,

@@ -6,6 +6,7 @@ entries, of which there may be millions, are read from the ledger when the plan 
 """
 
 import sqlite3
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -75,10 +76,13 @@ class PlannedLedger(Ledger):
         lines = self._find_lines(base)
         return [known for line in lines for known in self._read(Ledger.find_shown, line, start, number)][:number]
 
-    def list_confirmed(self, base: Base, field: str, before: int, since: float) -> list[tuple[bytes, int]]:
+    def list_confirmed(self, base: Base, field: str, before: int, since: float) -> "tuple[bytes, array[int]]":
         """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed` does."""
-        lines = self._find_lines(base)
-        return [each for line in lines for each in self._read(Ledger.list_confirmed, line, field, before, since)]
+        identities, ids = b"", array("q")
+        for line in self._find_lines(base):
+            of_line = self._read(Ledger.list_confirmed, line, field, before, since)
+            identities, ids = identities + of_line[0], ids + of_line[1]
+        return identities, ids
 
     def find_last_confirming(self, since: float, now: float) -> float | None:
         """Return when the latest run ended that confirmed an entry, as `Ledger.find_last_confirming` does."""

@@ -145,17 +145,16 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
     shown = [each for each, _ in waiting[:SHOWN_RECORDED]]
     await journal.ask(partial(Ledger.record_shown, base=base, identities=shown))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
-    confirmed = [] if since else await journal.ask(partial(_list_confirmed, access, rows.began_at))
-    known = np.frombuffer(b"".join(each[:_DIGEST_BYTES] for each, _ in confirmed), dtype=np.uint64)
-    known_ids = np.array([subscriber_id for _, subscriber_id in confirmed], dtype=np.int64)
-    is_lacking = ~np.isin(known, listed_digests) & ~np.isin(known_ids, listed_ids)
-    return BaseCounts(_count_doubled(listed_digests, listed_ids), int(np.count_nonzero(is_lacking)))
-
-
-def _list_confirmed(access: ListAccess, began_at: float, ledger: Ledger) -> list[tuple[bytes, int]]:
-    """Return the confirmed entries of the base that a listing from `began_at` (Unix seconds) on must show."""
-    journal, since = access.journal, began_at - access.shown_after_s
-    return ledger.list_confirmed(journal.base, access.policy.identity, journal.run_key, since)
+    lacking = 0
+    if not since:
+        shown_by = rows.began_at - access.shown_after_s
+        identities, confirmed_ids = await journal.ask(  # a plan has a ledger of its own class
+            lambda ledger: ledger.list_confirmed(base, identity, journal.run_key, shown_by)
+        )
+        whole = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
+        is_unlisted = ~np.isin(whole[:, 0], listed_digests)
+        lacking = int(np.count_nonzero(is_unlisted & ~np.isin(np.frombuffer(confirmed_ids, np.int64), listed_ids)))
+    return BaseCounts(_count_doubled(listed_digests, listed_ids), lacking)
 
 
 def _count_doubled(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
