@@ -175,6 +175,8 @@ class _Builder:
         elif chance < 0.66:
             name = "Email" if self._people.identity == "email" else "ClientUserId"
             settings["answers_omit"] = random.choice((["Base"], [name], ["Base", name]))
+        elif chance < 0.7:
+            settings["hide"] = [random.choice(("inactive", "unspecified", "male"))]
         elif chance > 0.97:
             settings["list_omits"] = ["TotalCount"]
             return replace(scenario, settings=settings, policy=replace(scenario.policy, ignores_total_count=True))
