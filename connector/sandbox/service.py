@@ -516,6 +516,9 @@ class Service:
                 until = math.ceil(self._sandbox.wall() + wait_s)
                 date = format_datetime(datetime.fromtimestamp(until, UTC), usegmt=True)
                 return replace(self._error(status, message, ("Retry-After", date)), wait_until=float(until))
+            case "unix":
+                until = math.ceil(self._sandbox.wall() + wait_s)
+                return replace(self._error(status, message, ("Retry-After", str(until))), wait_until=float(until))
         return self._error(status, message)
 
     def _finish(self, operation: str, peer: Peer, response: Response, ending: Ending) -> None:

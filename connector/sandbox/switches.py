@@ -203,7 +203,7 @@ class SandboxSettings(BaseModel):
     """Requests under way at once; other requests are refused; 0: no limit."""
     limit_status: Annotated[int, Field(ge=200, le=599)] = 429
     """The HTTP status of a request that is refused; 200: only the body shows the refusal."""
-    retry_after: Literal["seconds", "date", "none"] = "seconds"
+    retry_after: Literal["seconds", "date", "unix", "none"] = "seconds"
     """The form of the Retry-After header of a refusal."""
     retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 0
     """The shortest Retry-After of a limit; 0: the time until the limit lets a request in."""

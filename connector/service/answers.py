@@ -141,13 +141,16 @@ def _unsuccessful(
 # Retry-After
 
 LONGEST_WAIT_S = 86_400.0
-"""A day: longer demands are cut to it. No run waits that long, so it only has to be more than any run's patience."""
+"""A day: a longer wait is not believed. It comes from a wrong clock, or from a number that is not a time."""
+
+_YEAR_2000_S = 946_684_800  # a larger number is a Unix time, in seconds or milliseconds
 
 _SECONDS = re.compile(r"[0-9]{1,300}(\.[0-9]{1,30})?", re.ASCII)
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds to wait, in [0, LONGEST_WAIT_S], or None when nothing was asked that can be understood.
+    """Return the seconds to wait, in [0, LONGEST_WAIT_S], or None if the header says nothing that can be believed:
+    then the pace is found as without the header. RFC 9110 has seconds and dates; some services send a Unix time.
 
     A date is read against the answer's own Date header where there is one, so that a difference between the two
     machines' clocks does not shorten the wait; else against `now` (aware).
@@ -155,13 +158,16 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None
     asked = find_header(headers, "retry-after")
     if asked is None:
         return None
-    if _SECONDS.fullmatch(asked):
-        return min(float(asked), LONGEST_WAIT_S)
-    until = _parse_date(asked)
-    if until is None:
-        return None
     answered_at = _parse_date(find_header(headers, "date") or "") or now
-    return min(max((until - answered_at).total_seconds(), 0.0), LONGEST_WAIT_S)
+    if _SECONDS.fullmatch(asked):
+        number = float(asked)
+        if number >= _YEAR_2000_S:
+            number = (number / 1000 if number >= _YEAR_2000_S * 1000 else number) - answered_at.timestamp()
+    elif (until := _parse_date(asked)) is not None:
+        number = (until - answered_at).total_seconds()
+    else:
+        return None
+    return max(number, 0.0) if number <= LONGEST_WAIT_S else None
 
 
 def find_header(headers: Mapping[str, str], name: str) -> str | None:

@@ -13,11 +13,15 @@ from tests.pipelines.forked import Forked
 from tests.pipelines.planned import JOB, write_job
 
 
-@pytest.mark.parametrize("limit", [{"limiter": "fixed_window"}, {"limit_status": 403}], ids=["by 429", "by 403"])
+@pytest.mark.parametrize(
+    "limit",
+    [{"limiter": "fixed_window"}, {"limit_status": 403}, {"retry_after": "unix"}],
+    ids=["by 429", "by 403", "until a Unix time"],
+)
 def test_no_request_leaves_while_the_service_asks_for_a_pause_and_no_row_is_lost(
     connector: Connector, tmp_path: Path, limit: dict[str, object]
 ) -> None:
-    connector.sandbox.switch(rate=150, retry_after="seconds", latency_ms=5, **limit)
+    connector.sandbox.switch(**({"rate": 150, "retry_after": "seconds", "latency_ms": 5} | limit))
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 400))
     assert (ended.code, ended.rows) == (0, {"read": 400, "created": 400}), ended.stderr
     creates = ended.report["requests"]["create"]

@@ -56,7 +56,7 @@ def test_beyond_the_rate_all_operations_are_refused_together(calls: Calls, limit
 
 
 @pytest.mark.parametrize("fault", [False, True])
-def test_retry_after_is_seconds_a_date_or_nothing(calls: Calls, fault: bool) -> None:
+def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(calls: Calls, fault: bool) -> None:
     asked = {"refuse": 1, "refuse_retry_after_s": 60} if fault else {"rate": 0.0166, "burst": 1}
     calls.sandbox.switch(**asked)
     calls.create("a@example.com")
@@ -67,6 +67,9 @@ def test_retry_after_is_seconds_a_date_or_nothing(calls: Calls, fault: bool) -> 
     asked_at = time.time()
     date = parsedate_to_datetime(calls.create("a@example.com").headers["retry-after"])
     assert (60 if fault else 58) <= date.timestamp() - asked_at <= 62  # rounded up, never down
+    calls.sandbox.switch(retry_after="unix")
+    until = int(calls.create("a@example.com").headers["retry-after"])
+    assert (60 if fault else 58) <= until - asked_at <= 64
     calls.sandbox.switch(retry_after="none")
     assert "retry-after" not in calls.create("a@example.com").headers
 
