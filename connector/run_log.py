@@ -24,7 +24,10 @@ from connector.errors import ConfigurationError, ConnectorError
 KEPT_FOLDERS = ("rejects", "drift", "runs")
 """Folders of the state folder whose files go when they are older than the retention."""
 
-RETENTION_S = 90 * 86_400.0
+_DAY_S = 86_400.0
+_LONGEST_INTERVAL_S = 35 * _DAY_S  # between two runs of a monthly schedule
+
+RETENTION_S = 90 * _DAY_S
 
 _RUNS = "runs"
 _OURS = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv)(\.partial)?")
@@ -40,8 +43,8 @@ def record_run(
 ) -> Iterator[None]:
     """Record the run while the context lasts: `begun` (with its `run_id`) at its beginning, `report()` at its end.
 
-    Files of earlier runs that are older than `retention_s` go at the end. A log that cannot be written is a warning of
-    this module's logger, and no failure of the run.
+    Files of earlier runs that are older than `retention_s` go at the end, unless the clock has jumped. A log that
+    cannot be written is a warning of this module's logger, and no failure of the run.
     """
     path = state_dir / _RUNS / f"{begun['run_id']}.json"
     try:
@@ -63,7 +66,38 @@ def record_run(
             _write_end(path, {**report(), **ended})
             raise
         _write_end(path, report())
-    prune(state_dir, time.time() - retention_s)
+    _prune_at_end(state_dir, time.time(), retention_s)
+
+
+def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
+    """Delete files older than the retention, counted from the last earlier run if the clock seems to have jumped ahead
+    since that run: a wrong clock must not delete what is not old."""
+    jump_s = _find_jump(state_dir, now, retention_s)
+    prune(state_dir, now - retention_s - jump_s)
+    if jump_s:
+        days = f"{jump_s / _DAY_S:,.0f}"
+        logger.warning(
+            "the clock is %s days ahead of the last earlier run, so that time does not count for the retention: files "
+            "of earlier runs are kept. If the clock is wrong, correct it. If it is right, a later run deletes the "
+            "files that are too old",
+            days,
+        )
+
+
+def _find_jump(state_dir: Path, now: float, retention_s: float) -> float:
+    """Return the seconds between the runs of the last day and the last run before that day, or 0 if they are not more
+    than schedules leave between two runs."""
+    written = []
+    for path in (state_dir / _RUNS).glob("[0-9]*.json"):
+        with suppress(OSError):  # deleted by another run
+            if _OURS.fullmatch(path.name):
+                written.append(path.stat().st_mtime)
+    earlier = [at for at in written if at < now - _DAY_S]
+    if not earlier:
+        return 0.0
+    first_of_day = min((at for at in written if now - _DAY_S <= at <= now), default=now)
+    gap_s = first_of_day - max(earlier)
+    return gap_s if gap_s > max(2 * _DAY_S, min(_LONGEST_INTERVAL_S, retention_s / 2)) else 0.0
 
 
 def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:

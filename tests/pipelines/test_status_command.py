@@ -106,6 +106,26 @@ def test_old_files_go_with_prune_and_at_the_end_of_a_run(connector: Connector, t
     assert (tmp_path / "state" / "ledger.db").exists()
 
 
+def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
+    rejects = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
+    files = [*rejects, *(tmp_path / "state" / "runs" / f"{each.stem}.json" for each in rejects)]
+
+    def age(days: float, *aged: Path) -> None:
+        for file in aged:
+            os.utime(file, times=(time.time() - days * 86_400,) * 2)
+
+    age(100, *files)
+    for _ in range(2):  # two runs by the wrong clock
+        jumped = connector.import_file(path)
+        assert all(file.exists() for file in files)
+        assert "the clock is 100 days ahead of the last earlier run" in jumped.stderr
+    age(2, *(file for file in (tmp_path / "state" / "runs").iterdir() if file not in files))
+    nightly = connector.import_file(path)
+    assert [file.exists() for file in files] == [False] * 4
+    assert "the clock" not in nightly.stderr
+
+
 def test_files_that_no_run_made_are_neither_read_nor_deleted(connector: Connector, tmp_path: Path) -> None:
     runs, rejects = tmp_path / "state" / "runs", tmp_path / "state" / "rejects"
     record(tmp_path / "state")
