@@ -5,13 +5,12 @@
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from connector.fields import FIELDS, fold_base_name, normalise_identity
+from connector.fields import fold_base_name, normalise_identity
 from connector.ledger.entries import NOT_FINAL, Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
@@ -24,7 +23,7 @@ from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
 from connector.plurals import agree, count
 from connector.sender import Sender, Take, Unanswered
-from connector.service.answers import refusal_kind
+from connector.service.answers import is_about_row, refusal_kind
 from connector.service.wire import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields
 from connector.states import Event, State
 
@@ -342,22 +341,6 @@ def _keep_entry(candidate: Candidate, verdict: Move) -> Move:
         status, words = candidate.refused
         return Move(Event.REFUSED, status=status, message=words)
     return verdict
-
-
-_UNPROCESSABLE = 422  # RFC 9110: the request is understood, and its content is wrong
-_WORDS = [each.name.removeprefix("address_") for each in FIELDS if each.is_sent]
-_ONE_WORD = "|".join(each for each in _WORDS if "_" not in each)
-_MORE_WORDS = "|".join(each.replace("_", "[_ ]?") for each in _WORDS if "_" in each)
-_NAMES_A_FIELD = re.compile(
-    rf"\b({_MORE_WORDS})\b|(?<=\w\.)({_ONE_WORD})\b|\b({_ONE_WORD})['\"]?\s*:|['\"]({_ONE_WORD})['\"]", re.IGNORECASE
-)
-"""A field by its name. A name of one word must be a label (`email: …`), in a path or in quotes: not "email limit"."""
-
-
-def is_about_row(status: int, message: str, identity: str) -> bool:
-    """Return whether a refusal says something of this row: by its status, a field's name or the row's identity."""
-    is_named = identity.strip().casefold() in message.casefold()
-    return status == _UNPROCESSABLE or is_named or bool(_NAMES_A_FIELD.search(message))
 
 
 def judge_answer(

@@ -12,7 +12,7 @@ from connector.errors import LedgerError
 from connector.ledger.entries import Entry, Move, Refusal
 from connector.listing.access import LookupKey
 from connector.load.candidates import Candidate, build_row, describe_held, take_row
-from connector.load.creates import Creator, is_about_row
+from connector.load.creates import Creator
 from connector.load.lookups import KeyLookup
 from connector.load.refusals import Refusals
 from connector.load.resolution import Settler, Unresolved
@@ -21,7 +21,7 @@ from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
 from connector.rows import Chunk, LoadRow, Row
 from connector.sender import Take
-from connector.service.answers import refusal_kind
+from connector.service.answers import is_about_row, refusal_kind
 from connector.states import Event, State
 
 _AT_ONCE = 1024  # then signals are heard

@@ -19,7 +19,7 @@ from connector.load.candidates import ENDS_A_RUN
 from connector.load.lookups import look_for
 from connector.load.session import Session
 from connector.pace.refusals import LEAST_ALIKE
-from connector.service.answers import refusal_kind
+from connector.service.answers import is_about_row, refusal_kind
 from connector.service.wire import ListQuery
 from connector.states import State
 
@@ -60,7 +60,7 @@ class Refusals:
         for refusal in refusals:
             kinds[refusal_kind(refusal.status, refusal.message)].append(refusal)
         for kind, alike in kinds.items():
-            is_shared = len(alike) >= LEAST_ALIKE
+            is_shared = len(alike) >= LEAST_ALIKE and not is_about_row(alike[0].status, alike[0].message)
             if is_shared:
                 session.passing.earlier.add(kind)
                 session.withheld.update((each.identity, each) for each in alike)

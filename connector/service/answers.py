@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from connector.fields import LARGEST_ID
+from connector.fields import FIELDS, LARGEST_ID
 from connector.service.wire import TOO_MANY_REQUESTS, Accepted, Ambiguous, Created, ListPage, Mask, Refused, says_limit
 
 MESSAGE_LENGTH = 500
@@ -291,6 +291,23 @@ def refusal_kind(status: int, message: str) -> str:
     masked = _ADDRESS.sub("@", _QUOTED.sub("'…'", message))
     masked = _DIGITS.sub("#", _IDENTIFIER.sub("#", masked))
     return f"{status} {_BLANKS.sub(' ', masked).strip()}".rstrip()
+
+
+_UNPROCESSABLE = 422  # RFC 9110: the request is understood, and its content is wrong
+_FIELD_WORDS = [each.name.removeprefix("address_") for each in FIELDS if each.is_sent]
+_ONE_WORD = "|".join(each for each in _FIELD_WORDS if "_" not in each)
+_MORE_WORDS = "|".join(each.replace("_", "[_ ]?") for each in _FIELD_WORDS if "_" in each)
+_NAMES_A_FIELD = re.compile(
+    rf"\b({_MORE_WORDS})\b|(?<=\w\.)({_ONE_WORD})\b|\b({_ONE_WORD})['\"]?\s*:|['\"]({_ONE_WORD})['\"]", re.IGNORECASE
+)
+"""A field by its name. A name of one word must be a label (`email: …`), in a path or in quotes: not "email limit"."""
+
+
+def is_about_row(status: int, message: str, identity: str = "") -> bool:
+    """Return whether a refusal says something of a row: by its status, a field's name, an address or the row's
+    identity."""
+    is_named = bool(identity.strip()) and identity.strip().casefold() in message.casefold()
+    return status == _UNPROCESSABLE or is_named or bool(_ADDRESS.search(message) or _NAMES_A_FIELD.search(message))
 
 
 # The token in the words of an error
