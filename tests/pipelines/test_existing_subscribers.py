@@ -57,10 +57,10 @@ def test_few_are_moved_although_others_were_created_first(connector: Connector, 
 
 def test_the_ledger_knows_whom_another_base_has(connector: Connector, tmp_path: Path) -> None:
     """The list shows nothing yet: only the ledger can tell."""
+    connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
     customers = write_addresses(tmp_path / "customers.csv", CUSTOMERS)
     first = connector.run_json("import", customers, "--base-name", "Customers", "--active")
     assert first.rows == {"read": CUSTOMERS, "created": CUSTOMERS}
-    connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
     check_held(ended, connector)
 
