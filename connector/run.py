@@ -381,6 +381,8 @@ def _end(run: Run) -> None:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
     report.settled = {"found": tally.settled_found, "absent": tally.settled_absent}
     report.echo = dict(sorted(tally.altered.items()))
+    report.activity = {"active": tally.active, "inactive": outcomes[Outcome.CREATED] - tally.active}
+    report.samples = tally.samples
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
     is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)

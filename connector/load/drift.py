@@ -228,7 +228,7 @@ class _Comparison:
     def _report(self, index: int, each: WaitingRow) -> None:
         tally, verdict, row = self._session.tally, self._verdicts[index], each.row
         if verdict == _EQUAL and each.since is Since.LIMITED:
-            tally.report_created(lambda: row.source, row.omission)
+            tally.report_created(lambda: row.source, row.values, row.omission)
         elif verdict == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: each.row.source)
         elif verdict == _DIFFERENT:

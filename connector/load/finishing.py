@@ -208,7 +208,7 @@ class Finisher:
         elif verdict.event is Event.ANSWERED:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan has left no zip out
             self._note_reactivated(candidate.intent.identity)
-            self._session.tally.report_created(candidate.take_row, omission)
+            self._session.tally.report_created(candidate.take_row, candidate.sent, omission)
         elif verdict.event is Event.LOST or verdict.is_limited:
             self.unresolved[candidate.intent.identity] = self._build_unresolved(candidate, verdict)
         elif verdict.event is Event.REFUSED:
@@ -415,7 +415,7 @@ class Finisher:
 
     def _report_created(self, row: LoadRow) -> None:
         self._note_reactivated(row.identity)
-        self._session.tally.report_created(lambda: row.source, row.omission)
+        self._session.tally.report_created(lambda: row.source, row.values, row.omission)
 
     def _note_reactivated(self, identity: bytes) -> None:
         self._session.tally.reactivated += identity in self._session.access.inactive.reactivated

@@ -128,6 +128,9 @@ def _ignore(_: object) -> None:
     """Do nothing: no listener is set."""
 
 
+_SAMPLES = 5
+
+
 @dataclass(slots=True)
 class Tally:
     """The sums of a run; `settled` counts unknowns by what they turned out to be.
@@ -146,6 +149,8 @@ class Tally:
     settled_found: int = 0
     settled_absent: int = 0
     leftovers: Counter[str] = field(default_factory=Counter)  # of earlier runs, with no row in this one
+    active: int = 0  # of the rows that ended CREATED
+    samples: list[dict[str, object]] = field(default_factory=list)  # what the first few of these send, by field name
     reactivated: int = 0  # rows created as active whose identities the list shows as inactive
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
@@ -180,6 +185,8 @@ class Tally:
     def restart(self) -> None:
         """Forget the counts of rows, because the rows are read again; all other findings stay."""
         self.read = self.taken = 0
+        self.active = 0
+        self.samples.clear()
         self.reactivated = 0
         self.outcomes.clear()
         self.leftovers.clear()
@@ -200,9 +207,14 @@ class Tally:
         self.outcomes[Outcome.CHANGED] += 1
         self.on_change(change)
 
-    def report_created(self, take_row: Callable[[], Row], omission: Omission | None) -> None:
-        """Count a taken row that ended CREATED, and report its zip if that was left out."""
+    def report_created(
+        self, take_row: Callable[[], Row], sent: Mapping[str, object], omission: Omission | None
+    ) -> None:
+        """Count a taken row that ended CREATED with what was `sent`, and report its zip if that was left out."""
         self.count_row(Outcome.CREATED, take_row)
+        self.active += sent.get("is_active") is True
+        if len(self.samples) < _SAMPLES:
+            self.samples.append(dict(sent))
         if omission is not None:
             self.on_omission(omission)
 

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 @wait_option
 @time_limit_option
 @dry_run_option
+@click.option(
+    "--yes", "is_confirmed", is_flag=True, help="Create without asking. Only an import on a terminal asks first."
+)
 @run_options
 def import_command(
     file: Path | str,
@@ -59,18 +62,32 @@ def import_command(
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
+    is_confirmed: bool,
     output: Output,
     **load: Any,
 ) -> None:
     """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input.
 
     FILE may be an object in a store, such as s3://bucket/people.csv.gz, and a pattern, such as 's3://bucket/inbox/*.csv'.
+
+    On a terminal the import shows first what it would create, and asks.
     """
     from connector.imports.flow import run_load
+    from pipelines.cli.preview import confirm, is_asking
 
-    plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry)
-    plan, time_limit_s = replace(plan, is_planned=is_dry), plan.settings.time_limit_s
-    finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output, time_limit_s), output)
+    def run(*, is_planned: bool) -> Report:
+        plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_planned)
+        plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
+        return run_flow(lambda stop, progress: run_load(plan, stop, progress), output, limit_s)
+
+    if not is_dry and is_asking(output, is_confirmed=is_confirmed):
+        planned = run(is_planned=True)
+        if planned.status not in ("ok", "partial"):
+            finish(planned, output)
+        if not confirm(planned, output):
+            click.echo("Nothing was sent.")
+            return
+    finish(run(is_planned=is_dry), output)
 
 
 def plan_file(

@@ -75,6 +75,8 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
     reports = [end.report for end in ends if end.report is not None]
     report.rows = _add(end.rows for end in ends)
     report.settled = _add(each.settled for each in reports) or report.settled
+    is_whole = len(reports) == len(ends) and not any(end.created_before for end in ends)
+    report.activity = _add(each.activity or {} for each in reports) if is_whole else None
     report.echo = dict(sorted(_add(each.echo for each in reports).items()))
     changed = _add(each.changed_fields for each in reports)
     report.changed_fields = dict(sorted(changed.items(), key=lambda field: -field[1]))

@@ -77,6 +77,9 @@ def show_report(report: Mapping[str, Any], console: Console, *, title: str | Non
     table.add_column("how many", justify="right")
     for name, number in list_rows(report):
         table.add_row(name, number)
+        if name == "created" and report["rows"]["created"] and (activity := report.get("activity")):
+            for kind, number_of_kind in activity.items():
+                table.add_row(f"  {kind}", f"{number_of_kind:,}")
     for name, number in (report.get("settled") or {}).items():
         if number:
             table.add_row(f"settled: {name}", f"{number:,}")
