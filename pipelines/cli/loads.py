@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from connector.errors import ConfigurationError
+from connector.plurals import count
 from connector.shards import MOST_SHARDS, WHOLE
 from pipelines.cli.options import (
     SHARD,
@@ -73,21 +74,36 @@ def import_command(
     On a terminal the import shows first what it would create, and asks.
     """
     from connector.imports.flow import run_load
-    from pipelines.cli.preview import confirm, is_asking
 
     def run(*, is_planned: bool) -> Report:
         plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_planned)
         plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
         return run_flow(lambda stop, progress: run_load(plan, stop, progress), output, limit_s)
 
-    if not is_dry and is_asking(output, is_confirmed=is_confirmed):
+    if not (is_dry or is_confirmed) and output.can_ask():
         planned = run(is_planned=True)
         if planned.status not in ("ok", "partial"):
             finish(planned, output)
-        if not confirm(planned, output):
+        if not _confirm(planned, output):
             click.echo("Nothing was sent.")
             return
     finish(run(is_planned=is_dry), output)
+
+
+def _confirm(report: Report, output: Output) -> bool:
+    """Show the plan of an import, and return whether the person wants the subscribers created. If there is nobody to
+    create, nothing is asked."""
+    from pipelines.report.text import show_preview
+
+    output.show(lambda console: show_preview(report.as_json(), report.samples, console))
+    created, activity, base = report.rows["created"], report.activity or {}, report.scope.base
+    if not created:
+        return True
+    return click.confirm(
+        f"Create {count(created, 'subscriber')} in {'base ' if base.startswith('id ') else ''}{base} "
+        f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone.",
+        default=False,
+    )
 
 
 def plan_file(

@@ -67,6 +67,11 @@ class Output:
         if self.report_path is not None and self.report_path.resolve() == file.resolve():
             raise ConfigurationError(f"--report {self.report_path}: that is {what}; name another file")
 
+    def can_ask(self) -> bool:
+        """Return whether a person is there to be asked: standard input and output are a terminal."""
+        streams = (sys.stdin, sys.stdout)
+        return not (self.is_json or self.is_quiet) and all(each is not None and each.isatty() for each in streams)
+
     def show(self, draw: Callable[[Console], None]) -> bool:
         """Show what `draw` draws, on stderr where data goes to stdout; return whether that could be done."""
         from pipelines.report.console import PlainConsole

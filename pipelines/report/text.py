@@ -9,12 +9,14 @@ from datetime import datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+from connector.plurals import count
 from connector.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _LOGGED_EVERY_S = 30.0
+_LONGEST_SAMPLE = 40  # characters of a value
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +97,37 @@ def show_report(report: Mapping[str, Any], console: Console, *, title: str | Non
         _show_differences(report, console)
     for name, path in list_files(report):
         console.print(f"{name}:", path, soft_wrap=True, markup=False, highlight=False)
+
+
+def show_preview(report: Mapping[str, Any], samples: Sequence[Mapping[str, object]], console: Console) -> None:
+    """Print the plan of an import: its outcomes and messages, and some subscribers as they would be sent."""
+    show_report(report, console)
+    for message in report["messages"]:
+        console.print(f"- {message}", soft_wrap=True, markup=False, highlight=False)
+    if samples:
+        _show_samples(samples, console)
+
+
+def _show_samples(samples: Sequence[Mapping[str, object]], console: Console) -> None:
+    """Show a line for each field, and a column for each sample: a terminal has room for few columns."""
+    from rich.table import Table
+    from rich.text import Text
+
+    names = dict.fromkeys(name for sample in samples for name in sample if not name.startswith("base_"))
+    table = Table("field", *(f"row {number}" for number in range(1, len(samples) + 1)))
+    for name in names:
+        table.add_row(name, *(Text(_write_value(sample.get(name)), overflow="fold") for sample in samples))
+    console.print(f"The first {count(len(samples), 'subscriber')} as they would be sent:", highlight=False)
+    console.print(table)
+
+
+def _write_value(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return show_value(text, _LONGEST_SAMPLE)
 
 
 def show_run(run: Mapping[str, Any], console: Console) -> None:
