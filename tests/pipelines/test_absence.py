@@ -117,3 +117,25 @@ def test_a_list_without_bases_ends_a_load_before_its_first_create(
     assert ended.code == 2, ended.stdout
     assert "the list does not show the base of subscriber" in ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
+
+
+@pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["a sweep", "filters"])
+def test_people_whom_the_list_hides_as_unsubscribed_are_not_made_active_again(
+    connector: Connector, tmp_path: Path, others: int
+) -> None:
+    fill(connector, write_people(tmp_path, *["false"] * 40), "News")
+    if others:
+        connector.sandbox.seed(others, base_id=50)
+    connector.sandbox.switch(hide="inactive", filters="icase")
+    write_people(tmp_path, *["true"] * 40)
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "job: people\nsource: {file: {path: people.csv}}\n"
+        "subscriber: {base: {name: Shop}, fields: {email: email, is_active: is_active}}\n"
+        "load: {quiet_period: 200ms}\nsuppress: {inactive: true}\n"
+    )
+
+    ended = connector.run_json("sync", job)
+
+    assert ended.rows == {"read": 40, "suppressed": 40}, ended.report["messages"]
+    assert set(count_stored(connector.sandbox).values()) == {1}

@@ -110,7 +110,20 @@ class _Builder:
             has_base=self._has_base,
             strangers=tuple(self._draw_stranger() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))),
         )
-        return _Draft(self._refuse_all(self._lead_astray(scenario)), chunks)
+        return _Draft(self._add_habits(self._refuse_all(self._lead_astray(scenario))), chunks)
+
+    def _add_habits(self, scenario: Scenario) -> Scenario:
+        """Habits of the list, by chances of their own: filters that return the first match only, a cache, and rows that
+        show their base by its Id. A cache that ignores Cache-Control would repeat answers to an earlier night."""
+        random, settings = Random(f"{self._seed} habits"), dict(scenario.settings)
+        chance = random.random()
+        if chance < 0.05:
+            settings["filters_return"] = "first"
+        elif chance < 0.1:
+            settings["cached"] = random.choice((5.0, 60.0, 3600.0))
+        elif chance < 0.15 and self._naming == "id":
+            settings["base_in_rows"] = "id"
+        return replace(scenario, settings=settings)
 
     def _refuse_all(self, scenario: Scenario) -> Scenario:
         """In some seeds the service refuses all creates for a while, beyond a limit or a quota, or one now and then."""
