@@ -548,11 +548,6 @@ SEEN_BY_TESTS = (
         "pipelines/test_absence.py::test_a_lost_create_of_a_class_that_the_list_never_shows_is_held",
     ),
     SeenByTest(
-        "filters are asked although the list hides a class",
-        Edit("load/lookups.py", "if state.hidden:  #", "if False:  #"),
-        "pipelines/test_absence.py::test_an_active_subscriber_does_not_prove_that_an_inactive_one_is_absent",
-    ),
-    SeenByTest(
         "subscribers with old ids enter unseen",
         Edit("listing/base_list.py", "is_all = rows - end.rows <= newcomers", "is_all = True"),
         "load/looks/test_presence.py::test_a_list_that_has_grown_before_its_end_is_read_again_in_full",
