@@ -188,7 +188,7 @@ class _Builder:
         elif chance < 0.66:
             name = "Email" if self._people.identity == "email" else "ClientUserId"
             settings["answers_omit"] = random.choice((["Base"], [name], ["Base", name]))
-        elif chance < 0.7:
+        elif chance < 0.7 and settings["filters"] != "ignored":  # else no request shows a hidden class
             settings["hide"] = [random.choice(("inactive", "unspecified", "male"))]
         elif chance > 0.97:
             settings["list_omits"] = ["TotalCount"]
