@@ -122,4 +122,4 @@ def test_a_list_that_shows_one_id_in_two_bases_is_not_taken_for_whole(connector:
     connector.sandbox.switch(merge_by="Email", merge_within="shared")
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
     assert (ended.code, ended.rows) == (3, {"read": PEOPLE, "created": 1, "unsent": PEOPLE - 1}), ended.stderr
-    assert "could not be read whole" in ended.stderr
+    assert "TotalCount of 31, which is not its size" in ended.stderr

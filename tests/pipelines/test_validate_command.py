@@ -98,10 +98,10 @@ def write_suppressing_job(folder: Path, *listed: str) -> None:
 def test_who_is_on_the_list_of_a_job_is_suppressed_as_a_sync_would_have_it(
     connector: Connector, tmp_path: Path
 ) -> None:
-    write_suppressing_job(tmp_path, "email", "Bob@X.org", "no address")
+    write_suppressing_job(tmp_path, "email,since", "Bob@X.org,2020", ",2021")
     ended = validate(connector, "job.yaml")
     assert (ended.code, ended.rows) == (1, {"read": 4, "valid": 1, "invalid": 1, "duplicate": 1, "suppressed": 1})
-    assert "1 row of the suppression list" in "".join(ended.report["messages"])
+    assert "the column email is empty in 1 row" in "".join(ended.report["messages"])
     assert validate(connector, "people.csv", "--job", "job.yaml").rows == ended.rows
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
 
