@@ -173,7 +173,7 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
     assert set(count_by_base(sandbox).values()) == {1}
     assert min(ended.report["settled"].values()) > 0
     # Sweeps of all bases together, and a created subscriber by its Id in three of them.
-    assert ended.report["requests"]["list"]["sent"] <= 5 * (2 + MOST_REQUESTS) + 3
+    assert ended.report["requests"]["list"]["sent"] <= 6 * (2 + MOST_REQUESTS) + 3
 
 
 def test_creates_whose_answers_were_lost_count_for_their_own_bases(connector: Connector, tmp_path: Path) -> None:
