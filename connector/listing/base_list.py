@@ -298,6 +298,9 @@ async def _sweep(
         draw=access.draw,
     )
     certificate = await access.control.until_stopped(reading)
+    if certificate.total_last == 0 and not certificate.is_complete and not is_again:
+        # Other runs have created the first subscribers meanwhile, or an answer was wrong. Another reading shows which.
+        return await _sweep(accesses, sink, watched, is_again=True)
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     await access.control.until_stopped(try_unlisted(access, certificate.unlisted))

@@ -290,7 +290,10 @@ def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
         question = _ask_id(Topic.MISSING, each, 1)
         questions += [question] if question not in asked else []
     if suspect.certificate.order in (Order.ID, Order.ID_DESC) and not any(each.topic is Topic.END for each in asked):
-        for side in sorted({_find_side(suspect, each) for each in _find_present(suspect, answers, Topic.BEYOND)}):
+        sides = {_find_side(suspect, each) for each in _find_present(suspect, answers, Topic.BEYOND)}
+        if max(_read_totals(answers), default=0) > (suspect.certificate.total_last or 0):
+            sides.add("above")  # where newcomers are, if the list has grown
+        for side in sorted(sides):
             is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
             overlap = min(_OVERLAP, suspect.page_rows // 2)
             offset = max(0, suspect.certificate.distinct - overlap) if is_tail else 0
@@ -472,9 +475,12 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     certificate = suspect.certificate
     last = certificate.total_last
     wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
-    totals = [each.total for each in wholes if each.total is not None]
+    totals = _read_totals(answers)
     if last is None or not suspect.is_counted:
         return None
+    highest = max([certificate.total_first or 0, *totals])
+    if _has_grown_at_end(suspect, answers):
+        return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}, all new ids at the end")
     unseen = max((len(_read_unseen(suspect, each)) for each in wholes), default=0)
     least = _compute_jump(last)
     is_still = suspect.is_quiet and len(set(totals)) == 1
@@ -482,12 +488,7 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
         return Finding("total_count", Says.CONTRADICTS, f"{totals[0]:,} in a second reading, {unseen:,} of them new")
     if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= least:
         return Finding("total_count", Says.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last:,}")
-    highest = max([certificate.total_first or 0, *totals])
-    if (
-        suspect.is_quiet
-        and not _has_grown_at_end(suspect, wholes)
-        and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last)
-    ):
+    if suspect.is_quiet and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last):
         return Finding("total_count", Says.CONTRADICTS, f"{last:,} in the reading, then {highest:,}")
     if highest - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * highest):
         return Finding("total_count", Says.CONTRADICTS, f"{highest:,} at one time, and {certificate.distinct:,} rows")
@@ -496,17 +497,35 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     return None
 
 
-def _has_grown_at_end(suspect: Suspect, wholes: Sequence[Answer]) -> bool:
-    """Return whether second readings of a list of one page show all listed ids, and others beyond the ends alone: other
-    runs create subscribers."""
-    for answer in wholes:
-        shown = _read_ids(answer)
-        if answer.total is None or len(shown) < answer.total or not contained(np.unique(shown), suspect.ids).all():
+def _read_totals(answers: Sequence[Answer]) -> list[int]:
+    """Return the TotalCounts of the whole list."""
+    wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
+    return [each.total for each in wholes if each.total is not None]
+
+
+def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
+    """Return whether subscribers were added to the list, and all of them beyond its largest id: other runs create
+    subscribers.
+
+    A second reading of a list of one page shows all ids. In a longer list in id order, the largest listed id still has
+    the rank that it had, counted from the end where no newcomers are.
+    """
+    if not len(suspect.ids):
+        return False
+    largest, order, distinct = int(suspect.ids[-1]), suspect.certificate.order, len(suspect.ids)
+    for answer in answers:
+        shown, offset = _read_ids(answer), answer.question.query.offset
+        newer = sum(each > largest for each in shown)
+        if answer.page is None or answer.total is None or not newer:
             continue
-        unseen = _read_unseen(suspect, answer)
-        is_outside = len(suspect.ids) == 0 or ((unseen < suspect.ids[0]) | (unseen > suspect.ids[-1])).all()
-        if len(unseen) and is_outside:
-            return True
+        if answer.question.topic is Topic.WHOLE and len(shown) >= answer.total:
+            older = np.array(sorted(each for each in set(shown) if each <= largest), dtype=np.int64)
+            if np.array_equal(older, suspect.ids):
+                return True
+        if answer.question.topic is Topic.END and largest in shown:
+            rank = offset + shown.index(largest)
+            if rank == (distinct - 1 if order is Order.ID else answer.total - distinct):
+                return True
     return False
 
 
