@@ -480,7 +480,7 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
         return None
     highest = max([certificate.total_first or 0, *totals])
     if _has_grown_at_end(suspect, answers):
-        return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}, all new ids at the end")
+        return Finding("total_count", Says.NOTHING, f"{highest:,} at another time than {last:,}, new ids at the end")
     unseen = max((len(_read_unseen(suspect, each)) for each in wholes), default=0)
     least = _compute_jump(last)
     is_still = suspect.is_quiet and len(set(totals)) == 1
