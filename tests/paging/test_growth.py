@@ -16,7 +16,11 @@ def build_suspect(ids: list[int], order: Order) -> Suspect:
     certificate = Certificate(
         Verdict.COMPLETE, Reason.ID_ORDER, order, 1, 1, len(ids), len(ids), len(ids), 0, 0, {}, AT, AT
     )
-    listed = {"gender": {"": len(ids)}, "is_active": {True: len(ids)}, "base_id": {7: len(ids)}}
+    listed: dict[str, dict[object, int]] = {
+        "gender": {"": len(ids)},
+        "is_active": {True: len(ids)},
+        "base_id": {7: len(ids)},
+    }
     return Suspect(certificate, ListQuery(limit=1000), {}, np.array(sorted(ids), dtype=np.int64), listed=listed)
 
 
