@@ -189,13 +189,13 @@ def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row
 @pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
 def test_a_backslash_ends_no_literal_whatever_a_pooler_sets(mariadb: Database, mode: str) -> None:
     texts = ["\\", "\\'); drop table t; -- ", "é \\' 日本", "plain"]
-    (statement,) = write_inserts("insert into t values", pa.record_batch({"a": pa.array(texts)}), 1000, [])
+    (statement,) = write_inserts("insert into backslashes values", pa.record_batch({"a": pa.array(texts)}), 1000, [])
     engine = build_engine(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
     with engine.begin() as connection:
-        connection.exec_driver_sql("create or replace table t (a text) character set utf8mb4")
+        connection.exec_driver_sql("create temporary table backslashes (a text) character set utf8mb4")
         connection.exec_driver_sql(f"set session sql_mode = '{mode}'")
         connection.exec_driver_sql(statement.replace("%", "%%"))
-        assert list(connection.exec_driver_sql("select a from t").scalars()) == texts
+        assert list(connection.exec_driver_sql("select a from backslashes").scalars()) == texts
     engine.dispose()
 
 
