@@ -10,6 +10,7 @@ counts only with a control: the rows of an answer must match the question.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -27,6 +28,7 @@ from connector.paging.certificate import (
     Says,
     TotalCount,
     decide_counts,
+    is_window_size,
 )
 from connector.paging.overlap import IdArray, contained
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
@@ -481,11 +483,13 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     highest = max([certificate.total_first or 0, *totals])
     if _has_grown_at_end(suspect, answers):
         return Finding("total_count", Says.NOTHING, f"{highest:,} at another time than {last:,}, new ids at the end")
-    unseen = max((len(_read_unseen(suspect, each)) for each in wholes), default=0)
+    largest = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
+    unseen = max((int(np.count_nonzero(_read_unseen(suspect, each) < largest)) for each in wholes), default=0)
     least = _compute_jump(last)
     is_still = suspect.is_quiet and len(set(totals)) == 1
     if is_still and max(totals[0] - last, unseen) >= least:
-        return Finding("total_count", Says.CONTRADICTS, f"{totals[0]:,} in a second reading, {unseen:,} of them new")
+        words = f"{totals[0]:,} in a second reading, {unseen:,} of them with ids between the listed ones"
+        return Finding("total_count", Says.CONTRADICTS, words)
     if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= least:
         return Finding("total_count", Says.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last:,}")
     if suspect.is_quiet and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last):
@@ -593,6 +597,10 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
         shown = [set(_read_ids(each)) for each in ends if each.page is not None]
         if shown and not any(subscriber_id in each for each in shown):
             hidden.add(subscriber_id)
+    total = max(_read_totals(answers), default=0)
+    is_window = suspect.is_counted and total == len(suspect.ids) and (total % 100 == 0 or is_window_size(total))
+    if is_window and len(beyond) >= _JUMP_ROWS:
+        hidden |= beyond  # newcomers change TotalCount, unless a window caps it at a round number
     number = len({each.question.value for each in asked})
     words = f"{len(missing | beyond) or 'none'} of {number} ids that the list lacks exist"
     if hidden:
