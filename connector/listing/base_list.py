@@ -281,7 +281,8 @@ async def _sweep(
     if state.stats is not None and now <= state.stats.taken_at + access.policy.fresh_s:
         earlier_total = state.stats.total
     watching = _Watching(sink, accesses, watched | sentinels, ListStats(now))
-    reading = read_list(
+    read = partial(
+        read_list,
         access.client,
         access.retrier,
         ListQuery(base_id=state.base_id),
@@ -297,10 +298,10 @@ async def _sweep(
         earlier_total=earlier_total,
         draw=access.draw,
     )
-    certificate = await access.control.until_stopped(reading)
-    if certificate.total_last == 0 and not certificate.is_complete and not is_again:
+    certificate = await access.control.until_stopped(read())
+    if certificate.total_last == 0 and not certificate.is_complete:
         # Other runs have created the first subscribers meanwhile, or an answer was wrong. Another reading shows which.
-        return await _sweep(accesses, sink, watched, is_again=True)
+        certificate = await access.control.until_stopped(read())
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     await access.control.until_stopped(try_unlisted(access, certificate.unlisted))

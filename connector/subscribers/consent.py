@@ -10,22 +10,20 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.subscribers.checks import FLAGS, INACTIVE_WORDS, UNSUBSCRIBED_WORDS, YES_OR_NO, read_cells, translate
+from connector.subscribers.identity import Mask
 from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header
-
-Mask = npt.NDArray[np.bool_]
 
 # Headers as `normalise_header` writes them.
 _UNSUBSCRIBED = re.compile(
-    "unsub|optout|^blocked$|optedout|donotemail|donotmail|donotcontact|nomail|noemail|blacklist|blocklist|suppress|hardbounce"
-    "|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
+    "unsub|optout|^blocked$|optedout|donotemail|donotmail|donotcontact|nomail|noemail|blacklist|blocklist|suppress"
+    "|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
-    "|uitgeschreven|uitschrijf|afgemeld|wypisan|wypisa|rezygnac"
+    "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac"
 )
 _SUBSCRIBED = re.compile(
     "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
@@ -110,7 +108,7 @@ def explain_consent(columns: Sequence[str]) -> Iterator[str]:
     for column in columns:
         yield (
             f"the column {column} says who wants no email, but nothing reads it, so people who have unsubscribed would "
-            f"be sent with another activity. Map it (--map is_active={shlex.quote(column)}; in a job `is_active`, as "
+            f"become active. Map it (--map is_active={shlex.quote(column)}; in a job `is_active`, as "
             f"`connector init` drafts it), or ignore it (--ignore {shlex.quote(column)}; in a job "
             f"`ignore: [{column}]`)"
         )
