@@ -20,7 +20,7 @@ from connector.errors import RunAborted
 from connector.fields import BY_NAME
 from connector.kept_values import describe_no_room, write_values
 from connector.rows import Closing
-from connector.service.wire import read_field
+from connector.service.wire import read_base, read_field
 from connector.states import State
 from connector.subscribers.identity import Digests, digest_identity, split_digests
 
@@ -114,7 +114,7 @@ class Comparison(Closing):
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Add a page."""
         for wire in wire_objects:
-            base = self._bases.setdefault(_read_base(wire), len(self._bases))
+            base = self._bases.setdefault(read_base(wire), len(self._bases))
             name = wire.get(self._identity.path[0])
             if not isinstance(name, str) or not name.strip():
                 self._waiting.append((base, None, wire["Id"], None, None))
@@ -212,11 +212,3 @@ def _read_value(wire: dict[str, Any], field: str) -> object:
     """Return a listed value; None for an empty text, as a row has no empty texts."""
     value = read_field(wire, field)
     return None if value == "" else value
-
-
-def _read_base(wire: dict[str, Any]) -> ListedBase:
-    base = wire.get("Base")
-    if not isinstance(base, dict):
-        return None, None
-    service_id, name = base.get("Id"), base.get("Name")
-    return service_id if type(service_id) is int else None, name if isinstance(name, str) else None

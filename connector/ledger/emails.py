@@ -124,7 +124,7 @@ class EmailLog:
         return Campaign(*found[:3]) if found else None
 
     def has_campaign_history(self) -> bool:
-        """Return whether any campaign was ever recorded or restored here; `connector send` makes a ledger without."""
+        """Return whether any campaign was ever recorded or restored here. A new ledger has none."""
         restored_at = self.connection.execute(_FIND_RESTORED).scalar_one_or_none()
         return restored_at is not None or self.connection.execute(_FIND_ANY_CAMPAIGN).first() is not None
 

@@ -7,7 +7,7 @@ from typing import Any
 from connector.listing.access import ListAccess
 from connector.listing.pages import ListFailed
 from connector.listing.requests import ask
-from connector.service.wire import ListQuery
+from connector.service.wire import ListQuery, read_base
 
 _LOOKS = 3  # by Id, a quiet period apart: the list may not show the subscriber at once
 
@@ -34,7 +34,7 @@ async def find_known(access: ListAccess, subscriber_id: int) -> KnownSubscriber 
         holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, [subscriber_id]))
     state = access.state
     if is_shown and (shown := state.shown.read(subscriber_id) or state.elsewhere.read(subscriber_id)) is not None:
-        return KnownSubscriber(subscriber_id, _read_base(shown), shown.get("Email") or shown.get("ClientUserId"))
+        return KnownSubscriber(subscriber_id, read_base(shown), shown.get("Email") or shown.get("ClientUserId"))
     if holders:
         return KnownSubscriber(subscriber_id, (holders[0].base_id, holders[0].base_name))
     return KnownSubscriber(subscriber_id) if is_shown else None
@@ -62,7 +62,7 @@ async def is_shared(access: ListAccess, known: KnownSubscriber, new_base: int | 
         return False
     ids = access.known_ids
     if not ids.is_shared:
-        bases = {_read_base(row)[0] for row in await list_id(access, known.subscriber_id)}
+        bases = {read_base(row)[0] for row in await list_id(access, known.subscriber_id)}
         ids.is_shared = len(bases) > 1 and bases >= {new_base, old_base or new_base}
     return ids.is_shared
 
@@ -80,9 +80,3 @@ async def list_id(access: ListAccess, subscriber_id: int) -> list[dict[str, Any]
         if mine := [row for row in rows if row["Id"] == subscriber_id]:
             return mine
     return []
-
-
-def _read_base(wire: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    base = wire.get("Base")
-    service_id, name = (base.get("Id"), base.get("Name")) if isinstance(base, dict) else (None, None)
-    return service_id if type(service_id) is int else None, name if isinstance(name, str) else None

@@ -27,10 +27,10 @@ _KEPT_WHOLE = 200_000
 second reading of the list."""
 
 
-def bears_identity(wire: Mapping[str, Any], identity: bytes) -> bool:
-    """Return whether a listed subscriber bears this identity (a digest), by whichever field."""
+def has_identity(wire: Mapping[str, Any], identities: Collection[bytes]) -> bool:
+    """Return whether a listed subscriber has one of these identities (digests), in whichever field."""
     values = ((name, wire.get(path)) for name, path in IDENTITY_PATHS)
-    return any(isinstance(value, str) and digest_identity(name, value) == identity for name, value in values)
+    return any(isinstance(value, str) and digest_identity(name, value) in identities for name, value in values)
 
 
 def is_known(wire: Mapping[str, Any], identities: Collection[bytes], base_id: int | None) -> bool:
@@ -40,15 +40,14 @@ def is_known(wire: Mapping[str, Any], identities: Collection[bytes], base_id: in
     listed = base.get("Id") if isinstance(base, dict) else None
     if None not in (base_id, listed) and listed != base_id:
         return False
-    values = ((name, wire.get(path)) for name, path in IDENTITY_PATHS)
-    return any(isinstance(value, str) and digest_identity(name, value) in identities for name, value in values)
+    return has_identity(wire, identities)
 
 
 class BaseReader:
     """Takes from pages of the list those of one base: the digests of the identities and the id of each.
 
-    `fields` are the identities to read (email, client_user_id). Raises ConfigurationError when several bases bear
-    the name that the job gave (trimmed and case-folded), RunAborted when another base bears it now than before.
+    `fields` are the identities to read (email, client_user_id). Raises ConfigurationError when several bases have
+    the name that the job gave (trimmed and case-folded), RunAborted when another base has it now than before.
     Subscribers of every base that are listed as inactive are noted in `inactive`.
     """
 

@@ -24,7 +24,7 @@ from connector.pace.pace import Pace
 from connector.plurals import agree, count
 from connector.sender import Sender, Take, Unanswered
 from connector.service.answers import is_about_row, refusal_kind
-from connector.service.wire import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields
+from connector.service.wire import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields, read_base
 from connector.states import Event, State
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
@@ -205,7 +205,7 @@ class Creator:
             session.canaries.is_bare_trusted = verdict.event is Event.ANSWERED
         if known is None or verdict.event is not Event.ANSWERED:
             return answer, verdict
-        if await is_shared(session.access, known, read_base(answer)[0] or session.journal.base.service_id):
+        if await is_shared(session.access, known, read_base(answer.subscriber)[0] or session.journal.base.service_id):
             return answer, verdict
         words = f"the service answered with subscriber {known.subscriber_id}, {_describe_known(known)}"
         return answer, Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
@@ -290,7 +290,7 @@ class Creator:
         is_again = candidate.left is State.UNKNOWN and candidate.refused is not None  # one refused row says little
         if verdict.event is Event.ANSWERED and isinstance(answer, Created):
             self.is_proved = session.canaries.is_answered = True
-            service_id, name = read_base(answer)
+            service_id, name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
         elif verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN and not is_again:
             session.control.end(
@@ -363,7 +363,7 @@ def judge_answer(
         return Move(Event.NOT_SENT, message=answer.message)
     is_of_base, is_asked_for = _is_of_base(answer, base, asked_name), _is_asked_for(answer, candidate)
     if is_of_base is False:
-        other = read_base(answer)
+        other = read_base(answer.subscriber)
         words = f"the service answered with subscriber {answer.subscriber_id} of another base: {describe_other(*other)}"
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words, answered_base=other)
     if is_asked_for is False:
@@ -395,12 +395,6 @@ def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool | N
         return False
     is_compared = base.service_id is not None or asked_name is not None
     return True if True in (is_same_id, is_same_name) or not is_compared else None
-
-
-def read_base(answer: Created) -> tuple[int | None, str | None]:
-    """Return id and name of the answered base; None for what is missing or of another type."""
-    service_id, name = answer.read("base_id"), answer.read("base_name")
-    return service_id if type(service_id) is int else None, name if isinstance(name, str) else None
 
 
 def _is_asked_for(answer: Created, candidate: Candidate) -> bool | None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from connector.kept_values import KeptValues
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
-from connector.listing.base_reader import bears_identity
+from connector.listing.base_reader import has_identity
 from connector.listing.pages import ListFailed
 from connector.listing.reader import read_list
 from connector.listing.requests import ask, look_up_together
@@ -195,7 +195,7 @@ class _Comparison:
         session = self._sessions[id(waiting.owner)]
         base, listed_base = session.journal.base, wire.get("Base")
         is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
-        if not is_of_base or not bears_identity(wire, waiting.row.identity):
+        if not is_of_base or not has_identity(wire, {waiting.row.identity}):
             return
         altered = self._altered.get(index, frozenset())
         names = [name for name in list_compared(waiting.row.values, session.policy.identity) if name not in altered]

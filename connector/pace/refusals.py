@@ -25,7 +25,7 @@ class _Slowed:
 
     @property
     def is_no_better(self) -> bool:
-        """Whether most creates are refused still, although others are accepted: the refusals are about the rows."""
+        """Whether most creates are still refused while others are accepted: the refusals are about the rows."""
         return self.accepted > 0 and self.accepted + self.refused >= _AMONG and self.refused > self.accepted
 
 

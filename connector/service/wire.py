@@ -313,6 +313,13 @@ def read_field(wire: Mapping[str, Any], name: str) -> object:
     return inner.get(key) if isinstance(inner, dict) else None
 
 
+def read_base(wire: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """Return Id and Name of the base of a wire object; None for what is missing or of another type."""
+    base = wire.get("Base")
+    service_id, name = (base.get("Id"), base.get("Name")) if isinstance(base, dict) else (None, None)
+    return service_id if type(service_id) is int else None, name if isinstance(name, str) else None
+
+
 def _plain(name: str, value: object, expected: type) -> object:
     """The value as the one type its field is sent in, if nothing is lost by that."""
     for method in ("tolist", "item", "as_py"):  # numpy arrays and numbers, Arrow scalars: known by what they can do

@@ -24,7 +24,7 @@ from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
 from connector.settings import Settings
 from connector.sources.files import refuse_lacking
-from connector.subscribers.consent import find_consent, read_activity
+from connector.subscribers.consent import read_activity
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
@@ -127,13 +127,14 @@ def check_rows(
         limit=plan.limit,
         suppression=suppression,
         more_columns=plan.texts.columns,
+        ignored=plan.ignored,
     )
     consent = _list_activity_columns(plan)
     for prepared in chunks:
         if is_stopped():
             raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
         chunk = prepared.chunk
-        consent |= dict.fromkeys(find_consent(chunk.frame, FieldMapping({}), plan.ignored))
+        consent |= dict.fromkeys(prepared.consent)
         is_inactive, is_unclear = read_activity(chunk.frame, consent)
         problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
         problems += build_invalid(chunk, prepared.faults)

@@ -66,6 +66,15 @@ def fill(connector: Connector, people: Path, base: str) -> None:
     assert ended.rows["read"] == ended.rows["created"]
 
 
+def fill_news(connector: Connector, folder: Path, others: int) -> tuple[Path, int]:
+    """Create three people in the base News, and seed others in another base. Return the file and the Id of the base."""
+    people = write_people(folder, "true", "true", "true")
+    fill(connector, people, "News")
+    if others:
+        connector.sandbox.seed(others, base_id=50)
+    return people, connector.sandbox.truth()["events"][0]["base_id"]
+
+
 def test_a_filter_that_returns_the_first_match_only_proves_nobody_absent(connector: Connector, tmp_path: Path) -> None:
     people = write_people(tmp_path, "true", "true")
     fill(connector, people, "Customers")
@@ -84,11 +93,7 @@ def test_a_filter_that_returns_the_first_match_only_proves_nobody_absent(connect
 def test_a_list_that_shows_bases_by_their_ids_alone_serves_a_job_that_gives_the_id(
     connector: Connector, tmp_path: Path, others: int
 ) -> None:
-    people = write_people(tmp_path, "true", "true", "true")
-    fill(connector, people, "News")
-    base_id = connector.sandbox.truth()["events"][0]["base_id"]
-    if others:
-        connector.sandbox.seed(others, base_id=50)
+    people, base_id = fill_news(connector, tmp_path, others)
     connector.sandbox.switch(base_in_rows="id", filters="icase")
 
     by_name = connector.run_json("import", people, "--base-name", "News")
@@ -106,11 +111,7 @@ def test_a_list_that_shows_bases_by_their_ids_alone_serves_a_job_that_gives_the_
 def test_a_list_without_bases_ends_a_load_before_its_first_create(
     connector: Connector, tmp_path: Path, others: int, option: str
 ) -> None:
-    people = write_people(tmp_path, "true", "true", "true")
-    fill(connector, people, "News")
-    base_id = connector.sandbox.truth()["events"][0]["base_id"]
-    if others:
-        connector.sandbox.seed(others, base_id=50)
+    people, base_id = fill_news(connector, tmp_path, others)
     connector.sandbox.switch(base_in_rows="none", filters="icase")
 
     ended = connector.run_json("import", people, option, str(base_id) if option == "--base-id" else "News")
