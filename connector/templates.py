@@ -15,6 +15,7 @@ from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from connector.errors import ConfigurationError, ConnectorError
+from connector.person_names import split_name
 
 ROW = "row"
 """Under this name a template has the columns whose own names are no words: `row["First Name"]`."""
@@ -83,6 +84,10 @@ def compile_template(
     environment = _Environment(
         undefined=jinja2.StrictUndefined, autoescape=is_html, finalize=_finalize, keep_trailing_newline=True
     )
+    environment.filters |= {
+        "given_name": lambda name: split_name(str(name))[0],
+        "family_name": lambda name: split_name(str(name))[1],
+    }
     environment.filters.pop("random")  # a row gives the same text each time, or it would differ from itself
     environment.globals.pop("lipsum")
     environment.longest = longest

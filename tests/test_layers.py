@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
      "connector.clock", "connector.plurals", "connector.printable", "connector.progress",
-     "connector.driver_words", "connector.formulas",
+     "connector.driver_words", "connector.formulas", "connector.person_names",
      "connector.rows", "connector.shards"),
     ("connector.descriptors", "connector.templates", "connector.control", "connector.pace"),
     (

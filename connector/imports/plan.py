@@ -110,7 +110,7 @@ def map_by_headers(source: Source, options: RowOptions) -> FieldMapping:
     not unsubscribed."""
     mapping = override_mapping(guess_mapping(own_columns(source.columns)), options.mapped, source.columns)
     if column := options.mapped.get("is_active"):
-        mapping = FieldMapping({**mapping.rules, "is_active": build_consent_rule(column)})
+        mapping = replace(mapping, rules={**mapping.rules, "is_active": build_consent_rule(column)})
     return mapping if options.is_active is None else _set_active(mapping, is_active=options.is_active)
 
 
@@ -147,4 +147,4 @@ def _check_base(options: RowOptions) -> str | None:
 
 def _set_active(mapping: FieldMapping, *, is_active: bool) -> FieldMapping:
     """One constant for all, in place of whatever column said it."""
-    return FieldMapping({**mapping.rules, "is_active": ColumnRule(value="true" if is_active else "false")})
+    return replace(mapping, rules={**mapping.rules, "is_active": ColumnRule(value="true" if is_active else "false")})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from connector.load.session import Tally
 from connector.plurals import agree, count
-from connector.subscribers.headers import find_whole_name
+from connector.subscribers.headers import find_unused_name
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
 
@@ -58,13 +58,19 @@ class Remarks:
 
 
 def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterator[str]:
-    """Name the columns that no field is made of, and among them one that seems to hold whole names."""
+    """Name the columns that no field is made of, and a column of names that may need a person's decision."""
     if unmapped:
         yield f"columns not used: {', '.join(unmapped)}"
-    if (column := find_whole_name(mapping, unmapped)) is not None:
+    fields = sorted({"first_name", "last_name"} & mapping.rules.keys())
+    if mapping.whole_name is not None:
         yield (
-            f"the column {column} seems to hold whole names, which are not sent: `connector init` drafts templates "
-            "that split it into first_name and last_name; or use --map last_name=COLUMN to send it whole"
+            f"the column {mapping.whole_name} seems to hold whole names, which are sent whole as {fields[0]}. To split "
+            f"them, draft a job with `connector init` and use its templates; to leave them out, use --map {fields[0]}="
+        )
+    elif (column := find_unused_name(unmapped)) is not None and len(fields) < 2:
+        yield (
+            f"the column {column} seems to hold names, which are not sent: use --map first_name=COLUMN or "
+            "--map last_name=COLUMN (in a job `fields`) to send it"
         )
 
 

@@ -104,10 +104,25 @@ countries, which are written in many ways.
 # The sets below hold headers as `normalise_header` writes them.
 
 WHOLE_NAMES = frozenset({
-    "name", "fullname", "displayname", "contactname", "customername", "naam", "volledigenaam", "nom", "nomcomplet",
-    "nombre", "nombrecompleto", "nome", "nomecompleto", "nomecognome", "vollername", "ganzername", "imieinazwisko",
+    "name", "fullname", "wholename", "displayname", "firstandlastname", "firstnamelastname", "lastnamefirstname",
+    "personname", "contactname", "contactperson", "customername", "clientname", "subscribername",
+    "recipientname", "membername", "attendeename", "nameofcontact", "yourname",
+    "vollername", "ganzername", "vollstandigername", "kontaktname", "kontaktperson",
+    "ansprechpartner", "ansprechpartnerin", "kundenname", "empfangername", "vorundnachname", "vornachname",
+    "vornameundnachname", "vornamenachname", "nachnamevorname", "namevorname", "vorundzuname",
+    "nom", "nomcomplet", "nometprenom", "nomprenom", "prenometnom", "prenomnom", "nomducontact", "nomduclient",
+    "nomclient",
+    "nombre", "nombrecompleto", "nombreyapellido", "nombreyapellidos", "apellidosynombre", "nombredelcliente",
+    "nombredecontacto",
+    "nome", "nomecompleto", "nomecognome", "nomeecognome", "cognomenome", "cognomeenome", "nominativo",
+    "nomeesobrenome", "nomeeapelido", "nomedocliente", "nomecliente", "nomecontatto", "nomedocontato",
+    "naam", "volledigenaam", "voorenachternaam", "contactpersoon", "naamcontactpersoon", "klantnaam",
+    "imieinazwisko", "nazwiskoiimie", "pelnenazwisko", "nazwaklienta",
 })  # fmt: skip
 """Headers of a column that may hold whole names."""
+
+_GIVEN_BESIDE_FAMILY = frozenset({"nombre", "nome"})
+"""Headers of whole names that mean a first name if the last name has a column of its own."""
 
 GOOGLE_ONLY = frozenset({"email1value", "phone1value", "address1street", "groupmembership"})
 """Headers by which an export of Google Contacts is known."""
@@ -130,7 +145,8 @@ _MEANINGS = {  # field, and rank: 0 is the best header of its field
 def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     """Map each field to the best of its known headers among `columns`, the first of equals.
 
-    The base and the service's id are never taken from a column: the base is the job's to say.
+    A column of whole names goes whole to first_name: nobody has looked at how they would be split. The base and the
+    service's id are never taken from a column: the base is the job's to say.
     """
     best: dict[str, tuple[int, str]] = {}
     is_mailchimp = _is_known(columns, MAILCHIMP_ONLY)
@@ -140,7 +156,14 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
             field, rank = _MEANINGS[key]
             if field not in best or rank < best[field][0]:
                 best[field] = (rank, column)
-    return FieldMapping({field: build_column_rule(field, column, columns) for field, (_, column) in best.items()})
+    whole_name = None
+    if "first_name" not in best:
+        whole_name = _find_header([best["last_name"][1]] if "last_name" in best else columns, WHOLE_NAMES)
+        given = whole_name if "last_name" not in best else _find_header(columns, _GIVEN_BESIDE_FAMILY)
+        if given is not None:
+            best["first_name"] = (0, given)
+    rules = {field: build_column_rule(field, column, columns) for field, (_, column) in best.items()}
+    return FieldMapping(rules, whole_name)
 
 
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
@@ -155,11 +178,14 @@ def build_column_rule(field: str, column: str, columns: Sequence[str]) -> Column
     return ColumnRule(column=column)
 
 
-def find_whole_name(mapping: FieldMapping, columns: Sequence[str]) -> str | None:
-    """Return the column that seems to hold whole names, where no column is mapped to a first or a last name."""
-    if {"first_name", "last_name"} & set(mapping.rules):
-        return None
-    return next((column for column in columns if normalise_header(column) in WHOLE_NAMES), None)
+def find_unused_name(columns: Sequence[str]) -> str | None:
+    """Return the first of these columns, which no field is made of, whose header means names."""
+    return _find_header(columns, WHOLE_NAMES)
+
+
+def _find_header(columns: Sequence[str], headers: frozenset[str]) -> str | None:
+    """Return the first of the columns that has one of the headers."""
+    return next((column for column in columns if normalise_header(column) in headers), None)
 
 
 def _is_known(columns: Sequence[str], marks: frozenset[str]) -> bool:
@@ -174,6 +200,7 @@ def override_mapping(mapping: FieldMapping, overrides: Mapping[str, str], column
     Raises ConfigurationError for a field or a column that does not exist.
     """
     rules = dict(mapping.rules)
+    whole_name = None if {"first_name", "last_name"} & overrides.keys() else mapping.whole_name
     for field, column in overrides.items():
         if field not in MAPPABLE:
             raise ConfigurationError(explain_missing("field", field, MAPPABLE))
@@ -183,4 +210,4 @@ def override_mapping(mapping: FieldMapping, overrides: Mapping[str, str], column
         if column not in columns:
             raise ConfigurationError(explain_missing("column", column, columns))
         rules[field] = build_column_rule(field, column, columns)
-    return FieldMapping(rules)
+    return FieldMapping(rules, whole_name)

@@ -71,12 +71,14 @@ class ColumnRule:
 
 @dataclass(frozen=True, slots=True)
 class FieldMapping:
-    """The rules by field name, in the order of the field table.
+    """The rules by field name, in the order of the field table. `whole_name` is a column that seems to hold whole
+    names, and that one field got whole because of its header.
 
     Raises ConfigurationError for a field that cannot be mapped, and for a rule that does not fit its field.
     """
 
     rules: Mapping[str, ColumnRule]
+    whole_name: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, rule in self.rules.items():

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from connector.subscribers.consent import build_consent_rule, find_consent
-from connector.subscribers.headers import WHOLE_NAMES, guess_mapping
+from connector.subscribers.headers import guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
@@ -87,7 +87,26 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
         if guess.name not in guesses or guesses[guess.name].sureness == "unsure":
             guesses[guess.name] = guess
     ordered = [guesses[name] for name in FieldMapping({each.name: each.rule for each in guesses.values()}).rules]
-    return tuple(ordered)
+    if mapping.whole_name is None:
+        return tuple(ordered)
+    return tuple(
+        alternative for guess in ordered for alternative in _offer_split(frame, guess, mapping.whole_name, today)
+    )
+
+
+def _offer_split(frame: pd.DataFrame, guess: GuessedField, whole_name: str, today: date) -> Iterator[GuessedField]:
+    """Yield a guess. After the guess for a column of whole names, also yield the two templates that split such names: a
+    person decides on them."""
+    if guess.name not in ("first_name", "last_name") or guess.rule.columns != (whole_name,):
+        yield guess
+        return
+    yield replace(_as_likely(guess), reason=f"{guess.reason}; whole names are not split unless you say so")
+    name = whole_name if _PLAIN.fullmatch(whole_name) else f"row[{json.dumps(whole_name, ensure_ascii=False)}]"
+    for field, part in (("first_name", "given_name"), ("last_name", "family_name")):
+        rule = ColumnRule(template=f"{{{{ {name} | {part} }}}}")
+        split = _judge(frame, field, rule, "its cells", today)
+        reason = f"to split clear names, in place of the line `{guess.name}: {write_rule(guess.rule)}`"
+        yield replace(split, sureness="unsure", reason=reason)
 
 
 def _guess_consent(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str, ColumnRule]:
@@ -124,7 +143,7 @@ def _judge(frame: pd.DataFrame, name: str, rule: ColumnRule, by: str, today: dat
     sureness = "sure" if share.part >= _SURE else "likely" if share.part >= _UNSURE else "unsure"
     if doubt:
         sureness, reason = "unsure", f"{reason}; {doubt}"
-    return GuessedField(name, rule, sureness, f"by {by}; {reason}", _pick_samples(frame, rule))
+    return GuessedField(name, rule, sureness, f"by {by}; {reason}", _pick_samples(frame, name, rule))
 
 
 def _refine(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
@@ -174,10 +193,7 @@ def _guess_by_contents(
         cells = cells[cells != ""]
         if not len(cells):
             continue
-        if header in WHOLE_NAMES and not {"first_name", "last_name"} & set(guesses):
-            if cells.str.contains(" ", regex=False).mean() >= _UNSURE:
-                yield from _guess_names(frame, column, today)
-        elif _are_mostly(cells, "@") and measure(frame, "email", rule, today).part >= _LIKELY:
+        if _are_mostly(cells, "@") and measure(frame, "email", rule, today).part >= _LIKELY:
             yield _as_likely(_judge(frame, "email", rule, "its cells", today))
         elif "tags" not in guesses and _are_mostly(cells, _LISTS):
             yield _as_likely(_judge(frame, "tags", rule, "its cells", today))
@@ -199,29 +215,20 @@ def _are_mostly(cells: "pd.Series[str]", pattern: str) -> bool:
     return bool(cells.str.contains(pattern, regex=True).mean() >= _LIKELY)
 
 
-def _guess_names(frame: pd.DataFrame, column: str, today: date) -> Iterator[GuessedField]:
-    """Guess templates for a column with whole names: all words but the last, and the last. A person decides on them."""
-    name = column if _PLAIN.fullmatch(column) else f"row[{column!r}]"
-    templates = {
-        "first_name": f"{{{{ {name}.rpartition(' ')[0] or {name} }}}}",
-        "last_name": f"{{{{ {name}.rpartition(' ')[2] if ' ' in {name} else '' }}}}",
-    }
-    for field, template in templates.items():
-        guess = _judge(frame, field, ColumnRule(template=template), "its cells", today)
-        reason = f"{guess.reason}; a whole name is split only if you say so: look at the result"
-        yield replace(guess, sureness="unsure", reason=reason)
-
-
 def _as_likely(guess: GuessedField) -> GuessedField:
     """What cells alone show is never sure."""
     return replace(guess, sureness="likely") if guess.sureness == "sure" else guess
 
 
-def _pick_samples(frame: pd.DataFrame, rule: ColumnRule) -> tuple[str, ...]:
-    """Some different cells, as they came."""
+def _pick_samples(frame: pd.DataFrame, name: str, rule: ColumnRule) -> tuple[str, ...]:
+    """Return some different cells as they came; for a template the texts that it makes of them, too."""
     (column,) = rule.columns
     cells = frame[column].dropna()
-    return tuple(str(cell) for cell in cells[cells.str.strip() != ""].drop_duplicates().head(_SAMPLES))
+    chosen = cells[cells.str.strip() != ""].drop_duplicates().head(_SAMPLES)
+    if rule.template is None:
+        return tuple(str(cell) for cell in chosen)
+    made = apply_mapping(chosen.to_frame(), FieldMapping({name: rule})).frame[name]
+    return tuple(f"{cell} → {'' if pd.isna(text) else text}" for cell, text in zip(chosen, made, strict=True))
 
 
 def draft_job(

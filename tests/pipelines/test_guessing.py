@@ -71,7 +71,6 @@ def test_a_column(header: str, cells: list[str], name: str, rule: dict[str, obje
         ("note", ["she called", "no answer"]),
         ("total", ["12.50", "0"]),
         ("id", ["0035g", "0036h"]),
-        ("name", ["ann", "bo"]),
         ("empty", ["", ""]),
     ],
 )
@@ -93,16 +92,17 @@ def test_a_header_that_its_cells_belie_gives_way_to_cells() -> None:
     assert guess(Email=["yes", "no"])["email"].sureness == "unsure"
 
 
-@pytest.mark.parametrize("header", ["Name", "Full_Name", "\"Name'", "{{Name}}"])
-def test_a_whole_name_is_split_by_unsure_templates_unless_a_column_has_first_names(header: str) -> None:
-    cells = ["Ann Mary Lee", "Bo Vos", "Cher"]
-    found = guess(email=EMAILS[:3], **{header: cells})
-    frame = pd.DataFrame({header.replace("_", " "): cells}, dtype="str")
-    guesses = {name: found[name] for name in ("first_name", "last_name")}
-    names = apply_mapping(frame, FieldMapping({name: each.rule for name, each in guesses.items()})).frame
-    assert names.fillna("").to_numpy().tolist() == [["Ann Mary", "Lee"], ["Bo", "Vos"], ["Cher", ""]]
-    assert [each.sureness for each in guesses.values()] == ["unsure", "unsure"]
-    assert "last_name" not in guess(email=EMAILS[:3], **{header: cells}, First_Name=["a", "b", "c"])
+@pytest.mark.parametrize("header", ["Name", "Full Name", "\"Name'", "{{Name}}"])
+def test_whole_names_stay_whole_and_two_unsure_templates_split_the_clear_ones(header: str) -> None:
+    cells = ["Ann Mary Lee", "Dr. Bo Vos", "Cher"]
+    frame = pd.DataFrame({"email": EMAILS[:3], header: cells}, dtype="str")
+    _, whole, *split = guess_fields(frame, TODAY)
+    assert (whole.name, whole.rule, whole.sureness) == ("first_name", ColumnRule(column=header), "likely")
+    names = apply_mapping(frame, FieldMapping({each.name: each.rule for each in split})).frame
+    assert names.fillna("").to_numpy().tolist() == [["Ann Mary Lee", ""], ["Bo", "Vos"], ["Cher", ""]]
+    assert [each.sureness for each in split] == ["unsure", "unsure"]
+    assert [each.samples[1] for each in split] == ["Dr. Bo Vos → Bo", "Dr. Bo Vos → Vos"]
+    assert len(guess_fields(frame.assign(first_name="a"), TODAY)) == 2
 
 
 # The drafted job

@@ -17,7 +17,7 @@ from tests.pipelines.forked import Forked
 from tests.pipelines.test_every_command import IS_CAMPAIGN
 from tests.pipelines.test_exports_of_others import SAMPLES
 
-PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Ann Mary Lee;V;31-01-1990", "bob@x.org;Bob Vos;M;01-02-1985")
+PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Dr. Ann Lee;V;31-01-1990", "bob@x.org;Bob Vos;M;01-02-1985")
 
 
 def say_active(job: Path) -> None:
@@ -54,13 +54,15 @@ def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Co
     assert "31-01-1990" not in (tmp_path / "job.yaml").read_text(encoding="utf-8")
     say_active(tmp_path / "job.yaml")
     text = (tmp_path / "job.yaml").read_text(encoding="utf-8")
+    whole, *_ = [line for line in text.splitlines() if line.strip().startswith("first_name: Naam ")]
+    text = text.replace(f"{whole}\n", "")
     for field in ("first_name", "last_name"):
         assert f"# {field}: {{template: " in text
         text = text.replace(f"# {field}:", f"{field}:")
     (tmp_path / "job.yaml").write_text(text, encoding="utf-8")
     assert connector.run_json("sync", "job.yaml").rows == {"read": 2, "created": 2}
     ann = list_stored(connector.sandbox)["ann@x.org"]
-    assert (ann["FirstName"], ann["LastName"], ann["Gender"]) == ("Ann Mary", "Lee", "female")
+    assert (ann["FirstName"], ann["LastName"], ann["Gender"]) == ("Ann", "Lee", "female")
 
 
 def test_a_table_becomes_a_job_whose_url_stays_in_the_environment(connector: Connector, tmp_path: Path) -> None:

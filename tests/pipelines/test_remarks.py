@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, list_stored, write_csv
 from tests.sources.files.people import write_xlsx
 from tests.sources.files.reading import write
 
@@ -78,3 +78,21 @@ def test_no_identity_of_a_new_base_is_reported_as_doubled(connector: Connector, 
     ended = connector.run_json("import", path, "--base-name", "Shop", "--active", "--quiet-period", "100ms")
     assert ended.rows == {"read": 2, "created": 2}, ended.stderr
     assert find(ended, "more than once") == []
+
+
+def test_whole_names_are_sent_whole_and_the_report_says_so(connector: Connector, tmp_path: Path, command: str) -> None:
+    path = write_csv(tmp_path / "people.csv", "email,Name", 'ann@x.org,"Lee, Dr. Ann"', "bob@x.org,Bob van der Ray")
+    ended = read(connector, command, path)
+    assert len(find(ended, "the column Name seems to hold whole names, which are sent whole as first_name")) == 1
+    if command == "import":
+        stored = list_stored(connector.sandbox)
+        assert {email: (each["FirstName"], each.get("LastName")) for email, each in stored.items()} == {
+            "ann@x.org": ("Lee, Dr. Ann", None), "bob@x.org": ("Bob van der Ray", None),
+        }  # fmt: skip
+    said = connector.run_json(command, path, *BY[command], "--map", "first_name=Name")
+    assert find(said, "whole names") == []
+
+
+def test_a_column_of_names_beside_a_first_name_is_named(connector: Connector, tmp_path: Path, command: str) -> None:
+    path = write_csv(tmp_path / "people.csv", "email,Vorname,Name", "ann@x.org,Ann,Lee")
+    assert len(find(read(connector, command, path), "the column Name seems to hold names, which are not sent")) == 1

@@ -11,7 +11,7 @@ from connector.subscribers.headers import (
     MAILCHIMP_IGNORED,
     MAILCHIMP_ONLY,
     WHOLE_NAMES,
-    find_whole_name,
+    find_unused_name,
     guess_mapping,
     override_mapping,
 )
@@ -61,11 +61,41 @@ def test_the_words_of_eight_languages_are_recognised(headers: str, fields: str) 
     assert show(guess_mapping(headers.split())) == dict(zip(fields.split(), headers.split(), strict=True))
 
 
-@pytest.mark.parametrize("header", ["Name", "Full name", "Nome completo", "Vollständiger Name"])
-def test_a_column_of_whole_names_is_found_where_no_name_is_mapped(header: str) -> None:
-    found = find_whole_name(guess_mapping(["email", header]), ["email", header])
-    assert found == (None if header.startswith("Voll") else header)
-    assert find_whole_name(guess_mapping(["fname", header]), ["fname", header]) is None
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Name", "Full name", "Nome completo", "Vollständiger Name", "Kontaktname", "Nom complet", "Nom & prénom",
+        "Nombre y apellidos", "Volledige naam", "Imię i nazwisko", "Vor- und Nachname", "Contact Name",
+    ],
+)  # fmt: skip
+def test_whole_names_go_whole_to_the_first_name(header: str) -> None:
+    mapping = guess_mapping(["email", header])
+    assert show(mapping) == {"email": "email", "first_name": header}
+    assert mapping.whole_name == header
+    assert override_mapping(mapping, {"phone": "email"}, ["email", header]).whole_name == header
+    assert override_mapping(mapping, {"first_name": ""}, ["email", header]).whole_name is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields", "whole_name", "unused"),
+    [
+        (["Nome", "Cognome"], {"first_name": "Nome", "last_name": "Cognome"}, None, None),
+        (["Nombre", "Apellidos"], {"first_name": "Nombre", "last_name": "Apellidos"}, None, None),
+        (["Prénom", "Nom"], {"first_name": "Prénom", "last_name": "Nom"}, None, None),
+        (["Nom", "Ville"], {"last_name": "Nom", "address_city": "Ville"}, "Nom", None),
+        (["Name", "Vorname"], {"first_name": "Vorname"}, None, "Name"),
+        (["Name", "Surname"], {"last_name": "Surname"}, None, "Name"),
+        (["Full Name", "First Name", "Last Name"], {"first_name": "First Name", "last_name": "Last Name"}, None,
+         "Full Name"),
+    ],
+)  # fmt: skip
+def test_a_column_of_names_beside_others_is_sent_only_where_its_meaning_is_clear(
+    headers: list[str], fields: dict[str, str], whole_name: str | None, unused: str | None
+) -> None:
+    mapping = guess_mapping(headers)
+    assert show(mapping) == fields
+    assert mapping.whole_name == whole_name
+    assert find_unused_name([header for header in headers if header not in mapping.columns]) == unused
 
 
 def test_no_header_means_two_fields_and_every_field_has_some() -> None:

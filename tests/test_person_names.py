@@ -1,0 +1,50 @@
+"""Whole names that are divided, and names that stay whole."""
+
+import pytest
+
+from connector.person_names import split_name
+from connector.templates import compile_template
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "family"),
+    [
+        ("Ann Lee", "Ann", "Lee"),
+        ("  Ann   Lee ", "Ann", "Lee"),
+        ("Lee, Ann", "Ann", "Lee"),
+        ("García Márquez, Gabriel José", "Gabriel José", "García Márquez"),
+        ("van der Berg, Dr. Ann", "Ann", "van der Berg"),
+        ("Dr. Ann Lee", "Ann", "Lee"),
+        ("Herr Prof. Dr. Jürgen Müller", "Jürgen", "Müller"),
+        ("Mrs Ann Lee", "Ann", "Lee"),
+        ("Mme Zoë Lévêque", "Zoë", "Lévêque"),
+        ("Ann Lee, PhD", "Ann", "Lee"),
+        ("Sammy Davis Jr.", "Sammy", "Davis"),
+        ("Ludwig van Beethoven", "Ludwig", "van Beethoven"),
+        ("Ann von der Heide", "Ann", "von der Heide"),
+        ("Leonardo da Vinci", "Leonardo", "da Vinci"),
+        ("Osama bin Ahmed", "Osama", "bin Ahmed"),
+        ("Sean O'Neil", "Sean", "O'Neil"),
+        ("Jean-Luc Picard", "Jean-Luc", "Picard"),
+        ("Ju\u0308rgen Mu\u0308ller", "Ju\u0308rgen", "Mu\u0308ller"),
+    ],
+)
+def test_a_clear_name_is_divided(name: str, given: str, family: str) -> None:
+    assert split_name(name) == (given, family)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", "Cher", "Ann Mary Lee", "Herr Müller", "van Gogh", "Maria García de la Cruz", "Lee, Ann, Berlin", "Lee,",
+        "Acme GmbH", "Lee & Sons", "Ann and Bob Lee", "Ann + Bob", "Familie Müller", "Acme, Inc.", "Ann Lee (HR)",
+        "ann@example.com", "Ann 2", "Ann/Bob Lee", "Dr. Lee", "Lee, Dr.", "王小明", "Ann Lee van", "N/A",
+    ],
+)  # fmt: skip
+def test_a_name_that_is_not_clear_stays_whole(name: str) -> None:
+    assert split_name(name) == (name, "")
+
+
+def test_templates_have_both_parts_of_a_name() -> None:
+    template = compile_template("{{ name | given_name }}/{{ row['Full Name'] | family_name }}")
+    assert template.render({"name": "Dr. Ann Lee", "Full Name": "Lee, Ann"}) == "Ann/Lee"
