@@ -10,7 +10,7 @@ has spaces before a quote.
 
 import codecs
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 
@@ -24,7 +24,7 @@ from connector.errors import SourceError
 from connector.rows import Chunk, Closing, MalformedRow, Source
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, find_blank, find_records
-from connector.sources.encoding import Utf8Stream, advise_encoding, refuse_binary, show_bytes
+from connector.sources.encoding import LOST, Utf8Stream, advise_encoding, refuse_binary, show_bytes
 from connector.sources.header_row import (
     count_titles,
     decide_delimiter,
@@ -43,6 +43,7 @@ _MOST_RECORD = 1 << 20  # a thousand times what a subscriber's fields hold; a ce
 _MOST_SHOWN = 1 << 16  # of a record in a rejects file: a person finds the fault at its beginning
 _DECODED_BYTES = 1 << 16  # at a time: after a wrong byte Python copies the whole text
 _SWALLOWING = ("stray_quote", "unclosed_quote", "oversized")  # for these the record's end may be far from its fault
+_LOST_BYTES = LOST.encode()
 _MOST_HELD = 1 << 24  # a record of 16 MiB is a quote that was never closed
 
 
@@ -120,8 +121,9 @@ class CsvSource(Closing):
             )
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. A record with a byte that is no text is malformed, whatever its column."""
+        """See `Source`."""
         messages, number = tuple(self._messages), 0
+        used_indices = [index for index, column in enumerate(self.columns) if used is None or column in used]
         size, begin = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line, block, records in self._read_blocks():
             refusal = find_refusal(block, records, self._form)
@@ -130,7 +132,7 @@ class CsvSource(Closing):
                 at = line + count_lines(block[: int(records.starts[index])])
                 raise SourceError(f"{self.name}: the record that begins on line {at} {problem}. {_HOW_TO_SAVE}")
             try:
-                parsed = parse_block(block, records, self._form)
+                parsed = parse_block(block, records, self._form, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
                 raise SourceError(f"{self.name}: cannot be read on from line {line}: {error}") from error
             end, rows, of_block = self._input.file.tell() / size, 0, max(int(parsed.is_record.sum()), 1)
@@ -232,8 +234,9 @@ def open_csv(
 
     The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`); titles above
     it, lines of a single cell, are left out, and so is a delimiter that follows the last cell of each row and not of
-    the header. Records of another width than the header's, with an undecodable or a NUL byte, with a quote that closes
-    before its cell ends or that may or may not be one, or of more than a MiB, come as malformed. No records are blank
+    the header. Records of another width than the header's, with an undecodable or a NUL byte in a column that is used,
+    with a quote that closes before its cell ends or that may or may not be one, or of more than a MiB, come as
+    malformed. No records are blank
     lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as the header has. A quote within
     quotes is written twice; a backslash is a backslash.
 
@@ -294,8 +297,9 @@ def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int,
     return min(problems.items(), default=None)
 
 
-def parse_block(block: bytes, records: Records, form: CsvDialect) -> ParsedBlock:
-    """Parse the records of a block (positions in bytes). Raises SourceError if pyarrow finds others than we did."""
+def parse_block(block: bytes, records: Records, form: CsvDialect, used_indices: Sequence[int]) -> ParsedBlock:
+    """Parse the records of a block (positions in bytes). A record with a byte that is no text fails only if the byte is
+    in one of the columns `used_indices`. Raises SourceError if pyarrow finds others than we did."""
     lengths = records.stops - records.starts
     is_blank = find_blank(block, records, form.delimiter)
     only_delimiters = form.delimiter.encode() * (form.cells - 1)  # spreadsheets leave thousands of such lines
@@ -304,19 +308,15 @@ def parse_block(block: bytes, records: Records, form: CsvDialect) -> ParsedBlock
     codes = dict.fromkeys(_find_indices(records, records.ambiguous), "ambiguous_quote")
     codes |= dict.fromkeys(_find_indices(records, records.strays), "stray_quote")
     failed = {index: (code, _MESSAGES[code]) for index, code in codes.items()}
-    failed |= _find_undecodable(block, records, form)
+    undecodable = _find_undecodable(block, records, form)
     if records.is_unclosed:
         failed[len(records) - 1] = ("unclosed_quote", _MESSAGES["unclosed_quote"])
     oversized = np.flatnonzero(lengths > _MOST_RECORD).tolist()
     failed |= dict.fromkeys(oversized, ("oversized", _MESSAGES["oversized"]))
     is_parsed = ~is_blank
     is_parsed[list(failed)] = False
-    if not is_parsed.all():  # pyarrow gets the block without the records that it cannot parse
-        is_passed = np.ones(len(block), dtype=bool)
-        for index in np.flatnonzero(~is_parsed).tolist():
-            is_passed[records.starts[index] : records.nexts[index]] = False
-        block = np.frombuffer(block, dtype=np.uint8)[is_passed].tobytes()
-    table, ragged = _read_table(block, form)
+    parsed_indices = np.flatnonzero(is_parsed)
+    table, ragged = _read_table(_select_parseable(block, records, is_parsed, undecodable), form)
     expected = f"the header has {form.width}"
     if form.has_tails:
         rows = np.delete(np.arange(table.num_rows + len(ragged)), list(ragged))
@@ -324,13 +324,43 @@ def parse_block(block: bytes, records: Records, form: CsvDialect) -> ParsedBlock
         ragged |= dict.fromkeys(rows[~is_empty.to_numpy().astype(bool)].tolist(), form.cells)
         table = table.filter(is_empty).select(range(form.width))
         expected = f"other rows have {form.cells}, the last of them empty"
-    parsed_indices = np.flatnonzero(is_parsed)
     for row, width in ragged.items():
         message = f"has {width} cells where {expected}; look for a missing or a stray delimiter or quote"
         failed[int(parsed_indices[row])] = ("ragged", message)
     if table.num_rows + len(ragged) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
-    return ParsedBlock(table, np.delete(parsed_indices, list(ragged)), failed, ~is_blank)
+    indices = np.delete(parsed_indices, list(ragged))
+    harmless = _find_harmless(table, indices, undecodable, used_indices)
+    failed |= {index: problem for index, problem in undecodable.items() if index not in harmless}
+    is_row = ~np.isin(indices, list(failed))
+    return ParsedBlock(table.filter(pa.array(is_row)), indices[is_row], failed, ~is_blank)
+
+
+def _select_parseable(
+    block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_], undecodable: Collection[int]
+) -> bytes:
+    """Return the records of a block that pyarrow can parse. In those that are `undecodable`, U+FFFD stands for each
+    byte that is no text: delimiters and quotes are ASCII, so they stay where they are."""
+    pieces, since = [], 0
+    for index in sorted({*np.flatnonzero(~is_parsed).tolist(), *undecodable}):
+        start, end = int(records.starts[index]), int(records.nexts[index])
+        pieces.append(block[since:start])
+        if is_parsed[index]:
+            pieces.append(block[start:end].replace(b"\0", _LOST_BYTES).decode("utf-8", "replace").encode())
+        since = end
+    return b"".join([*pieces, block[since:]]) if since else block
+
+
+def _find_harmless(
+    table: pa.Table, indices: npt.NDArray[np.int64], undecodable: Collection[int], used_indices: Sequence[int]
+) -> set[int]:
+    """Return the undecodable records, by their index in the block, whose used columns hold no lost character."""
+    rows = np.flatnonzero(np.isin(indices, list(undecodable)))
+    is_lost = np.zeros(len(rows), dtype=bool)
+    for index in used_indices if len(rows) else ():
+        cells = table.columns[index].take(pa.array(rows))
+        is_lost |= pc.match_substring(cells, LOST).to_numpy().astype(bool)
+    return set(indices[rows[~is_lost]].tolist())
 
 
 def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:

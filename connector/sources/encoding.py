@@ -109,6 +109,9 @@ _BINARY_SHARE = 0.1  # of control bytes in the beginning; text has none or a few
 # NUL would make a CSV reader stop, and the others break terminals; tab and line ends are a record's own.
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
+LOST = "\ufffd"
+"""What programs write in place of a byte that they could not decode."""
+
 _UNDECODABLE = "\udcff"  # a lone surrogate: encoded it is no valid UTF-8, so it costs its row as a wrong byte does
 _C1 = re.compile("[\x80-\x9f]")
 
@@ -273,7 +276,7 @@ def refuse_binary(name: str, beginning: bytes) -> None:
 
 def show_bytes(record: bytes) -> str:
     """A record for the rejects file: as text, wrong bytes and control characters written out as \\xNN."""
-    shown = record.replace(_UNDECODABLE.encode("utf-8", "surrogatepass"), "\ufffd".encode())
+    shown = record.replace(_UNDECODABLE.encode("utf-8", "surrogatepass"), LOST.encode())
     return _CONTROLS.sub(lambda found: b"\\x%02x" % found[0][0], shown).decode("utf-8", "backslashreplace")
 
 

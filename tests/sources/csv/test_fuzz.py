@@ -109,7 +109,7 @@ def test_no_cell_holds_what_the_csv_module_does_not_find_in_its_record(text: str
     block = text.encode()
     records, dialect = find_records(block, ",", is_last=True), CsvDialect(",", width, "utf-8")
     assume(find_refusal(block, records, dialect) is None)
-    parsed = parse_block(block, records, dialect)
+    parsed = parse_block(block, records, dialect, range(width))
     for row, place in zip(parsed.table.to_pylist(), parsed.indices.tolist(), strict=True):
         record = block[records.starts[place] : records.stops[place]].decode()
         found = next(csv.reader(io.StringIO(record, newline=""), strict=True))

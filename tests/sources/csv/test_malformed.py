@@ -31,6 +31,51 @@ def test_an_undecodable_byte_costs_its_row_and_not_the_file(tmp_path: Path) -> N
     assert "--encoding cp1252, or source.file.encoding in a job" in chunk.malformed[0].message
 
 
+@pytest.mark.parametrize("chunk_bytes", [None, 20])
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+@pytest.mark.parametrize(
+    "junk",
+    [b"M\xfcller", b"\x00", b"a\x00b", b"\xed\xa0\x80", b'"\xff, ""x"""', b'"\xc3"', b"\xe2\x82", b'"a\n\xff\nb"'],
+)
+def test_a_byte_that_is_no_text_costs_its_row_only_in_a_column_that_is_used(
+    tmp_path: Path, junk: bytes, ending: bytes, chunk_bytes: int | None
+) -> None:
+    rows = [
+        b"email,junk,name",
+        b"a@x.org," + junk + b",Ann",
+        b"b@x.org,ok,Bob",
+        b"c@x.org," + junk + b",C\xfc",
+        b"d@x.org,,D",
+    ]
+    path = write(tmp_path, ending.join(rows) + ending)
+    with open_csv(path, chunk_bytes=chunk_bytes, encoding="utf-8") as source:
+        for used, people in (
+            (["email"], "abcd"),
+            (["name"], "abd"),
+            (["email", "junk"], "bd"),
+            (None, "bd"),
+            ([], "abcd"),
+        ):
+            chunks = list(source.chunks(used))
+            found = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
+            numbers = [number for chunk in chunks for number in chunk.numbers.tolist()]
+            assert found == [f"{letter}@x.org" for letter in people]
+            assert numbers == ["abcd".index(letter) + 1 for letter in people]
+            assert [row.number for chunk in chunks for row in chunk.malformed] == [
+                number for number in (1, 2, 3, 4) if number not in numbers
+            ]
+
+
+def test_a_fault_that_may_shift_cells_costs_its_row_also_in_a_column_that_nothing_uses(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, b'email,junk,name\na@x.org,"a"b\xff,Ann\nb@x.org,\xff,x,Bob\nc@x.org,"\x00"d,C\nd@x.org,,D\n'
+    )
+    with open_csv(path) as source:
+        (chunk,) = source.chunks(["email"])
+    assert chunk.frame["email"].tolist() == ["d@x.org"]
+    assert [row.number for row in chunk.malformed] == [1, 2, 3]
+
+
 def test_utf8_that_only_looks_right_is_undecodable_too(tmp_path: Path) -> None:
     surrogate, overlong = b"\xed\xa0\x80", b"\xc0\xaf"
     (chunk,) = read(write(tmp_path, b"a,b\n" + surrogate + b",1\n" + overlong + b",2\nok,3\n"))
