@@ -42,7 +42,9 @@ class Increment:
 def read_kept(ledger: Ledger, increment: Increment) -> CursorValue | None:
     """Return where the increment's cursor stands; None if no run has moved it yet. Call it inside a transaction."""
     kept = read_cursor(ledger.connection, increment.job, increment.digest)
-    return None if kept is None else parse_cursor(kept.value, increment.source.watch.kind)
+    if kept is None:
+        return None
+    return increment.source.convert_kept(parse_cursor(kept.value, increment.source.watch.kind))
 
 
 def find_beginning(increment: Increment, kept: CursorValue | None) -> CursorValue:
@@ -113,11 +115,11 @@ class IncrementReading:
         Call it inside the transaction that records the run's end.
         """
         watch = self._increment.source.watch
-        if watch.strays:
+        if watch.missing:
             yield (
-                f"{count(watch.strays, 'row')} {agree(watch.strays, 'has', 'have')} "
-                f"no {watch.kind} in {watch.column} (the first is record "
-                f"{watch.first_stray}): they do not move the cursor"
+                f"{count(watch.missing, 'row')} {agree(watch.missing, 'has', 'have')} no value in {watch.column}: "
+                f"{agree(watch.missing, 'it does', 'they do')} not move the cursor, and each run reads "
+                f"{agree(watch.missing, 'it', 'them')} again"
             )
         value = None if hindrance is not None else self.decide()
         if value is not None:

@@ -3,8 +3,7 @@
 The values of a cursor column are read from a job and from a database, kept as text, and compared by what they are.
 What a database gives as text or number is read as the kind that the job's `start` is of. The statement is a query, or a
 table's SELECT; its `:cursor` is bound as the kind that it is of, so that PostgreSQL sees a
-timestamp and not a text, and SQLite a text that sorts before every other way to write the same moment. It is looked for
-in the statement only, not in its texts and comments.
+timestamp and not a text. It is looked for in the statement only, not in its texts and comments.
 """
 
 import math
@@ -20,14 +19,13 @@ from typing import Any, TypeGuard
 
 import sqlalchemy as sa
 
-from connector.errors import ConfigurationError
-
 CursorValue = datetime | date | int | str
 
 CURSOR = "cursor"
 """The name under which a query has its cursor's value: `:cursor`."""
 
-_MYSQL = ("mysql", "mariadb")
+MYSQL = ("mysql", "mariadb")
+"""SQLAlchemy's names of databases that speak MySQL's dialect."""
 
 
 class CursorKind(StrEnum):
@@ -39,13 +37,28 @@ class CursorKind(StrEnum):
     TEXT = "text"
 
 
+class ColumnType(StrEnum):
+    """The type of a column's values, as messages name the values."""
+
+    NUMBER = "numbers"
+    TEXT = "texts"
+    DATE = "dates"
+    TIMESTAMP = "timestamps without a zone"
+    MOMENT = "timestamps with a zone"
+    BOOLEAN = "booleans"
+    UUID = "UUIDs"
+    OTHER = "values that have no order in time"
+
+
 @dataclass(frozen=True, slots=True)
 class CursorBound:
-    """What to read: rows whose `column` is `value` or larger; None: no rows, only their columns."""
+    """What to read: rows whose `column` is `value` or larger; None: no rows, only their columns.
+
+    `value` is as the column compares (`cursor_columns.convert_bound`)."""
 
     column: str
     kind: CursorKind
-    value: CursorValue | None
+    value: object
 
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -190,25 +203,29 @@ _SAMPLED = 100  # numbers of a chunk that tell whether the column holds Unix tim
 
 @dataclass(slots=True)
 class CursorWatch:
-    """Sees every value of a cursor column that is read: the largest one up to `latest`, how many are none of their
-    kind, and how many are beyond `latest`.
+    """Sees every value of a cursor column that is read: the largest one up to `latest`, how many are missing, how many
+    are none of their kind, and how many are beyond `latest`.
 
-    With `now` and without `latest`, whole numbers that are read may show that they are Unix times.
+    With `now` and without `latest`, whole numbers that are read may show that they are Unix times. With `is_moment` the
+    column has moments, and a time without a zone is one in UTC: the largest one gets this zone.
     """
 
     column: str
     kind: CursorKind
     now: datetime | None = None
     latest: CursorValue | None = None
+    is_moment: bool = False
     largest: CursorValue | None = None
+    missing: int = 0
     strays: int = 0
-    first_stray: int | None = None  # its record number, from 1
+    first_stray: tuple[int, object] | None = None  # its record number, from 1, and its value
     ahead: int = 0
     first_ahead: tuple[int, CursorValue] | None = None  # its record number, from 1, and its value
 
     def take(self, values: Sequence[object], first: int) -> None:
         """Take the column's values in some consecutive rows; `first` is the record number of the first."""
         largest: CursorValue | None = None
+        self.missing += sum(value is None for value in values)
         if {*map(type, values)} - {type(None)} == {_KINDS[self.kind][0]} and self.kind is not CursorKind.TEXT:
             with suppress(TypeError):  # moments with a zone and without
                 largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
@@ -220,13 +237,15 @@ class CursorWatch:
             strays = [index for index, value in enumerate(values) if value is not None and read[index] is None]
             self.strays += len(strays)
             if strays and self.first_stray is None:
-                self.first_stray = first + strays[0]
+                self.first_stray = first + strays[0], values[strays[0]]
             ahead = [(first + index, value) for index, value in enumerate(read) if self._is_ahead(value)]
             self.ahead += len(ahead)
             if self.first_ahead is None:
                 self.first_ahead = next(iter(ahead), None)
             usable = (value for value in read if value is not None and not self._is_ahead(value))
             largest = max(usable, key=_key, default=None)
+        if self.is_moment and isinstance(largest, datetime) and largest.tzinfo is None:
+            largest = largest.replace(tzinfo=UTC)
         if largest is not None and (self.largest is None or is_larger(largest, self.largest)):
             self.largest = largest
 
@@ -250,16 +269,6 @@ def uses_cursor(query: str, database: str) -> bool:
     return any(found["name"] == CURSOR for found in _choose_tokens(database).finditer(query))
 
 
-def check_bound(bound: CursorBound, database: str) -> None:
-    """Refuse a value that the database (SQLAlchemy's name of it) cannot compare. Raises ConfigurationError."""
-    value = bound.value
-    if database in _MYSQL and isinstance(value, datetime) and value.tzinfo is not None:
-        raise ConfigurationError(
-            f"the cursor {bound.column} cannot begin at {value.isoformat()}: timestamps of {database} have no zone; "
-            "write it as the database shows it, such as 2026-11-21T10:00:00"
-        )
-
-
 def build_query(query: str, bound: CursorBound | None, database: str) -> sa.TextClause:
     """Return the query with its `:cursor` bound, if there is a bound; a colon elsewhere ('… :draft') stays one."""
 
@@ -272,38 +281,34 @@ def build_query(query: str, bound: CursorBound | None, database: str) -> sa.Text
     return text if bound is None else text.bindparams(_build_bind(bound, database))
 
 
-def mark_cursor(query: str) -> str:
-    """Return a query of DuckDB with `$cursor` in place of its `:cursor`."""
+def mark_cursor(query: str, database: str, mark: str) -> str:
+    """Return the query with another mark in place of its `:cursor`, such as `$cursor`."""
 
-    def mark(found: re.Match[str]) -> str:
-        return f"${CURSOR}{found['cast'] or ''}" if found["name"] == CURSOR else found[0]
+    def replace_name(found: re.Match[str]) -> str:
+        return f"{mark}{found['cast'] or ''}" if found["name"] == CURSOR else found[0]
 
-    return _TOKENS.sub(mark, query)
+    return _choose_tokens(database).sub(replace_name, query)
 
 
 def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
     """Return all of a table (`name` or `schema.name`), or what is new in it; rows without a cursor's value always
-    are."""
+    are. A bound without a value gives no row, whatever the type of the column is."""
     schema, _, name = table.rpartition(".")
     select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(name, schema=schema or None))
     if bound is None:
         return select
+    if bound.value is None:
+        return select.where(sa.text("1 = 0"))
     column: sa.ColumnClause[object] = sa.column(bound.column)
     return select.where(sa.or_(column >= _build_bind(bound, database), column.is_(None)))
 
 
 def _build_bind(bound: CursorBound, database: str) -> sa.BindParameter[Any]:
-    value = bound.value
-    if database == "sqlite":  # it has no type for dates: its own binding would write a date as no program else does
-        if isinstance(value, datetime):
-            # `2026-11-21 10:00:00.5`: texts of the same moment with a T, more digits or a zone are all larger.
-            text = value.replace(tzinfo=None).isoformat(" ")
-            value = text.rstrip("0") if "." in text else text
-        elif isinstance(value, date):
-            value = value.isoformat()
-        return sa.bindparam(CURSOR, value, sa.types.NULLTYPE)
-    has_zone = isinstance(value, datetime) and value.tzinfo is not None
-    return sa.bindparam(CURSOR, value, sa.DateTime(timezone=True) if has_zone else _KINDS[bound.kind][1])
+    value, (python_type, sql_type, _) = bound.value, _KINDS[bound.kind]
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        sql_type = sa.DateTime(timezone=True)
+    is_of_kind = value is None or isinstance(value, python_type)
+    return sa.bindparam(CURSOR, value, sql_type if is_of_kind and database != "sqlite" else sa.types.NULLTYPE)
 
 
 # A text or comment that is never closed does not count as one: what follows is looked at.
@@ -316,4 +321,4 @@ _ANY_NAME = re.compile(_COLON_NAME)
 
 
 def _choose_tokens(database: str) -> re.Pattern[str]:
-    return _TOKENS_OF_MYSQL if database in _MYSQL else _TOKENS
+    return _TOKENS_OF_MYSQL if database in MYSQL else _TOKENS

@@ -1,6 +1,6 @@
 """A query or a table of a DuckDB file as a source, streamed by DuckDB's own package and Arrow."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, SourceError
-from connector.rows import Chunk, Closing, Source
+from connector.rows import Chunk, Closing
 from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk, read_scalar
-from connector.sources.cursor import CURSOR, CursorBound, CursorWatch, mark_cursor
+from connector.sources.cursor import CURSOR, ColumnType, CursorBound, CursorKind, CursorWatch, mark_cursor, uses_cursor
 from connector.sources.header_row import name_columns
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -20,6 +20,19 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }  # fmt: skip
 """DuckDB takes 80 % of the memory otherwise; what a query must hold beyond that goes to a file of its own. And it gets
 code from the network for whatever it takes a file to be."""
+
+
+_TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
+    (pa.types.is_integer, ColumnType.NUMBER), (pa.types.is_floating, ColumnType.NUMBER),
+    (pa.types.is_decimal, ColumnType.NUMBER), (pa.types.is_date, ColumnType.DATE),
+    (pa.types.is_string, ColumnType.TEXT), (pa.types.is_boolean, ColumnType.BOOLEAN),
+    (pa.types.is_time, ColumnType.OTHER), (pa.types.is_interval, ColumnType.OTHER),
+    (pa.types.is_binary, ColumnType.OTHER), (pa.types.is_nested, ColumnType.OTHER),
+)  # fmt: skip
+
+
+_TYPES_OF_KINDS = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
+"""A bound without a value still has a type, so that DuckDB refuses to compare another type. A text may be a UUID."""
 
 
 class DuckdbSource(Closing):
@@ -65,6 +78,13 @@ class DuckdbSource(Closing):
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises an OSError for DuckDB's
             raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {say_safely(error)}") from None
 
+    def find_type(self, column: str) -> ColumnType | None:
+        """Return the type of a column of the result; None if the cursor's rules do not know the type."""
+        arrow_type = self._reader.schema.field(self.columns.index(column)).type
+        if pa.types.is_timestamp(arrow_type):
+            return ColumnType.TIMESTAMP if arrow_type.tz is None else ColumnType.MOMENT
+        return next((found for is_type, found in _TYPES if is_type(arrow_type)), None)
+
     def close(self) -> None:
         """Release the connection; may be called more than once."""
         self._connection.close()
@@ -78,7 +98,7 @@ class DuckdbSource(Closing):
 
 def open_duckdb(
     url: sa.URL, query: str | None, table: str | None, bound: CursorBound | None, watch: CursorWatch | None
-) -> Source:
+) -> DuckdbSource:
     """Open a query, or a table (`name` or `schema.name`), of the file of `duckdb:///…`; the rest is as of `open_sql`.
 
     Raises ConfigurationError for a URL without a file or a query that is no SELECT, SourceError for a file that is not
@@ -94,10 +114,14 @@ def open_duckdb(
         query = f"select * from {'.'.join(_quote(part) for part in (schema, name) if part)}"  # noqa: S608 - quoted
         if bound is not None:
             column = _quote(bound.column)
-            query += f" where {column} >= :{CURSOR} or {column} is null"
+            query += " where 1 = 0" if bound.value is None else f" where {column} >= :{CURSOR} or {column} is null"
     if bound is None:
         return DuckdbSource(path, query, {}, watch)
-    return DuckdbSource(path, mark_cursor(query), {CURSOR: bound.value}, watch)
+    mark = f"${CURSOR}"
+    if bound.value is None and bound.kind in _TYPES_OF_KINDS:
+        mark = f"CAST({mark} AS {_TYPES_OF_KINDS[bound.kind]})"
+    marked = mark_cursor(query, "duckdb", mark)
+    return DuckdbSource(path, marked, {CURSOR: bound.value} if uses_cursor(query, "duckdb") else {}, watch)
 
 
 def _read_values(column: pa.Array) -> list[object]:

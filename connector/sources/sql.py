@@ -5,30 +5,50 @@ value is the ledger's, which is opened later, so the database is asked for no lo
 until the rows are wanted.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import sqlalchemy as sa
 
 from connector import databases
 from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, SourceError
+from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk
 from connector.sources.cursor import (
+    CURSOR,
+    MYSQL,
+    ColumnType,
     CursorBound,
     CursorKind,
     CursorValue,
     CursorWatch,
     build_query,
     build_select,
-    check_bound,
+    mark_cursor,
+)
+from connector.sources.cursor_columns import (
+    OFFSET_FUNCTION,
+    build_check,
+    choose_lowest,
+    compares_texts,
+    convert_bound,
+    convert_session_time,
+    explain_type,
+    read_offset,
+    read_quarters,
+    read_type,
+    show_example,
 )
 from connector.sources.header_row import name_columns
+
+if TYPE_CHECKING:
+    from connector.sources.duckdb import DuckdbSource
 
 
 class QuerySource(Closing):
@@ -41,7 +61,9 @@ class QuerySource(Closing):
         watch: CursorWatch | None = None,
     ) -> None:
         self.name = show_url(url)
-        self._url, self._engine, self._watch, self._statement = url, _build_engine(url), watch, statement
+        is_in_utc = watch is not None and watch.is_moment
+        self._url, self._engine, self._watch = url, _build_engine(url, is_in_utc=is_in_utc), watch
+        self._statement = statement
         self._connection: sa.Connection | None = None
         self._result: sa.CursorResult[Any] | None = None
         self.columns = self._execute()
@@ -65,6 +87,11 @@ class QuerySource(Closing):
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {self._explain(error)}") from None
+
+    def find_type(self, column: str) -> ColumnType | None:
+        """Return the type of a column of the result; None if the driver does not say it."""
+        description: Any = self._result.cursor.description if self._result is not None else None
+        return read_type(self._engine.dialect.name, description[self.columns.index(column)][1])
 
     def close(self) -> None:
         """Release the connection, whose transaction is rolled back; may be called more than once."""
@@ -118,7 +145,7 @@ def open_sql(
     table: str | None = None,
     bound: CursorBound | None = None,
     watch: CursorWatch | None = None,
-) -> Source:
+) -> "QuerySource | DuckdbSource":
     """Open a query, or a table (`name` or `schema.name`), of which every value comes as text; read from a cursor's
     `bound` on, whose values `watch` sees.
 
@@ -131,8 +158,6 @@ def open_sql(
         raise ConfigurationError("a SQL source needs either a query or a table")
     parsed = parse_url(url)
     database = parsed.get_backend_name()
-    if bound is not None:
-        check_bound(bound, database)
     if database == "duckdb":
         from connector.sources.duckdb import open_duckdb  # here: other databases do not need it
 
@@ -151,17 +176,74 @@ class IncrementalSource(Closing):
     def __init__(
         self, url: str, *, query: str | None = None, table: str | None = None, column: str, kind: CursorKind
     ) -> None:
-        """Ask the database with NULL for the cursor, to which no value compares: it tells its columns, and no rows.
+        """Ask the database for the columns, and for values of the column that cannot be compared with the cursor.
 
-        Raises as `open_sql` does, and ConfigurationError if the column is not in the result.
+        A query has NULL for its cursor then, to which no value compares, so it gives no rows. Raises as `open_sql`
+        does, and ConfigurationError if the column is not in the result, or if rows cannot be compared.
         """
         self.watch = CursorWatch(column, kind)
         self.is_read_to_end = False
         self._url, self._query, self._table = url, query, table
+        self._database = parse_url(url).get_backend_name()
         self._source: Source | None = None
-        self._value: CursorValue | None = None
-        with self._open(None) as empty:
-            self.name, self.columns = empty.name, empty.columns
+        self._bound: object = None
+        try:
+            with self._open() as empty:
+                self.name, self.columns = empty.name, empty.columns
+                self._refuse_column(column)
+                self._type = empty.find_type(column)
+        except SourceError as error:
+            raise SourceError(f"{error}{_advise(error)}") from None
+        if why := explain_type(column, kind, self._type, self._database, is_table=query is None):
+            raise ConfigurationError(f"{self.name}: {why}")
+        is_moment = self._type is ColumnType.MOMENT and kind is CursorKind.TIMESTAMP
+        self.watch = CursorWatch(column, kind, is_moment=is_moment)
+        self._offset = self._check_values()
+
+    def begin_at(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
+        """Read from this value on; `now` and `latest` tell the watch which values lie in the future. Raises
+        ConfigurationError for a text that a UUID of MariaDB cannot be compared with."""
+        self._bound = convert_bound(value, self._database, self._type, self._offset)
+        if self._database in MYSQL and self._query is None and self.watch.kind is CursorKind.TEXT:
+            self._refuse_uuid(self._bound)
+        self.watch = replace(self.watch, now=now, latest=latest)
+
+    def convert_kept(self, value: CursorValue) -> CursorValue:
+        """Return a cursor that was kept. An earlier version kept a TIMESTAMP of MySQL without a zone, as a session of
+        an unknown zone had shown it: return the earliest moment that this can be."""
+        is_of_session = self._database in MYSQL and self.watch.is_moment
+        if is_of_session and isinstance(value, datetime) and value.tzinfo is None:
+            return convert_session_time(value)
+        return value
+
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. The values of the cursor that an earlier reading saw are forgotten.
+
+        Raises ConfigurationError at the end if rows had a value that cannot be compared.
+        """
+        self.close()
+        self.is_read_to_end = False
+        self.watch = replace(self.watch, largest=None, missing=0, strays=0, first_stray=None, ahead=0, first_ahead=None)
+        self._source = self._open()
+        if self._source.columns != self.columns:
+            raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
+        yield from self._source.chunks(used)
+        if self.watch.first_stray is not None:
+            record, value = self.watch.first_stray
+            self._refuse_values(self.watch.strays, value, f"record {record}: ")
+        self.is_read_to_end = True
+
+    def close(self) -> None:
+        """Release the connection, if there is one; may be called more than once."""
+        if self._source is not None:
+            self._source.close()
+
+    def _open(self) -> "QuerySource | DuckdbSource":
+        bound = CursorBound(self.watch.column, self.watch.kind, self._bound)
+        watch = None if self._bound is None else self.watch
+        return open_sql(self._url, query=self._query, table=self._table, bound=bound, watch=watch)
+
+    def _refuse_column(self, column: str) -> None:
         if f"{column} (2)" in self.columns:  # so sources name a second one
             raise ConfigurationError(f"{self.name}: more than one column is named {column}: which is the cursor?")
         if column not in self.columns:
@@ -172,34 +254,73 @@ class IncrementalSource(Closing):
                 f"Its columns: {', '.join(self.columns)}"
             )
 
-    def begin_at(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
-        """Read from this value on; `now` and `latest` tell the watch which values lie in the future. Raises
-        ConfigurationError for a value that the database cannot compare."""
+    def _check_values(self) -> timedelta:
+        """Refuse rows that a comparison would leave out, by one statement. Return the smallest offset from UTC of texts
+        with a zone."""
+        if not compares_texts(self._database):  # the types of the columns have decided
+            return timedelta()
+        column, kind = self.watch.column, self.watch.kind
+        if self._query is None:
+            columns: tuple[str, ...] = (column,)
+            rows = f"SELECT {self._quote(column)} FROM {self._quote_table()}"  # noqa: S608 - names, quoted
+        else:
+            columns, rows = self.columns, self._query.rstrip().rstrip(";")
+            if self._database == "sqlite":  # a column of texts would turn a plain number into text
+                rows = mark_cursor(rows, self._database, f"CAST(:{CURSOR} AS REAL)")
+        text = build_check(self._database, kind, self._type, rows, columns, column)
+        if text is None:
+            return timedelta()
+        lowest = CursorBound(column, kind, choose_lowest(self._database)) if self._query is not None else None
+        (row,) = self._fetch(build_query(text, lowest, self._database))
+        number, example, quarters = tuple(row)
+        if number:
+            self._refuse_values(int(number), example)
+        return read_quarters(quarters)
+
+    def _refuse_uuid(self, value: object) -> None:
+        """MariaDB compares a UUID with a text that is not a UUID to NULL, which would leave out every row."""
+        column = self._quote(self.watch.column)
+        text = f"SELECT {column} >= :{CURSOR} FROM {self._quote_table()} WHERE {column} IS NOT NULL LIMIT 1"  # noqa: S608 - names, quoted
         bound = CursorBound(self.watch.column, self.watch.kind, value)
-        check_bound(bound, parse_url(self._url).get_backend_name())
-        self._value = value
-        self.watch = CursorWatch(self.watch.column, self.watch.kind, now, latest)
+        if [tuple(row) for row in self._fetch(build_query(text, bound, self._database))] == [(None,)]:
+            raise ConfigurationError(
+                f"{self.name}: the cursor's column {self.watch.column} has UUIDs, and the text where reading begins is "
+                "not a UUID: they cannot be compared; write start as 00000000-0000-0000-0000-000000000000"
+            )
 
-    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. The values of the cursor that an earlier reading saw are forgotten."""
-        self.close()
-        self.is_read_to_end = False
-        self.watch = CursorWatch(self.watch.column, self.watch.kind, self.watch.now, self.watch.latest)
-        self._source = self._open(self._value)
-        if self._source.columns != self.columns:
-            raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        yield from self._source.chunks(used)
-        self.is_read_to_end = True
+    def _quote(self, name: str) -> str:
+        quote = "`" if self._database in MYSQL else '"'
+        return f"{quote}{name.replace(quote, quote * 2)}{quote}"
 
-    def close(self) -> None:
-        """Release the connection, if there is one; may be called more than once."""
-        if self._source is not None:
-            self._source.close()
+    def _quote_table(self) -> str:
+        return ".".join(self._quote(part) for part in (self._table or "").rpartition(".")[::2] if part)
 
-    def _open(self, value: CursorValue | None) -> Source:
-        bound = CursorBound(self.watch.column, self.watch.kind, value)
-        watch = None if value is None else self.watch
-        return open_sql(self._url, query=self._query, table=self._table, bound=bound, watch=watch)
+    def _fetch(self, statement: sa.TextClause) -> Sequence[sa.Row[Any]]:
+        url = parse_url(self._url)
+        engine = _build_engine(url)
+        try:
+            with engine.connect() as connection:
+                return connection.execute(statement).fetchall()
+        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
+            raise SourceError(f"{self.name}: {explain(error, url)}") from None
+        finally:
+            engine.dispose()
+
+    def _refuse_values(self, number: int, example: object, where: str = "") -> NoReturn:
+        column, kind = self.watch.column, self.watch.kind
+        what = "whole number" if kind is CursorKind.INTEGER else str(kind)
+        raise ConfigurationError(
+            f"{self.name}: {count(number, 'row')} {agree(number, 'has', 'have')} no {what} in {column} that can be "
+            f"compared with the cursor (for example {where}{show_example(example)}), so later runs would not read "
+            f"{agree(number, 'it', 'them')}. Correct {agree(number, 'the row', 'the rows')}, convert the column in a "
+            "query, or write start as the column's values are"
+        )
+
+
+def _advise(error: SourceError) -> str:
+    """Return what to do if the database refuses to compare a column with the cursor."""
+    is_of_types = any(words in str(error) for words in ("operator does not exist", "Cannot compare values"))
+    return "; compare :cursor with a column of its type, such as cast(updated_at as timestamp)" if is_of_types else ""
 
 
 _MYSQL_BIT = 16  # the protocol's number of the type
@@ -211,8 +332,8 @@ def describe_place(text: str) -> str:
     return repr((url.get_backend_name(), url.username, url.host, url.port, url.database))
 
 
-def _build_engine(url: sa.URL) -> sa.Engine:
-    """Make an engine; nothing is connected yet.
+def _build_engine(url: sa.URL, *, is_in_utc: bool = False) -> sa.Engine:
+    """Make an engine; nothing is connected yet. With `is_in_utc` a session of MySQL shows each TIMESTAMP in UTC.
 
     Raises ConfigurationError that names the extra for a missing driver, and SourceError for a missing SQLite file,
     which SQLite would create.
@@ -228,6 +349,8 @@ def _build_engine(url: sa.URL) -> sa.Engine:
         sa.event.listen(engine, "connect", _prepare_sqlite)
     elif kind in ("mysql", "mariadb"):
         sa.event.listen(engine, "connect", _prepare_mysql)
+        if is_in_utc:
+            sa.event.listen(engine, "connect", _set_utc)
     elif engine.driver == "psycopg":
         sa.event.listen(engine, "connect", _prepare_psycopg)
     return engine
@@ -237,6 +360,7 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     """Texts come as bytes, so that one that is not UTF-8 costs its row and not the query; and nothing is written."""
     connection.text_factory = bytes
     connection.execute("PRAGMA query_only = ON")
+    connection.create_function(OFFSET_FUNCTION, 1, read_offset, deterministic=True)
 
 
 def _prepare_psycopg(connection: Any, _: object) -> None:
@@ -256,3 +380,8 @@ def _prepare_mysql(connection: Any, _: object) -> None:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
     if hasattr(connection, "decoders"):  # PyMySQL's: a BIT(1), which is a boolean, would come as the character U+0001
         connection.decoders[_MYSQL_BIT] = lambda value: int.from_bytes(value, "big")
+
+
+def _set_utc(connection: Any, _: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION time_zone = '+00:00'")

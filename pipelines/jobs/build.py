@@ -117,8 +117,6 @@ def plan_increment(
         except ValueError as error:
             raise ConfigurationError(f"--since {error}, as the cursor's start is") from None
     opened = open_increment(sql, sql.cursor)
-    if asked is not None:
-        opened.begin_at(asked)  # so that what its database cannot compare is said now
     digest = _compute_digest(job, sql, sql.cursor, account, shard)
     return Increment(job.name, digest, opened, sql.cursor.first, sql.cursor.lookback_s, is_full, asked)
 

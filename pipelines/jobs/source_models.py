@@ -31,7 +31,10 @@ class Cursor(BaseModel):
     model_config = STRICT
 
     column: str = Field(min_length=1, description="the result's column that says how new a row is")
-    start: str = Field(description="where the first run begins: a timestamp, a date, a whole number or text")
+    start: str = Field(
+        description="where the first run begins: a timestamp (without a zone in UTC), a date, a whole number or text, "
+        "as the column's values are"
+    )
     lookback_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
         default=0.0, ge=0, alias="lookback", description="begin so much earlier, for rows that are committed late"
     )

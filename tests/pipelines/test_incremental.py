@@ -112,11 +112,64 @@ def test_rows_without_a_value_are_read_each_time_and_move_nothing(connector: Con
     first = connector.run_json("sync", job)
     assert first.rows == {"read": 1, "created": 1}
     assert messages(first)[-1] == "no cursor is kept: no row had a value in updated_at"
-    write_people(tmp_path, *at(9), ("nowhen", None), ("odd", "soon"))
+    write_people(tmp_path, *at(9), ("nowhen", None))
     second = connector.run_json("sync", job)
-    assert (second.rows, is_at(second, 9)) == ({"read": 4, "created": 3, "exists": 1}, True)
-    assert "1 row has no timestamp in updated_at (the first is record 4)" in second.stderr
-    assert connector.run_json("sync", job).rows == {"read": 4, "exists": 4}  # 'soon' is larger than any day
+    assert (second.rows, is_at(second, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
+    assert (
+        "2 rows have no value in updated_at: they do not move the cursor, and each run reads them again"
+        in second.report["messages"]
+    )
+
+
+@pytest.mark.parametrize("what", ["table: people", QUERY])
+@pytest.mark.parametrize(
+    ("rows", "number", "example"),
+    [
+        ([("a", 1764000000), ("b", 1764000001.5)], "2 rows have", "1764000000"),
+        ([*at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00")], "2 rows have", "13.11.2026 10:00"),
+        ([*at(9), ("zero", "0000-00-00")], "1 row has", "0000-00-00"),
+        ([*at(9), ("us", "11/21/2026 10:00 AM")], "1 row has", "11/21/2026 10:00 AM"),
+        ([*at(9), ("clock", "10:00")], "1 row has", "10:00"),
+        ([*at(9), ("bytes", b"2026-11-21")], "1 row has", "2026-11-21"),
+    ],
+)
+def test_a_value_that_cannot_be_compared_is_refused_by_each_command_and_nothing_is_sent(
+    connector: Connector, tmp_path: Path, what: str, rows: list[tuple[object, object]], number: str, example: str
+) -> None:
+    write_people(tmp_path, *rows)
+    job = write_job(tmp_path, what=what)
+    for command in ("check", "validate", "plan", "sync"):
+        ended = connector.run(command, job)
+        assert ended.code == 2, (command, ended.stdout)
+        said = ended.stdout + ended.stderr
+        assert f"{number} no timestamp in updated_at" in said, command
+        assert f'"{example}"' in said, command
+    assert connector.sandbox.stats()["subscribers"] == 0
+
+
+@pytest.mark.parametrize("what", ["table: people", QUERY])
+@pytest.mark.parametrize(
+    ("since", "stored", "names"),
+    [
+        # what is stored: earlier, at the moment, later; a T sorts behind a blank, so that the bound's whole day is read
+        (f"{DAY}T10:00:00+02:00", [f"{DAY} 07:59:59", f"{DAY} 08:00:00", f"{DAY} 09:00:00"], 2),
+        (f"{DAY}T10:00:00+02:00", [f"{DAY}T07:59:59Z", f"{DAY}T08:00:00Z", f"{DAY}T09:00:00.5Z"], 3),
+        (f"{DAY}T02:00:00-05:00", [f"{DAY} 06:59", f"{DAY} 07:00", f"{DAY} 08:00"], 2),
+        (f"{DAY} 00:30:00+01:00", ["2026-11-19 23:29:59", "2026-11-19 23:30:00", DAY], 2),
+        (f"{DAY}T10:00:00Z", [f"{DAY} 04:59:59-05:00", f"{DAY} 05:00:00-05:00", f"{DAY} 05:30:00-05:00"], 2),
+        (f"{DAY}T10:00:00", [f"{DAY} 04:59:59-05:00", f"{DAY} 05:00:00-05:00", f"{DAY} 05:30:00-05:00"], 2),
+        (f"{DAY}T10:00:00Z", [f"{DAY} 11:59:59+02:00", f"{DAY} 12:00:00+0200", f"{DAY} 12:30:00+0200"], 2),
+        # zones are mixed: texts are compared from the zone on that is the furthest behind
+        ("2026-10-25T00:30:00Z", ["2026-10-25 01:10:00+02:00", "2026-10-25 02:30:00+02:00",
+                                  "2026-10-25 02:10:00+01:00"], 2),
+    ],
+)  # fmt: skip
+def test_a_bound_with_a_zone_is_a_moment_for_texts_without_a_zone_and_with_one(
+    connector: Connector, tmp_path: Path, what: str, since: str, stored: list[str], names: int
+) -> None:
+    write_people(tmp_path, *zip(("before", "at", "after"), stored, strict=True))
+    ended = connector.run_json("sync", write_job(tmp_path, what=what), "--since", since)
+    assert (ended.code, ended.rows) == (0, {"read": names, "created": names})
 
 
 def test_a_cursor_of_text_is_not_shown(connector: Connector, tmp_path: Path) -> None:

@@ -6,13 +6,10 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.errors import ConfigurationError
 from connector.sources.cursor import (
-    CursorBound,
     CursorKind,
     CursorValue,
     CursorWatch,
-    check_bound,
     find_kind,
     is_larger,
     look_back,
@@ -136,11 +133,12 @@ def test_values_are_compared_by_what_they_are_and_not_as_text(
     assert watch.largest == largest
 
 
-def test_what_is_no_value_is_counted_with_its_first_record() -> None:
+def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
     watch = CursorWatch("moment", CursorKind.TIMESTAMP)
     watch.take([NOON, None], 1)
     watch.take([None, "soon", "later", NOON], 3)
-    assert (watch.strays, watch.first_stray, watch.largest) == (2, 4, NOON)
+    assert (watch.strays, watch.first_stray, watch.largest) == (2, (4, "soon"), NOON)
+    assert watch.missing == 2
 
 
 @pytest.mark.parametrize(
@@ -157,13 +155,6 @@ def test_what_is_no_value_is_counted_with_its_first_record() -> None:
 )
 def test_a_lookback_is_so_much_earlier(value: CursorValue, lookback_s: float, earlier: CursorValue) -> None:
     assert look_back(value, lookback_s) == earlier
-
-
-def test_a_zone_is_refused_where_timestamps_have_none() -> None:
-    bound = CursorBound("moment", CursorKind.TIMESTAMP, NOON.replace(tzinfo=UTC))
-    with pytest.raises(ConfigurationError, match="have no zone"):
-        check_bound(bound, "mariadb")
-    check_bound(bound, "postgresql")
 
 
 EVERYWHERE = [

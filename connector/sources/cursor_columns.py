@@ -1,0 +1,200 @@
+# ruff: noqa: S608 - names are quoted, and values are parameters
+"""Which columns a cursor can be compared with, and what a bound is bound as for each column. Pure.
+
+A time without a zone counts as UTC, in a bound as in a column. The type of the column decides whether its values can be
+compared with the job's `start`. SQLite has no types for columns, MySQL has zero dates, and both compare texts: there a
+statement counts the values that cannot be compared (`build_check`), because a comparison would leave them out.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta, timezone
+
+from connector.printable import make_line
+from connector.sources.cursor import MYSQL, ColumnType, CursorKind, CursorValue, read_value
+
+_TIMES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.MOMENT})
+
+COMPARABLE: dict[CursorKind, frozenset[ColumnType]] = {
+    CursorKind.TIMESTAMP: _TIMES,
+    CursorKind.DATE: _TIMES,
+    CursorKind.INTEGER: frozenset({ColumnType.NUMBER}),
+    CursorKind.TEXT: frozenset({ColumnType.TEXT, ColumnType.UUID}),
+}
+"""The columns that each kind of `start` is compared with. Texts are compared with times where `compares_texts`."""
+
+_ADVICE = {
+    ColumnType.NUMBER: "write start as a whole number, such as 0",
+    ColumnType.TEXT: "write start as text, such as ''",
+    ColumnType.UUID: "write start as text, such as ''",
+    **dict.fromkeys(_TIMES, "write start as a timestamp, such as 1970-01-01T00:00:00"),
+}
+_OTHER_COLUMN = "choose a column of timestamps, dates or whole numbers"
+
+_POSTGRESQL_TYPES = {  # pg_type.oid, which never change for PostgreSQL's own types
+    **dict.fromkeys((20, 21, 23, 26, 700, 701, 1700), ColumnType.NUMBER),
+    **dict.fromkeys((18, 19, 25, 1042, 1043), ColumnType.TEXT),
+    1082: ColumnType.DATE, 1114: ColumnType.TIMESTAMP, 1184: ColumnType.MOMENT,
+    16: ColumnType.BOOLEAN, 2950: ColumnType.UUID,
+    **dict.fromkeys((17, 114, 790, 1083, 1186, 1266, 1560, 1562, 3802), ColumnType.OTHER),
+}  # fmt: skip
+_MYSQL_TYPES = {  # the protocol's numbers of types, which all drivers give
+    **dict.fromkeys((0, 1, 2, 3, 4, 5, 8, 9, 13, 16, 246), ColumnType.NUMBER),
+    **dict.fromkeys((15, 247, 249, 250, 251, 252, 253, 254), ColumnType.TEXT),
+    7: ColumnType.MOMENT, 10: ColumnType.DATE, 14: ColumnType.DATE, 12: ColumnType.TIMESTAMP,
+    **dict.fromkeys((11, 245, 248, 255), ColumnType.OTHER),
+}  # fmt: skip
+
+
+def read_type(database: str, code: object) -> ColumnType | None:
+    """Return the type of a driver's type code; None if the database or the code is unknown."""
+    if not isinstance(code, int):
+        return None
+    if database in MYSQL:
+        return _MYSQL_TYPES.get(code)
+    return _POSTGRESQL_TYPES.get(code) if database == "postgresql" else None
+
+
+def compares_texts(database: str) -> bool:
+    """Return whether the database compares a column of texts with a time, as texts."""
+    return database == "sqlite" or database in MYSQL
+
+
+def explain_type(column: str, kind: CursorKind, type_: ColumnType | None, database: str, *, is_table: bool) -> str:
+    """Return why no value of the column can be compared with a `start` of this kind, and what to do; "" if they can.
+
+    A query may select a time as text and compare the time itself, so the text is refused only for a table.
+    """
+    if type_ is None or type_ in COMPARABLE[kind]:
+        return ""
+    if type_ is ColumnType.TEXT and kind in (CursorKind.TIMESTAMP, CursorKind.DATE):
+        if compares_texts(database) or not is_table:
+            return ""
+        advice = f"use a query with cast({column} as timestamp)"
+    else:
+        advice = _ADVICE.get(type_, _OTHER_COLUMN)
+    article = "" if kind is CursorKind.TEXT else "an " if kind is CursorKind.INTEGER else "a "
+    return f"the cursor's column {column} has {type_}, and start is {article}{kind}: they cannot be compared; {advice}"
+
+
+def show_example(value: object) -> str:
+    """Return a value for a message. A text with an @ is not shown, because it may be a person's address."""
+    text = bytes(value).decode(errors="replace") if isinstance(value, bytes | bytearray | memoryview) else str(value)
+    if "@" in text:
+        return "a text that is not shown"
+    shown = make_line(text)
+    return f'"{shown}"' if len(shown) <= _LONGEST_EXAMPLE else f'"{shown[:_LONGEST_EXAMPLE]}…"'
+
+
+_LONGEST_EXAMPLE = 40  # characters
+
+
+# The bound
+
+
+def convert_bound(value: CursorValue, database: str, type_: ColumnType | None, offset: timedelta) -> CursorValue:
+    """Return the bound as the column compares; `offset` is the smallest offset from UTC of a column of texts."""
+    if not isinstance(value, date):
+        return value
+    if database == "sqlite" or (database in MYSQL and type_ is ColumnType.TEXT):
+        return _write_text(value, offset)
+    if not isinstance(value, datetime):
+        return value
+    moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if database in ("postgresql", "duckdb"):
+        if type_ is ColumnType.MOMENT:
+            return moment
+        if type_ not in (ColumnType.DATE, ColumnType.TIMESTAMP):  # a query compares what it does not select
+            return value
+    return moment.replace(tzinfo=None)
+
+
+def _write_text(value: date, offset: timedelta) -> str:
+    """Return the smallest text of a moment: texts with a T, with zeros or with a zone sort behind it."""
+    if not isinstance(value, datetime):
+        return value.isoformat()
+    moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    try:
+        moment += offset
+    except OverflowError:  # before the year 1
+        moment = datetime.min  # noqa: DTZ901 - compared as text
+    text = moment.isoformat(" ")
+    text = text.rstrip("0") if "." in text else text.removesuffix(":00")
+    return text.removesuffix(" 00:00")
+
+
+# The values that cannot be compared
+
+OFFSET_FUNCTION = "connector_offset"
+"""The function of SQLite for texts that SQLite's own functions do not read."""
+
+_QUARTERS = 96  # of an hour, in a day: every zone's offset is a multiple of a quarter
+_CLOCK = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
+
+_SQLITE_OFFSET = (
+    "CASE WHEN typeof(c) = 'text' AND date(substr(c, 1, 10)) = substr(c, 1, 10) THEN "
+    f"coalesce(round((julianday(substr(c, 1, 16)) - julianday(c)) * {_QUARTERS}), "
+    f"{OFFSET_FUNCTION}(CAST(c AS BLOB))) END"
+)
+_SQLITE_IS_COMPARABLE = {
+    CursorKind.INTEGER: "CASE WHEN typeof(c) IN ('integer', 'real') THEN 0 END",
+    CursorKind.TEXT: "CASE WHEN typeof(c) = 'text' THEN 0 END",
+}
+_MYSQL_ISO = (
+    "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    "([ Tt]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.,][0-9]+)?)?([Zz]|[+-]00(:?00)?)?)?$"
+)
+
+
+def choose_lowest(database: str) -> object:
+    """Return the bound with which a query gives all rows that have a value.
+
+    SQLite sorts numbers before texts. MySQL compares a value with 0 as a number or as a zero date.
+    """
+    return float("-inf") if database == "sqlite" else 0
+
+
+def build_check(
+    database: str, kind: CursorKind, type_: ColumnType | None, rows: str, columns: Sequence[str], column: str
+) -> str | None:
+    """Return the statement that counts the values of `rows` (a SELECT with these columns) that cannot be compared.
+
+    Its row has their number, one of them, and (SQLite) the smallest offset from UTC of texts, in quarters of an hour.
+    Return None if the type of the column decides.
+    """
+    if database == "sqlite":
+        offset = _SQLITE_IS_COMPARABLE.get(kind, _SQLITE_OFFSET)
+        # The limit keeps SQLite from computing the offset three times for each row.
+        found = f"SELECT c, {offset} AS o FROM connector_rows WHERE c IS NOT NULL LIMIT -1"
+        select = f"SELECT total(o IS NULL), min(CASE WHEN o IS NULL THEN c END), min(o) FROM ({found}) AS found"
+    elif database in MYSQL and type_ in (*_TIMES, ColumnType.TEXT) and kind in (CursorKind.TIMESTAMP, CursorKind.DATE):
+        condition = f"c NOT REGEXP '{_MYSQL_ISO}'" if type_ is ColumnType.TEXT else "c < '0001-01-01'"
+        select = f"SELECT count(*), min(c), 0 FROM connector_rows WHERE {condition}"
+    else:
+        return None
+    names = ", ".join("c" if name == column else f"c{number}" for number, name in enumerate(columns))
+    return f"WITH connector_rows ({names}) AS (\n{rows}\n) {select}"
+
+
+def read_offset(raw: bytes) -> int | None:
+    """Return the offset from UTC of a text, in quarters of an hour rounded down; None if the text is not a time."""
+    text = raw.decode(errors="replace")
+    moment = read_value(text, CursorKind.TIMESTAMP) if _CLOCK.match(text) else None
+    if not isinstance(moment, datetime):
+        return None
+    offset = moment.utcoffset() or timedelta()
+    return int(offset // timedelta(days=1 / _QUARTERS))
+
+
+def read_quarters(quarters: float | None) -> timedelta:
+    """Return an offset that is given in quarters of an hour."""
+    return timedelta(days=(quarters or 0) / _QUARTERS)
+
+
+LARGEST_OFFSET = timedelta(hours=14)
+"""The zone that is the furthest ahead of UTC (Kiribati)."""
+
+
+def convert_session_time(value: datetime) -> datetime:
+    """Return the earliest moment that a time in the zone of an unknown session can be."""
+    return value.replace(tzinfo=timezone(LARGEST_OFFSET)).astimezone(UTC)

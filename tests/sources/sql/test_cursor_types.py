@@ -1,0 +1,182 @@
+"""Which values of a cursor column are compared with which `start`, on every database: what cannot be compared is
+refused with its number and an example, and never left out in silence."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from connector.errors import ConfigurationError, SourceError
+from connector.sources.cursor import ColumnType, CursorKind, find_kind, parse_cursor
+from connector.sources.cursor_columns import COMPARABLE, explain_type
+from connector.sources.sql import IncrementalSource
+from tests.databases import OPEN, Database
+
+STARTS = {
+    CursorKind.TIMESTAMP: "1970-01-01T00:00:00",
+    CursorKind.DATE: "1970-01-01",
+    CursorKind.INTEGER: "0",
+    CursorKind.TEXT: "''",
+}
+ZONED = "1970-01-01T00:00:00+00:00"
+TIMES = {CursorKind.TIMESTAMP, CursorKind.DATE}
+NUMBERS, TEXTS = {CursorKind.INTEGER}, {CursorKind.TEXT}
+REFUSED = r"cannot be compared|Correct the row|; compare :cursor with|Illegal parameter data types|Could not convert"
+NIL_UUID = "00000000-0000-0000-0000-000000000000"
+UUID = "018f0000-0000-7000-8000-000000000001"
+ISO = "2026-11-21 10:00:00"
+
+TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
+    # (type of the column, a value, the kinds of start that it is compared with)
+    "postgresql": [
+        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("numeric(12, 2)", "7.5", NUMBERS),
+        ("double precision", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS), ("varchar(40)", f"'{ISO}'", TEXTS),
+        ("date", "'2026-11-21'", TIMES), ("timestamp", f"'{ISO}'", TIMES), ("timestamptz", f"'{ISO}+00'", TIMES),
+        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
+        ("jsonb", "'{}'", set()), ("bytea", "'a'", set()), ("interval", "'1 day'", set()),
+    ],
+    "mariadb": [
+        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("decimal(12, 2)", "7.5", NUMBERS),
+        ("double", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS | TIMES), ("varchar(40)", f"'{ISO}'", TEXTS | TIMES),
+        ("date", "'2026-11-21'", TIMES), ("datetime(6)", f"'{ISO}'", TIMES), ("timestamp(6) null", f"'{ISO}'", TIMES),
+        ("boolean", "true", NUMBERS), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
+        ("varchar(40)", "'24.11.2026 10:00'", TEXTS), ("varchar(40)", "'2026-11-21T10:00:00+02:00'", TEXTS),
+        ("varchar(40)", "''", TEXTS), ("varchar(40)", "'1764000000'", TEXTS), ("varchar(40)", "'2026-13-01'", TEXTS),
+    ],
+    "sqlite": [
+        ("integer", "7", NUMBERS), ("integer", "1764000000", NUMBERS), ("numeric", "7.5", NUMBERS),
+        ("real", "7.5", NUMBERS), ("text", f"'{ISO}'", TEXTS | TIMES), ("date", "'2026-11-21'", TEXTS | TIMES),
+        ("datetime", f"'{ISO}'", TEXTS | TIMES), ("", "'2026-11-21T10:00:00+02:00'", TEXTS | TIMES),
+        ("boolean", "true", NUMBERS), ("text", f"'{UUID}'", TEXTS), ("text", "'24.11.2026 10:00'", TEXTS),
+        ("text", "'2026-11-21T10:00:00.000Z'", TEXTS | TIMES), ("text", "'2026-11-21 10:00:00+0200'", TEXTS | TIMES),
+        ("text", "'10:00'", TEXTS), ("text", "''", TEXTS), ("text", "'0000-00-00'", TEXTS), ("", "x'ff'", set()),
+        ("text", "'2026-02-30 10:00'", TEXTS), ("text", "' 2026-11-21'", TEXTS), ("text", "'now'", TEXTS),
+        ("text", "'2026-11-21 soon'", TEXTS), ("text", "'1764000000'", TEXTS), ("text", "'21/11/2026'", TEXTS),
+    ],
+    "duckdb": [
+        ("integer", "7", NUMBERS), ("bigint", "1764000000", NUMBERS), ("decimal(12, 2)", "7.5", NUMBERS),
+        ("double", "7.5", NUMBERS), ("varchar", f"'{ISO}'", TEXTS), ("date", "'2026-11-21'", TIMES),
+        ("timestamp", f"'{ISO}'", TIMES), ("timestamp_s", f"'{ISO}'", TIMES), ("timestamptz", f"'{ISO}+00'", TIMES),
+        ("boolean", "true", set()), ("uuid", f"'{UUID}'", TEXTS), ("time", "'10:00'", set()),
+        ("blob", "'a'", set()), ("integer[]", "[1]", set()), ("interval", "interval 1 day", set()),
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=sorted(OPEN))
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    with OPEN[request.param]() as opened:
+        yield opened
+
+
+def fill(database: Database, type_: str, values: Sequence[str]) -> None:
+    rows = ", ".join(f"({number}, {value})" for number, value in enumerate(values))
+    database.run(
+        "drop table if exists t", f"create table t (id integer, v {type_})", f"insert into t values {rows}"
+    )  # fmt: skip
+
+
+def read(database: Database, start: str, *, is_table: bool = True) -> list[str]:
+    """Read from the start on, and return the ids."""
+    text = "" if start == "''" else start
+    kind = find_kind(text)
+    what = {"table": "t"} if is_table else {"query": "select * from t where v >= :cursor"}
+    with IncrementalSource(database.url, column="v", kind=kind, **what) as source:
+        source.begin_at(parse_cursor(text, kind))
+        ids = [str(each) for chunk in source.chunks() for each in chunk.frame["id"]]
+        assert source.watch.largest is not None
+    return ids
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_each_type_is_compared_with_its_kinds_of_start_and_refused_with_all_others(
+    database: Database, *, is_table: bool
+) -> None:
+    for type_, value, kinds in TYPES[database.kind]:
+        fill(database, type_, [value])
+        for kind, start in STARTS.items():
+            if type_ == "uuid" and kind in kinds:  # '' is no UUID
+                start = NIL_UUID
+            if kind in kinds:
+                assert read(database, start, is_table=is_table) == ["0"], (type_, value, start)
+                continue
+            with pytest.raises((ConfigurationError, SourceError), match=REFUSED):
+                read(database, start, is_table=is_table)
+
+
+def test_a_bound_with_a_zone_is_compared_with_what_one_without_is(database: Database) -> None:
+    for type_, value, kinds in TYPES[database.kind]:
+        if CursorKind.TIMESTAMP in kinds:
+            fill(database, type_, [value])
+            assert read(database, ZONED) == ["0"], (type_, value)
+
+
+MIXED = ["'2026-11-21 10:00:00'", "'2026-11-21T10:00:00Z'", "'13.11.2026 10:00'", "1764000000", "null", "'24.11.2026'"]
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_values_that_cannot_be_compared_are_counted_with_an_example(*, is_table: bool) -> None:
+    with OPEN["sqlite"]() as database:
+        fill(database, "", MIXED)
+        with pytest.raises(ConfigurationError, match=r"3 rows have no timestamp in v .*for example \"1764000000\""):
+            read(database, "2026-01-01T00:00:00", is_table=is_table)
+        with pytest.raises(ConfigurationError, match=r"4 rows have no whole number in v"):
+            read(database, "0", is_table=is_table)
+
+
+@pytest.mark.parametrize("type_", ["datetime(6) null", "date null", "timestamp null"])
+@pytest.mark.parametrize("is_table", [True, False])
+def test_a_zero_date_of_mysql_is_counted_and_refused(type_: str, *, is_table: bool) -> None:
+    with OPEN["mariadb"]() as database:
+        database.run(
+            "set sql_mode = ''",
+            f"create table t (id integer, v {type_})",
+            "insert into t values (1, '0000-00-00'), (2, '2026-11-21'), (3, null), (4, '0000-00-00')",
+        )
+        with pytest.raises(ConfigurationError, match=r"2 rows have no timestamp in v .*for example \"0000-00-00"):
+            read(database, "1970-01-01T00:00:00", is_table=is_table)
+        database.run("delete from t where id in (1, 4)")
+        assert read(database, "1970-01-01T00:00:00", is_table=is_table) == (["2", "3"] if is_table else ["2"])
+
+
+def test_a_query_of_mysql_may_name_two_columns_alike_and_end_in_a_comment() -> None:
+    with OPEN["mariadb"]() as database:
+        fill(database, "datetime", [f"'{ISO}'"])
+        query = (
+            "with everybody as (select * from t) select a.id, b.id, a.v from everybody a join t b on b.id = a.id "
+            "where a.v >= :cursor -- what is new"
+        )
+        with IncrementalSource(database.url, query=query, column="v", kind=CursorKind.DATE) as source:
+            assert source.columns == ("id", "id (2)", "v")
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql", "duckdb"])
+def test_a_text_that_is_no_uuid_is_refused_for_a_column_of_uuids(kind: str) -> None:
+    with OPEN[kind]() as database:
+        fill(database, "uuid", [f"'{UUID}'"])
+        with pytest.raises((ConfigurationError, SourceError), match=r"(?i)uuid"):
+            read(database, "''")
+
+
+def test_a_value_that_only_reading_shows_is_refused_at_the_end() -> None:
+    with OPEN["postgresql"]() as database:
+        fill(database, "double precision", ["1", "'NaN'", "'NaN'"])
+        with pytest.raises(ConfigurationError, match=r"2 rows have no whole number in v .*record 2: \"nan\""):
+            read(database, "0")
+
+
+def test_an_example_that_may_be_an_address_is_not_shown() -> None:
+    with OPEN["sqlite"]() as database:
+        fill(database, "", ["'ann@secret.example'"])
+        with pytest.raises(ConfigurationError, match="a text that is not shown") as caught:
+            read(database, "2026-01-01")
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", CursorKind)
+@pytest.mark.parametrize("type_", ColumnType)
+def test_the_table_of_types_says_why_and_what_to_do(kind: CursorKind, type_: ColumnType) -> None:
+    said = explain_type("v", kind, type_, "postgresql", is_table=True)
+    assert (said == "") is (type_ in COMPARABLE[kind])
+    if said:
+        assert type_ in said
+        assert any(words in said for words in ("write start as", "choose a column", "use a query"))
