@@ -63,7 +63,7 @@ class BasePresence:
         self._chunk: Planned | None = None  # the one chunk that is covered; None: every chunk, by a listing
         self.listed: SweptRows | None = None  # the listing that the base was recorded from
         self.lacking = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self.may_be_hidden = session.policy.is_looking  # until `detect_hidden_base` has an answer
+        self._may_be_hidden = session.policy.is_looking  # until `detect_hidden_base` has an answer
 
     @property
     def access(self) -> ListAccess:
@@ -79,7 +79,8 @@ class BasePresence:
         """Return whether it is known for every row of this chunk whether its subscriber exists.
 
         Nothing is known once the first create has taught the Id of a base that the list may hide."""
-        if self.may_be_hidden and self.session.journal.base.service_id is not None:
+        is_unasked = self._may_be_hidden and not self.is_hidden  # another look-up may have shown that it is hidden
+        if is_unasked and self.session.journal.base.service_id is not None:
             return False
         return self.session.clock.monotonic() < self.until and (self._chunk is None or self._chunk is planned)
 
@@ -119,8 +120,8 @@ class BasePresence:
     async def detect_hidden(self, *, is_swept: bool = False) -> bool:
         """Return whether the list hides the base, as far as that is known. The arguments and errors are those of
         `detect_hidden_base`."""
-        if self.may_be_hidden:
-            self.may_be_hidden = await detect_hidden_base(self.access, is_swept=is_swept) is None
+        if self._may_be_hidden:
+            self._may_be_hidden = await detect_hidden_base(self.access, is_swept=is_swept) is None
         return self.is_hidden
 
     async def learn(self, planned: Planned, keys: Sequence[LookupKey]) -> None:

@@ -44,6 +44,18 @@ def test_nobody_in_a_base_that_the_list_hides_is_created_twice(
     assert (again.code, again.rows) == (0, {"read": 5, "exists": 5}), again.report["messages"]
 
 
+@pytest.mark.parametrize("base", ["--base-id 7", "--base-name News"])
+@pytest.mark.parametrize("others", [OTHERS, MANY_OTHERS], ids=["a sweep", "filters"])
+def test_a_later_run_with_new_rows_ends_where_the_list_hides_the_base(
+    connector: Connector, tmp_path: Path, base: str, others: int
+) -> None:
+    load(connector, prepare(connector, tmp_path, base, others), base)
+    ended = load(connector, write_addresses(tmp_path / "more.csv", 7), base)
+    assert (ended.code, ended.rows) == (0, {"read": 7, "created": 2, "exists": 5}), ended.report["messages"]
+    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert ended.report["requests"]["list"]["sent"] < 60
+
+
 def test_a_lost_create_in_a_hidden_base_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:
     people = prepare(connector, tmp_path, "--base-id 7", OTHERS)
     connector.sandbox.switch(drop_after=1.0)

@@ -456,7 +456,7 @@ SEEN_BY_TESTS = (
     ),
     SeenByTest(
         "a base whose Id the first create teaches is not asked for",
-        Edit("load/presence.py", "self.may_be_hidden and self.session.journal.base.service_id is not None", "False"),
+        Edit("load/presence.py", "is_unasked and self.session.journal.base.service_id is not None", "False"),
         "pipelines/test_hidden_base.py::test_nobody_in_a_base_that_the_list_hides_is_created_twice",
     ),
     SeenByTest(
