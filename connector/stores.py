@@ -27,6 +27,9 @@ _OPTIONS = re.compile(r"\?(?=[\w.-]+=)")  # of a signed URL; a lone ? belongs to
 _USER = re.compile(r"(?<=://)\S*@")  # greedy: a secret may hold a slash or an @ of its own
 _MAGIC = re.compile(r"[*?\[]")
 
+_VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "last_modified", "updated", "created")
+"""What s3fs, gcsfs, adlfs and fsspec's memory say of an object's version; `created` is of the memory alone."""
+
 _READ_BYTES = 8 << 20  # at a time: a request for each
 _PUT_OPTIONS: Mapping[str, Mapping[str, int]] = {"s3": {"chunksize": 16 << 20, "max_concurrency": 4}}
 """An object of more than 32 MB leaves in parts. s3fs would hold ten of 50 MB in memory."""
@@ -158,6 +161,17 @@ def read_size(url: str) -> int | None:
     except FileNotFoundError:
         return None
     return None if found["type"] == "directory" else int(found["size"])
+
+
+def read_version(url: str) -> tuple[int, object] | None:
+    """Return the bytes of an object, and all that its store says of its version: equal as long as the object stays as
+    it is. None if there is no such object. Raises StoreError."""
+    try:
+        with _reach(url) as filesystem:
+            found: Mapping[str, Any] = filesystem.info(url)
+    except FileNotFoundError:
+        return None
+    return int(found["size"] or 0), tuple(str(found.get(key)) for key in _VERSION_KEYS)
 
 
 def find_objects(pattern: str) -> Sequence[str]:

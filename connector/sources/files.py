@@ -55,34 +55,65 @@ def open_file(
     """
     source_input = open_input(path)
     try:
-        form = _decide_format(format, source_input)
-        if form == "tsv" and format == AUTO and delimiter != AUTO:
-            form = "csv"  # tsv by its suffix alone, and the delimiter was given
-        options = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
-        misfit = next(
-            (key for key in _FORMATS_OF if options[key] not in (None, AUTO) and form not in _FORMATS_OF[key]), ""
-        )
-        if misfit:
-            raise ConfigurationError(  # noqa: TRY301 - the input is closed below
-                f"{source_input.name}: is read as {form}, which has no {misfit}: leave {misfit} out, or say the format "
-                "that is meant"
-            )
-        if form == "excel":
-            from connector.sources.workbook import open_workbook  # here: CSV needs none of what these import
-
-            return open_workbook(source_input, sheet)
-        if form == "parquet":
-            from connector.sources.columnar import ParquetSource
-
-            return ParquetSource(source_input)
-        if form == "jsonl":
-            from connector.sources.json_lines import JsonLinesSource
-
-            return JsonLinesSource(source_input, encoding)
-        return open_csv(source_input, delimiter="\t" if form == "tsv" else delimiter, encoding=encoding)
+        return CheckedFile(_open_format(source_input, format, encoding, delimiter, sheet), source_input)
     except BaseException:
         source_input.close()
         raise
+
+
+class CheckedFile(Closing):
+    """A file as a source, which is refused if it changes while it is read."""
+
+    def __init__(self, source: Source, source_input: Input) -> None:
+        self.name, self.columns, self.state = source.name, source.columns, source_input.state
+        self._source, self._input = source, source_input
+
+    def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
+        """See `Source`. Raises SourceError also if the file has changed since it was opened."""
+        chunks = self._source.chunks(used)
+        while (chunk := self._read_next(chunks)) is not None:
+            yield chunk
+
+    def _read_next(self, chunks: Iterator[Chunk]) -> Chunk | None:
+        chunk = None
+        try:
+            chunk = next(chunks, None)
+        finally:  # a file that was cut off meanwhile looks like a damaged one
+            if self._input.is_local or chunk is None:
+                self._input.refuse_changed()
+        return chunk
+
+    def close(self) -> None:
+        """Release the file; may be called more than once."""
+        self._source.close()
+        self._input.close()
+
+
+def _open_format(source_input: Input, named: str, encoding: str, delimiter: str, sheet: str | None) -> Source:
+    """Return the source in an input; `named` is its format, or auto. Raises as `open_file` does."""
+    form = _decide_format(named, source_input)
+    if form == "tsv" and named == AUTO and delimiter != AUTO:
+        form = "csv"  # tsv by its suffix alone, and the delimiter was given
+    options = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
+    misfit = next((key for key in _FORMATS_OF if options[key] not in (None, AUTO) and form not in _FORMATS_OF[key]), "")
+    if misfit:
+        raise ConfigurationError(
+            f"{source_input.name}: is read as {form}, which has no {misfit}: leave {misfit} out, or say the format "
+            "that is meant"
+        )
+    if form == "excel":
+        from connector.sources.workbook import open_workbook  # here: CSV needs none of what these import
+
+        return open_workbook(source_input, sheet)
+    if form == "parquet":
+        from connector.sources.columnar import ParquetSource
+
+        return ParquetSource(source_input)
+    if form == "jsonl":
+        from connector.sources.json_lines import JsonLinesSource
+
+        return JsonLinesSource(source_input, encoding)
+    return open_csv(source_input, delimiter="\t" if form == "tsv" else delimiter, encoding=encoding)
 
 
 def open_files(path: str | PathLike[str], opener: Callable[[str], Source]) -> Source:
@@ -120,19 +151,21 @@ class MatchedFiles(Closing):
         self.name = name
         self._opener = opener
         self.columns_by_file: dict[str, tuple[str, ...]] = {}
+        self._states: dict[str, object] = {}
         for path in paths:
             with opener(path) as source:
                 self.columns_by_file[path] = source.columns
+                self._states[path] = getattr(source, "state", None)
         self.columns = tuple(dict.fromkeys(name for columns in self.columns_by_file.values() for name in columns))
         self._open: Source | None = None
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. Raises SourceError also for a file whose columns have changed."""
+        """See `Source`. Raises SourceError also for a file that has changed."""
         for index, (path, columns) in enumerate(self.columns_by_file.items()):
             with self._opener(path) as source:
                 self._open = source
-                if source.columns != columns:
-                    raise SourceError(f"{path}: its columns have changed since the run began; run again")
+                if source.columns != columns or getattr(source, "state", None) != self._states[path]:
+                    raise SourceError(f"{path}: has changed since the run began. Wait until it is complete; run again")
                 for chunk in source.chunks(used):
                     share = None if chunk.share is None else (index + chunk.share) / len(self.columns_by_file)
                     if tuple(chunk.frame.columns) != self.columns:

@@ -3,6 +3,9 @@ Zstandard) undone.
 
 What comes through a pipe or from a store and what is packed is copied once, at opening, to a temporary file without a
 name, which goes with its process: so every source can be read more than once, and damage shows before the first row.
+
+A file or an object that changes between its opening and its last row is refused: an upload may be in progress, and its
+last row may be half a row.
 """
 
 import gzip
@@ -15,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
@@ -24,7 +27,7 @@ from typing import BinaryIO
 from connector.errors import SourceError
 from connector.kept_values import describe_no_room
 from connector.rows import Closing
-from connector.stores import StoreError, is_url, open_object, parse_store_url, read_size
+from connector.stores import StoreError, is_url, open_object, parse_store_url, read_size, read_version
 
 STANDARD_INPUT = "-"
 
@@ -46,11 +49,16 @@ _FAULTS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedErro
 @dataclass(frozen=True, slots=True)
 class Input(Closing):
     """An unpacked file; `name` is for messages, `inner` the same without the suffix of its packing, or the name in its
-    archive."""
+    archive.
+
+    `origin` is the file or the object that may change while it is read, with its `state` at opening; None for a pipe.
+    """
 
     name: str
     inner: str
     file: BinaryIO
+    origin: "BinaryIO | str | None" = None
+    state: "FileState | None" = None
 
     @property
     def head(self) -> bytes:
@@ -60,9 +68,52 @@ class Input(Closing):
         self.file.seek(0)
         return head
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its state can be read at no cost."""
+        return not isinstance(self.origin, str)
+
+    def refuse_changed(self) -> None:
+        """Raise SourceError if the file or the object has changed since it was opened."""
+        if self.origin is None or (state := _read_state(self.origin)) is None or state == self.state:
+            return
+        raise SourceError(
+            f"{self.name}: has changed since it was opened ({_describe_change(self.state, state)}), so another program "
+            "may still be writing it, and its last row may be incomplete. Wait until it is complete, then run again"
+        )
+
     def close(self) -> None:
         """Release the file and its copy; may be called more than once."""
         self.file.close()
+        if self.origin is not None and not isinstance(self.origin, str):
+            self.origin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What shows that a file or an object has changed: its size in bytes, and its version (a time, a tag)."""
+
+    size: int
+    version: object
+
+
+def _read_state(origin: BinaryIO | str) -> FileState | None:
+    """Return the state of a file that is open, or of the object of a URL; None if there is no such object any more.
+    Raises SourceError."""
+    if not isinstance(origin, str):
+        found = os.fstat(origin.fileno())
+        return FileState(found.st_size, found.st_mtime_ns)
+    try:
+        version = read_version(origin)
+    except StoreError as error:
+        raise SourceError(f"{origin}: cannot be read: {error}") from None
+    return None if version is None else FileState(*version)
+
+
+def _describe_change(before: FileState | None, now: FileState) -> str:
+    if before is None or before.size == now.size:
+        return "at the same size"
+    return f"{before.size:,} bytes then, {now.size:,} bytes now"
 
 
 def open_input(path: str | PathLike[str]) -> Input:
@@ -83,9 +134,10 @@ def open_input(path: str | PathLike[str]) -> Input:
     except BaseException:
         packed.close()
         raise
-    if unpacked is not packed:
-        packed.close()
-    return unpacked
+    if unpacked is packed:
+        return packed
+    packed.file.close()
+    return replace(unpacked, origin=packed.origin, state=packed.state)
 
 
 def is_there(place: str) -> bool:
@@ -104,9 +156,11 @@ def _open_packed(place: str) -> Input:
     """Return the file, or a copy of a pipe or of an object, which the store may change or lose while it is read."""
     if is_url(place):
         url = parse_store_url(place)
+        state = _read_state(url)
         try:
             with open_object(url) as stored:
-                return Input(place, place, _copy(stored.read_pieces(_COPIED_BYTES), url))
+                copy = _copy(stored.read_pieces(_COPIED_BYTES), url)
+                return Input(place, place, copy, url, state)
         except FileNotFoundError:
             raise SourceError(f"{url}: there is no such object; check the URL") from None
         except StoreError as error:
@@ -124,8 +178,9 @@ def _open_packed(place: str) -> Input:
         raise SourceError(f"{name}: cannot be opened: {getattr(error, 'strerror', None) or error}") from None
     if place == STANDARD_INPUT or not Path(place).is_file():
         with file as pipe:
-            file = _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name)
-    return Input(name, name, file)
+            return Input(name, name, _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name))
+    origin = os.fdopen(os.dup(file.fileno()), "rb")  # of its own, since pyarrow closes a file that it has unpacked
+    return Input(name, name, file, origin, _read_state(file))
 
 
 def _unpack(packed: Input, member: str | None) -> Input:

@@ -1,0 +1,168 @@
+"""A file that changes while it is read: nothing of it is sent, and the run can be run again once the file is whole."""
+
+import gzip
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from connector.errors import SourceError
+from connector.sources.files import open_file, open_files
+from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses
+from tests.stores import Bucket
+
+FULL = "".join(f"person{number}@example.com,Ann,true\n" for number in range(50))
+HEADER = "email,first_name,is_active\n"
+
+
+def write_csv(path: Path) -> None:
+    path.write_text(HEADER + FULL, encoding="utf-8")
+
+
+def write_gzip(path: Path) -> None:
+    path.write_bytes(gzip.compress((HEADER + FULL).encode()))
+
+
+def write_parquet(path: Path) -> None:
+    pd.DataFrame({"email": ["ann@example.com", "bob@example.com"], "is_active": [True, True]}).to_parquet(path)
+
+
+def write_workbook(path: Path) -> None:
+    import xlsxwriter
+
+    with xlsxwriter.Workbook(path) as book:
+        sheet = book.add_worksheet()
+        for row, cells in enumerate((("email", "is_active"), ("ann@example.com", "true"))):
+            sheet.write_row(row, 0, cells)
+
+
+def write_lines(path: Path) -> None:
+    path.write_text('{"email": "ann@example.com", "is_active": true}\n', encoding="utf-8")
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"ann@example.co")
+
+
+def touch(path: Path) -> None:
+    os.utime(path, ns=(1, 1))
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 10)
+
+
+FORMATS: dict[str, Callable[[Path], None]] = {
+    "people.csv": write_csv, "people.csv.gz": write_gzip, "people.parquet": write_parquet,
+    "people.xlsx": write_workbook, "people.jsonl": write_lines,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [append, touch, cut_off])
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_file_that_changes_between_its_opening_and_its_last_row_is_refused(
+    tmp_path: Path, name: str, change: Callable[[Path], None]
+) -> None:
+    path = tmp_path / name
+    FORMATS[name](path)
+    with open_file(path) as source:
+        change(path)
+        with pytest.raises(SourceError, match="has changed since it was opened"):
+            list(source.chunks())
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_file_that_is_replaced_or_deleted_is_read_as_it_was(tmp_path: Path, name: str) -> None:
+    path, other = tmp_path / name, tmp_path / f"other.{name}"
+    FORMATS[name](path)
+    FORMATS[name](other)
+    append(other)
+    with open_file(path) as source:
+        other.replace(path)
+        before = sum(len(chunk.frame) for chunk in source.chunks())
+        path.unlink()
+        assert sum(len(chunk.frame) for chunk in source.chunks()) == before > 0
+
+
+def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        write_csv(tmp_path / name)
+    with open_files(tmp_path / "*.csv", open_file) as source:
+        append(tmp_path / "b.csv")  # before it is opened again to be read
+        with pytest.raises(SourceError, match=r"b\.csv: has changed"):
+            list(source.chunks())
+
+
+def test_an_object_of_a_store_that_is_written_again_is_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in bucket.environ.items():
+        monkeypatch.setenv(name, value)
+    bucket.put("people.csv", (HEADER + FULL).encode())
+    with open_file(bucket.url("people.csv")) as source:
+        assert sum(len(chunk.frame) for chunk in source.chunks()) == 50
+        bucket.put("people.csv", (HEADER + FULL + "ann@example.co").encode())
+        with pytest.raises(SourceError, match="has changed since it was opened"):
+            list(source.chunks())
+
+
+@contextmanager
+def upload(path: Path) -> Iterator[None]:
+    """Write rows to the file, a part of a row at a time, until the block ends."""
+    is_ended = threading.Event()
+
+    def write() -> None:
+        with path.open("a", encoding="utf-8", buffering=1) as file:
+            for number in range(1_000_000):
+                if is_ended.is_set():
+                    return
+                for part in (f"late{number}@example.co", "m,Ann,true\n"):
+                    file.write(part)
+                    file.flush()
+                    time.sleep(0.01)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_ended.set()
+        thread.join()
+
+
+def test_an_upload_in_progress_sends_nothing(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 200)
+    path.write_text(HEADER + FULL, encoding="utf-8")
+    with upload(path):
+        for command in (
+            ("import", path, "--base-id", "7", "--quiet-period", "200ms"),
+            ("plan", path, "--base-id", "7"),
+            ("import", path, "--base-id", "7", "--limit", "1000"),
+            ("validate", path),
+        ):
+            ended = connector.run_json(*command)
+            assert ended.code == 3, (command, ended.stderr)
+            assert "people.csv: has changed since it was opened" in ended.stderr
+            assert "Wait until it is complete, then run again" in ended.stderr
+    assert count_stored(connector.sandbox) == {}
+    with path.open(encoding="utf-8") as file:
+        whole = file.read().rpartition("\n")[0]
+    path.write_text(whole, encoding="utf-8")  # its last line has no line break
+    ended = connector.run_json("import", path, "--base-id", "7", "--quiet-period", "200ms")
+    assert (ended.code, ended.rows["created"]) == (0, whole.count("\n")), ended.stderr
+
+
+def test_a_file_may_change_once_it_was_read(connector: Connector, tmp_path: Path) -> None:
+    path = write_addresses(tmp_path / "people.csv", 20)
+    connector.sandbox.switch(latency_ms=100)
+    with connector.start("import", path, "--base-id", "7", "--quiet-period", "200ms", "--output", "json") as process:
+        wait_for(lambda: connector.sandbox.stats()["subscribers"] > 0)
+        shutil.copyfile(write_addresses(tmp_path / "other.csv", 90), path)
+        process.communicate()
+    assert process.returncode == 0
+    assert len(count_stored(connector.sandbox)) == 20
