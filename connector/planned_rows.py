@@ -66,10 +66,9 @@ class PlannedRows(Closing):
             return
         self._write_lines()
         chunk = prepared.chunk
-        numbers = chunk.numbers[prepared.names.index].tolist()
-        self._names |= {
-            (chunk.name, number): name for number, name in zip(numbers, prepared.names.tolist(), strict=True)
-        }
+        names = prepared.valid.subscribers[self._identity]
+        numbers = chunk.numbers[names.index].tolist()
+        self._names |= {(chunk.name, number): name for number, name in zip(numbers, names.tolist(), strict=True)}
 
     def write_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
         """Add rows that would end so and need no correction."""

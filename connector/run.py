@@ -243,16 +243,16 @@ class Run:
             await compare_waiting(sessions, self.waiting, is_full=self.frame.is_full)
 
     def restart(self) -> None:
-        """All rows were surveyed, and are read again: nothing is counted or written of them yet."""
+        """All rows were surveyed, and are loaded now: no outcome is counted or written yet."""
         self.tally.restart()
         self.rows.restart()
 
     def describe(self) -> str:
         """Return what a person should see of it now."""
-        activity = self.stop.describe() if self.session else "starting"
+        activity = self.stop.describe() if self.session or self.tally.read else "starting"
         if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _WORTH_TELLING_S:
             activity = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
-        done = self.tally.outcomes.total()
+        done = self.tally.outcomes.total() if self.session else self.tally.read
         progression = self.progression.describe(done, self.expected, is_estimate=self.is_expected_roughly)
         counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
         what = "planned" if self.frame.is_planned else "read"

@@ -1,12 +1,11 @@
 """The flow that import, sync and plan share: extract, map, validate, plan, load, settle, report.
 
-A job with guards is surveyed first: the same flow, planned and not sent, over the ledger as it is.
+The source is read to its end first, and its rows wait on disk (connector.kept_rows). A job with guards is
+surveyed then: the same flow, planned and not sent, over the ledger as it is.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from connector.imports.remarks import (
     describe_unmapped,
 )
 from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.kept_rows import KeptRows
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
@@ -47,14 +47,12 @@ from connector.units import show_share
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"
 
-_READING_GRACE_S = 2.0  # for a chunk that is being read when the run is stopped; then the process ends without it
-
 _ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
 
 
 def _build_limits(guard: LoadGuard | None) -> Limits:
-    """Return those of the guards that are judged while the run goes on; a source may have changed since it was
-    surveyed."""
+    """Return those of the guards that are judged while the run goes on; the service may have changed since the
+    survey."""
     return Limits() if guard is None else Limits(guard.max_creates, guard.max_rejected)
 
 
@@ -102,37 +100,6 @@ def _withdraw(tally: Tally) -> None:
     """Count planned creates as not sent, since the run ended with its survey."""
     planned = tally.outcomes.pop(Outcome.CREATED, 0)
     tally.outcomes[Outcome.UNSENT] += planned
-
-
-class ReadingAhead:
-    """Reads `chunks` until they end or `stop` is set: a source may think for an hour. To be closed (aclosing)."""
-
-    def __init__(self, chunks: Iterator[PreparedChunk], stop: Stop) -> None:
-        self._chunks, self._stop = chunks, stop
-        self.is_left_behind = False  # a thread that still reads the source, which must not be closed then
-
-    async def read(self) -> AsyncGenerator[PreparedChunk]:
-        """Return the chunks, in their order. Raises what the source raises."""
-        loop, reads = asyncio.get_running_loop(), ThreadPoolExecutor(1)
-        ahead = loop.run_in_executor(reads, _take_next, self._chunks)
-        try:
-            while (prepared := await self._wait_for(ahead)) is not None:
-                ahead = loop.run_in_executor(reads, _take_next, self._chunks)
-                yield prepared
-                if self._stop.is_stopping:
-                    return
-        finally:
-            reads.shutdown(wait=False, cancel_futures=True)
-            await asyncio.wait({ahead}, timeout=_READING_GRACE_S)
-            self.is_left_behind = not ahead.done()
-
-    async def _wait_for(self, ahead: asyncio.Future[PreparedChunk | None]) -> PreparedChunk | None:
-        """The next chunk; None at the end, or when the run is to stop."""
-        return ahead.result() if await self._stop.wait_for(ahead) else None
-
-
-def _take_next(chunks: Iterator[PreparedChunk]) -> PreparedChunk | None:
-    return next(chunks, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,30 +208,20 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress) -> Report:
         scope=describe_load(plan),
         columns_by_field={name: rule.columns for name, rule in plan.mapping.rules.items()},
     )
-    loads: list[_Load] = []
-
-    async def work(run: Run) -> None:
-        loads.append(_Load(plan, run))
-        await loads[0].carry_out()
-
-    try:
+    with closing(KeptRows(plan.source, plan.rules.identity)) as kept:
         if not plan.is_planned and not plan.says_activity:
             raise ConfigurationError(SILENT_ACTIVITY)
-        return await carry_out(frame, work, stop, progress.follow)
-    finally:
-        if not any(load.is_left_behind for load in loads):  # a thread that still reads it would be disturbed
-            plan.source.close()
+        return await carry_out(frame, lambda run: _Load(plan, kept, run).carry_out(), stop, progress.follow)
 
 
 class _Load:
     """One load in progress: what it has read of its source."""
 
-    def __init__(self, plan: LoadPlan, run: Run) -> None:
-        self._plan, self._run = plan, run
+    def __init__(self, plan: LoadPlan, kept: KeptRows, run: Run) -> None:
+        self._plan, self._kept, self._run = plan, kept, run
         self._remarks = Remarks()
         self._reading: IncrementReading | None = None
         self._source_rows = 0  # of the whole source, also those of other shards
-        self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self) -> None:
         """Plan the rows first if there are guards, then load them, settle what is unknown, and collect messages."""
@@ -318,10 +275,11 @@ class _Load:
         )
 
     async def _load(self, loads: BaseLoads, *, is_compared: bool) -> None:
-        plan, run = self._plan, self._run
-        if plan.increment is not None and self._reading is None:
-            await self._begin_at_cursor(plan.increment)
-        await run.read_suppression()
+        run = self._run
+        if not self._kept.is_read:
+            await self._read_source()
+        if not self._kept.is_read:
+            return
         await loads.begin()
         await self._take_all(loads)
         await loads.settle()
@@ -354,10 +312,12 @@ class _Load:
             else None
         )
 
-    async def _take_all(self, loads: BaseLoads) -> None:
-        """Prepare one chunk, in a thread, while the one before is being loaded."""
+    async def _read_source(self) -> None:
+        """Read the source to its end, in a thread, before anything is sent. Raises RunAborted if it has no rows."""
         plan, run = self._plan, self._run
-        self._source_rows = 0
+        if plan.increment is not None:
+            await self._begin_at_cursor(plan.increment)
+        await run.read_suppression()
         chunks = prepare_chunks(
             plan.source,
             plan.mapping,
@@ -369,30 +329,33 @@ class _Load:
             shard=plan.shard,
             ignored=plan.ignored,
         )
-        ahead = ReadingAhead(chunks, run.stop)
-        try:
-            async with aclosing(ahead.read()) as reading:
-                async for prepared in reading:
-                    if prepared.consent and not plan.is_planned:
-                        raise ConfigurationError("; ".join(explain_consent(prepared.consent)))
-                    self._count(prepared)
-                    await loads.take(prepared.planned, prepared.bases)
-                    if failure := run.rows.failure:
-                        raise RunAborted(failure)
-        finally:
-            self.is_left_behind = ahead.is_left_behind
-        if run.stop.is_stopping:
+        async with aclosing(self._kept.keep_in_thread(chunks, run.stop)) as reading:
+            async for prepared in reading:
+                if prepared.consent and not plan.is_planned:
+                    raise ConfigurationError("; ".join(explain_consent(prepared.consent)))
+                read = run.tally.read + prepared.read
+                run.tally.read = read if plan.limit is None else min(read, plan.limit)
+                self._source_rows += prepared.source_rows
+                run.note_share(prepared.chunk.share, plan.limit)
+        run.stop.check()
+        if not self._kept.is_read:
             return
         if self._source_rows == 0 and plan.is_empty_refused:
             raise RunAborted(f"{plan.source.name} has a header and no rows: there is nothing to import")
         run.rows_read = self._source_rows if plan.is_whole else None
 
+    async def _take_all(self, loads: BaseLoads) -> None:
+        """Load the rows chunk by chunk."""
+        async with aclosing(self._kept.read_in_thread(self._run.stop, self._plan.limit)) as reading:
+            async for prepared in reading:
+                self._count(prepared)
+                await loads.take(prepared.planned, prepared.bases)
+                if failure := self._run.rows.failure:
+                    raise RunAborted(failure)
+
     def _count(self, prepared: PreparedChunk) -> None:
         """Give an outcome to those rows of a chunk that need no ledger for it; a person sees the ones that differ."""
         run, tally = self._run, self._run.tally
-        tally.read += prepared.read
-        self._source_rows += prepared.source_rows
-        run.note_share(prepared.chunk.share, self._plan.limit)
         self._remarks.take(prepared)
         run.rows.begin_chunk(prepared)
         tally.take(prepared.invalid)
@@ -402,13 +365,14 @@ class _Load:
             tally.report(problem)
         tally.count_positions(Outcome.DUPLICATE, prepared.chunk, prepared.repeats)
         tally.count_positions(Outcome.SUPPRESSED, prepared.chunk, prepared.suppressed)
-        for position in prepared.different:
-            run.rows.write(build_different(prepared.chunk, position, self._plan.rules.identity))
+        for difference in prepared.differences:
+            run.rows.write(build_different(prepared.chunk, difference, self._plan.rules.identity))
 
     def _remark(self, loads: BaseLoads) -> Iterator[str]:
         """What a person should know beyond the sums."""
         tally = self._run.tally
         yield from self._remarks.messages
+        yield from self._kept.messages
         created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""
         if created and (by_base := loads.describe_created()) is not None:
             yield f"{would_be}{by_base}"

@@ -35,8 +35,8 @@ class Remarks:
     def take(self, prepared: PreparedChunk) -> None:
         """Add what there is to say of a chunk."""
         self.messages += prepared.chunk.messages
-        self.omitted_zips += prepared.omitted_zips
-        self.yearless += prepared.yearless
+        self.omitted_zips += len(prepared.omitted_zips)
+        self.yearless += len(prepared.yearless)
         self.number_cells.update(prepared.chunk.number_cells)
         self.consent += [column for column in prepared.consent if column not in self.consent]
 

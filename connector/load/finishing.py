@@ -23,6 +23,7 @@ from connector.rows import Chunk, LoadRow, Row
 from connector.sender import Take
 from connector.service.answers import is_about_row, refusal_kind
 from connector.states import Event, State
+from connector.subscribers.preparation import Difference
 
 _AT_ONCE = 1024  # then signals are heard
 _WOULD_BE_CREATED = Move(Event.ANSWERED)
@@ -452,10 +453,17 @@ class Finisher:
             self._report_unresolved(unresolved, Outcome.REJECTED, "rejected", unresolved.message, status, attempts)
 
 
-def build_different(chunk: Chunk, position: int, identity: str) -> Problem:
-    """Return a row that says something else than the one of its identity that was read first."""
-    message = f"another row of the same {identity}, with other values, was read first and used"
-    return Problem(take_row(chunk, position), Outcome.DUPLICATE, identity, "differs", message)
+def build_different(chunk: Chunk, difference: Difference, identity: str) -> Problem:
+    """Return a row that is not used because another row of its `identity` is, and says something else."""
+    fields = f"This row differs in {', '.join(difference.fields)}"
+    code = "overruled" if difference.is_overruled else "differs"
+    if not difference.fields:
+        message = f"another row of the same {identity} says inactive and is invalid, so this row is not used"
+    elif difference.is_overruled:
+        message = f"another row of the same {identity} says inactive, and is used instead. {fields}"
+    else:
+        message = f"another row of the same {identity} is used instead. {fields}"
+    return Problem(take_row(chunk, difference.position), Outcome.DUPLICATE, identity, code, message)
 
 
 def _decide_found(entry: Entry, row: LoadRow) -> Since | None:

@@ -183,9 +183,8 @@ class Tally:
             self.on_rows(outcome, row.file, [row.number])
 
     def restart(self) -> None:
-        """Forget the counts of rows, because the rows are read again; all other findings stay."""
-        self.read = self.taken = 0
-        self.active = 0
+        """Forget the outcomes of rows, because the rows are loaded now; all other findings stay."""
+        self.taken = self.active = 0
         self.samples.clear()
         self.reactivated = 0
         self.outcomes.clear()
@@ -329,8 +328,8 @@ class Limits:
     def describe_creates(self) -> str:
         """Return why no more rows are created."""
         return (
-            f"guard.max_creates: {self.begun:,} were sent, as many as it allows, and there are more: the source has "
-            "changed since it was surveyed. The others were not sent; look at the source, or raise the guard"
+            f"guard.max_creates: {self.begun:,} were sent, as many as it allows, and there are more: subscribers have "
+            "left the service since the survey. The others were not sent; look at the service, or raise the guard"
         )
 
     def _find_excess(self, undecided: int = 0) -> str | None:

@@ -79,31 +79,70 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """A row that is not used because another row of its subscriber is: the `position` in its chunk, the names of the
+    `fields` that differ from the row that is used, and whether an inactive row took the place of this row.
+
+    Without a row that is used, `fields` is empty: an invalid row says inactive, so no row of the subscriber is used.
+    """
+
+    position: int
+    fields: tuple[str, ...]
+    is_overruled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedChunk:
     """One chunk of a source after validation.
 
-    `planned` has the rows to load, and `faults` the faults of invalid rows. `repeats`, `different` and `suppressed`
-    have the positions of second rows of a subscriber, of second rows that differ from the first one, and of rows on the
-    suppression list. `omitted_zips` and `yearless` count valid rows that lost their zip, or a birthday without a year.
-    `names` has the identities of all valid rows, indexed by position. `source_rows` counts the records of the source
-    that the chunk was made of, with the records of other shards. `consent` has the columns that say who wants no email
-    and that is_active is not made of (connector.subscribers.consent).
+    `valid` has all valid rows, `bases` the base of each (None: all rows are for one base), and `persons` the digest of
+    each row's subscriber: of the identity, and of the base if there are several. `is_duplicate`, `is_suppressed` and
+    `is_different` are masks of the valid rows; the last one marks rows that differ from the row that was used until
+    then. `faults` are the faults of invalid rows. `barred` are the persons, with record numbers, of the invalid rows
+    that say inactive. `differences` are filled in once the source was read to its end (connector.conflicts).
 
-    `bases` has the base of each row to load, if a column names the bases; None if all rows are for one base.
+    `omitted_zips` and `yearless` are the positions of valid rows that lost their zip, or a birthday without a year.
+    `source_rows` counts the records of the source that the chunk was made of, with the records of other shards.
+    `consent` has the columns that say who wants no email and that is_active is not made of
+    (connector.subscribers.consent).
     """
 
     chunk: Chunk
-    planned: Planned
-    bases: RowBases | None
+    valid: Planned
+    all_bases: RowBases | None
+    persons: Digests
+    is_duplicate: Mask
+    is_suppressed: Mask
+    is_different: Mask
     faults: tuple[Fault, ...]
-    repeats: Positions
-    different: tuple[int, ...]
-    suppressed: Positions
-    omitted_zips: int
-    yearless: int
-    names: pd.Series
+    barred: tuple[Digests, Positions]
+    omitted_zips: Positions
+    yearless: Positions
     source_rows: int
     consent: tuple[str, ...]
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def planned(self) -> Planned:
+        """The rows to load."""
+        return self.valid if self._is_each_planned else self.valid.select(np.flatnonzero(self._is_planned))
+
+    @property
+    def bases(self) -> RowBases | None:
+        """The base of each row to load."""
+        if self.all_bases is None or self._is_each_planned:
+            return self.all_bases
+        return self.all_bases.select(self._is_planned)
+
+    @property
+    def repeats(self) -> Positions:
+        """The positions of rows that are not used because another row of the subscriber is."""
+        return self._find_positions(self.is_duplicate)
+
+    @property
+    def suppressed(self) -> Positions:
+        """The positions of rows on the suppression list."""
+        return self._find_positions(self.is_suppressed)
 
     @property
     def read(self) -> int:
@@ -114,6 +153,50 @@ class PreparedChunk:
     def invalid(self) -> int:
         """How many of them are no subscriber."""
         return len({fault.position for fault in self.faults}) + len(self.chunk.malformed)
+
+    def cut(self, number: int) -> "PreparedChunk":
+        """Return the chunk without the records beyond the first `number` records."""
+        numbers = sorted([*self.chunk.numbers.tolist(), *(row.number for row in self.chunk.malformed)])
+        if len(numbers) <= number:
+            return self
+        chunk = cut_chunk(self.chunk, numbers[number - 1])
+        size, valid = len(chunk.frame), self.valid
+        indices = np.flatnonzero(valid.subscribers.index < size)
+        part = replace(valid.select(indices), chunk=chunk)
+        return PreparedChunk(
+            chunk,
+            part,
+            None if self.all_bases is None else self.all_bases.select(indices),
+            self.persons[indices],
+            self.is_duplicate[indices],
+            self.is_suppressed[indices],
+            self.is_different[indices],
+            tuple(fault for fault in self.faults if fault.position < size),
+            self.barred,
+            self.omitted_zips[self.omitted_zips < size],
+            self.yearless[self.yearless < size],
+            self.source_rows,
+            self.consent,
+            tuple(difference for difference in self.differences if difference.position < size),
+        )
+
+    @property
+    def _is_planned(self) -> Mask:
+        return ~(self.is_duplicate | self.is_suppressed)
+
+    @property
+    def _is_each_planned(self) -> bool:
+        return bool(self._is_planned.all())
+
+    def _find_positions(self, mask: Mask) -> Positions:
+        return self.valid.subscribers.index.to_numpy(dtype=np.int64)[mask]
+
+
+def find_inactive(subscribers: pd.DataFrame) -> Mask:
+    """Return which of these rows say inactive. A row without is_active says nothing."""
+    if "is_active" not in subscribers:
+        return np.zeros(len(subscribers), dtype=bool)
+    return subscribers["is_active"].eq(False).fillna(False).to_numpy(dtype=bool)
 
 
 def prepare_chunks(
@@ -129,16 +212,19 @@ def prepare_chunks(
     more_columns: Collection[str] = (),
     ignored: Collection[str] = (),
 ) -> Iterator[PreparedChunk]:
-    """Read the source chunk by chunk to its end, or to `limit` records, and leave out the records of other shards.
+    """Read the source chunk by chunk to its end, and leave out the records of other shards.
 
     `base` is the column that names the base of each row, or None if all rows are for one base. `more_columns` are used
-    beside the columns of the mapping and of the base. `ignored` columns say nothing about consent. Raises SourceError,
-    and ConfigurationError if the column names some bases by id and others by name.
+    beside the columns of the mapping and of the base. `ignored` columns say nothing about consent. The records beyond
+    `limit` come, too, if a column says who is inactive: one of them may say that of an earlier record's subscriber.
+    Raises SourceError, and ConfigurationError if the column names some bases by id and others by name.
     """
     seen = SeenIdentities()
     asked: dict[BaseRef, None] = {}
     used = [*list_columns(mapping.columns, base), *more_columns]
-    for read in _read_at_most(source, limit, used):
+    activity = mapping.rules.get("is_active")
+    is_activity_read = activity is not None and bool(activity.columns)
+    for read in _read_at_most(source, None if is_activity_read else limit, used):
         chunk = read if shard.is_whole else select_shard(read, mapping, rules, shard, today=today)
         mapped = apply_mapping(chunk.frame, mapping, today=today)
         bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
@@ -147,36 +233,58 @@ def prepare_chunks(
             refuse_mixed(base.column, asked)
         validated = validate_rows(mapped.frame, rules, today=today, known=[*mapped.faults, *unplaced])
         valid = validated.subscribers
-        bases = None if bases is None else bases.select(valid.index.to_numpy())
+        valid_bases = None if bases is None else bases.select(valid.index.to_numpy())
         identities = compute_identities(valid[rules.identity], rules.identity)
         fingerprints = compute_fingerprints(valid, rules.identity)
-        persons = identities  # in two bases the same identity is two subscribers (architecture 3)
-        if bases is not None and bases.asked:
-            base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.asked]
-            persons = separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.places])
-        is_duplicate, is_different = seen.add(persons, fingerprints)
+        persons = _compute_persons(identities, valid_bases)
+        is_duplicate, is_different = seen.add(persons, fingerprints, find_inactive(valid))
         is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~is_duplicate
-        left = ~is_duplicate & ~is_suppressed
         omitted = mapped.frame["address_zip"].iloc[validated.omitted_zips] if len(validated.omitted_zips) else None
-        planned = Planned(chunk, valid[left], identities[left], fingerprints[left], omitted)
-        bases = None if bases is None else bases.select(left)
-        different = tuple(int(each) for each in valid.index[is_different])
-        repeated, suppressed = (valid.index[mask].to_numpy() for mask in (is_duplicate, is_suppressed))
-        lost, names = (len(validated.omitted_zips), len(validated.yearless)), valid[rules.identity]
-        source_rows = len(read.numbers) + len(read.malformed)
+        barred = identities[:0], chunk.numbers[:0]
+        if is_activity_read and validated.faults:
+            invalid = sorted({fault.position for fault in validated.faults})
+            part = replace(
+                chunk, frame=chunk.frame.iloc[invalid].reset_index(drop=True), numbers=chunk.numbers[invalid]
+            )
+            barred = _find_inactive_persons(part, mapping, rules, base, today=today)
         yield PreparedChunk(
             chunk,
-            planned,
-            bases,
+            Planned(chunk, valid, identities, fingerprints, omitted),
+            valid_bases,
+            persons,
+            is_duplicate,
+            is_suppressed,
+            is_different,
             validated.faults,
-            repeated,
-            different,
-            suppressed,
-            *lost,
-            names,
-            source_rows,
+            barred,
+            validated.omitted_zips,
+            validated.yearless,
+            len(read.numbers) + len(read.malformed),
             tuple(find_consent(chunk.frame, mapping, ignored)),
         )
+
+
+def _compute_persons(identities: Digests, bases: RowBases | None) -> Digests:
+    """Return each row's subscriber as a digest. In two bases the same identity is two subscribers (architecture 3)."""
+    if bases is None or not bases.asked:
+        return identities
+    base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.asked]
+    return separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.places])
+
+
+def _find_inactive_persons(
+    chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, base: BaseColumn | None, *, today: date
+) -> tuple[Digests, Positions]:
+    """Return the persons, with record numbers, of the rows that say inactive, whatever else is wrong with the rows."""
+    fields = FieldMapping({name: mapping.rules[name] for name in (rules.identity, "is_active")})
+    mapped = apply_mapping(chunk.frame, fields, today=today)
+    bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
+    known = [*mapped.faults, *unplaced]
+    valid = validate_rows(mapped.frame, ValidationRules(rules.identity), today=today, known=known).subscribers
+    inactive = valid[find_inactive(valid)]
+    positions = inactive.index.to_numpy(dtype=np.int64)
+    identities = compute_identities(inactive[rules.identity], rules.identity)
+    return _compute_persons(identities, None if bases is None else bases.select(positions)), chunk.numbers[positions]
 
 
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
@@ -213,12 +321,16 @@ def _read_at_most(source: Source, limit: int | None, used: Collection[str]) -> I
     for chunk in source.chunks(used):
         numbers = sorted([*chunk.numbers.tolist(), *(row.number for row in chunk.malformed)]) if remaining else []
         if remaining is not None and len(numbers) > remaining:
-            last = numbers[remaining - 1]  # by the records' numbers, which need not follow each other
-            count = int(np.count_nonzero(chunk.numbers <= last))
-            malformed = tuple(row for row in chunk.malformed if row.number <= last)
-            yield replace(chunk, frame=chunk.frame.iloc[:count], numbers=chunk.numbers[:count], malformed=malformed)
+            yield cut_chunk(chunk, numbers[remaining - 1])
             return
         yield chunk
         remaining = None if remaining is None else remaining - len(numbers)
         if remaining == 0:
             return
+
+
+def cut_chunk(chunk: Chunk, last: int) -> Chunk:
+    """Return the chunk without the records behind the record number `last`; numbers need not be consecutive."""
+    size = int(np.count_nonzero(chunk.numbers <= last))
+    malformed = tuple(row for row in chunk.malformed if row.number <= last)
+    return replace(chunk, frame=chunk.frame.iloc[:size], numbers=chunk.numbers[:size], malformed=malformed)

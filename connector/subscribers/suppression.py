@@ -79,7 +79,7 @@ class Suppression:
 
 
 class InactiveIdentities:
-    """The identities (S16 digests) that the service's list has shown as inactive in this run, in whatever base.
+    """The identities (S16 digests) that this run knows as inactive: by the service's list, in any base, or by rows.
 
     `reactivated` are those of them that rows of the run create as active, where the job does not keep them back.
     """
@@ -92,7 +92,7 @@ class InactiveIdentities:
         self.reactivated: set[bytes] = set()
 
     def note(self, identity: bytes) -> None:
-        """Note an identity that the list shows as inactive."""
+        """Note an inactive identity."""
         self._noted += identity
 
     def find(self, digests: Digests) -> Mask:

@@ -1,7 +1,7 @@
 """The plan of a mail run, built from a job, and the check of all rows before the first email leaves."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -12,6 +12,7 @@ import numpy as np
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports.plan import closed_on_error, refuse_unknown_columns
 from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.kept_rows import KeptRows
 from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
 from connector.load.session import Problem
@@ -26,9 +27,10 @@ from connector.settings import Settings
 from connector.sources.files import refuse_lacking
 from connector.subscribers.consent import read_activity
 from connector.subscribers.headers import guess_mapping
-from connector.subscribers.preparation import prepare_chunks
+from connector.subscribers.identity import split_digests
+from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.suppression import InactiveIdentities, Suppression
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.sends import draft_shared, read_body
 from pipelines.jobs.build import open_source, plan_suppression
@@ -43,7 +45,7 @@ _MODEST_RATE = 20.0
 _MODEST_CONCURRENCY = 64
 
 
-class Spool(Closing):
+class MailRows(Closing):
     """Rows on disk, in order. All rows are written before the first row is read."""
 
     def __init__(self) -> None:
@@ -103,7 +105,7 @@ class MailPlan:
 def check_rows(
     plan: MailPlan,
     now: datetime,
-    spool: Spool,
+    spool: MailRows,
     checked: MailCheck,
     on_problem: Callable[[Problem], None],
     is_stopped: Callable[[], bool],
@@ -124,56 +126,85 @@ def check_rows(
         mapping,
         _RULES,
         today=now.date(),
-        limit=plan.limit,
+        limit=None,  # a row beyond the limit may say that the recipient wants no email
         suppression=suppression,
         more_columns=plan.texts.columns,
         ignored=plan.ignored,
     )
     consent = _list_activity_columns(plan)
-    for prepared in chunks:
-        if is_stopped():
-            raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
-        chunk = prepared.chunk
-        consent |= dict.fromkeys(prepared.consent)
-        is_inactive, is_unclear = read_activity(chunk.frame, consent)
-        problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
-        problems += build_invalid(chunk, prepared.faults)
-        checked.read += prepared.read
-        checked.messages += chunk.messages
-        checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
-        checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
-        checked.outcomes[MailOutcome.INVALID] += len(problems)
-        for problem in problems:
-            on_problem(problem)
-        positions = prepared.planned.subscribers.index.to_numpy()
-        checked.inactive += (inactive := int(np.count_nonzero(is_inactive[positions])))
-        checked.outcomes[MailOutcome.SUPPRESSED] += inactive
-        unclear = positions[is_unclear[positions]].tolist()
-        problems = [
-            Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR}: {', '.join(consent)}")
-            for row in take_rows(chunk, unclear)
-        ]
-        checked.outcomes[MailOutcome.INVALID] += len(problems)
-        for problem in problems:
-            on_problem(problem)
-        for row in take_rows(chunk, positions[~(is_inactive | is_unclear)[positions]].tolist()):
-            try:
-                plan.texts.compose(row, now)
-            except MessageError as error:
-                problem = Problem(row, Outcome.INVALID, error.field, "email", error.problem)
-            except TemplateError as error:
-                problem = Problem(row, Outcome.INVALID, "", "template", str(error))
-            else:
-                spool.add(row)
-                continue
-            checked.outcomes[MailOutcome.INVALID] += 1
-            on_problem(problem)
+    with KeptRows(plan.source, _RULES.identity) as kept:
+        for prepared in kept.keep(chunks):
+            if is_stopped():
+                raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
+            consent |= dict.fromkeys(prepared.consent)
+            read = checked.read + prepared.read
+            checked.read = read if plan.limit is None else min(read, plan.limit)
+        inactive = InactiveIdentities()
+        for prepared in kept.read():
+            is_inactive, _ = read_activity(prepared.chunk.frame, consent)
+            positions = prepared.valid.subscribers.index.to_numpy()
+            for identity in split_digests(prepared.valid.identities[is_inactive[positions]]):
+                inactive.note(identity)
+        for prepared in kept.read(plan.limit):
+            if is_stopped():
+                raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
+            _check_chunk(prepared, plan, now, spool, checked, on_problem, consent, inactive)
     if checked.inactive:
         checked.messages.append(
             f"{count(checked.inactive, 'row')} {agree(checked.inactive, 'is', 'are')} left out as suppressed: "
             f"{agree(checked.inactive, 'its person wants', 'their people want')} no email, by the "
             f"{agree(len(consent), 'column', 'columns')} {', '.join(consent)}"
         )
+
+
+def _check_chunk(
+    prepared: PreparedChunk,
+    plan: MailPlan,
+    now: datetime,
+    spool: MailRows,
+    checked: MailCheck,
+    on_problem: Callable[[Problem], None],
+    consent: Mapping[str, None],
+    inactive: InactiveIdentities,
+) -> None:
+    """Check the rows of one chunk. `consent` are the columns that say who wants no email, and `inactive` the recipients
+    of all rows that say so."""
+    chunk = prepared.chunk
+    _, is_unclear = read_activity(chunk.frame, consent)
+    problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
+    problems += build_invalid(chunk, prepared.faults)
+    checked.messages += chunk.messages
+    checked.outcomes[MailOutcome.DUPLICATE] += len(prepared.repeats)
+    checked.outcomes[MailOutcome.SUPPRESSED] += len(prepared.suppressed)
+    checked.outcomes[MailOutcome.INVALID] += len(problems)
+    for problem in problems:
+        on_problem(problem)
+    planned = prepared.planned
+    is_inactive, positions = inactive.find(planned.identities), planned.subscribers.index.to_numpy()
+    number = int(np.count_nonzero(is_inactive))
+    checked.inactive += number
+    checked.outcomes[MailOutcome.SUPPRESSED] += number
+    positions = positions[~is_inactive]
+    unclear = positions[is_unclear[positions]].tolist()
+    problems = [
+        Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR}: {', '.join(consent)}")
+        for row in take_rows(chunk, unclear)
+    ]
+    checked.outcomes[MailOutcome.INVALID] += len(problems)
+    for problem in problems:
+        on_problem(problem)
+    for row in take_rows(chunk, positions[~is_unclear[positions]].tolist()):
+        try:
+            plan.texts.compose(row, now)
+        except MessageError as error:
+            problem = Problem(row, Outcome.INVALID, error.field, "email", error.problem)
+        except TemplateError as error:
+            problem = Problem(row, Outcome.INVALID, "", "template", str(error))
+        else:
+            spool.add(row)
+            continue
+        checked.outcomes[MailOutcome.INVALID] += 1
+        on_problem(problem)
 
 
 _UNCLEAR = "is neither active nor inactive by a column that says who wants no email"

@@ -53,7 +53,7 @@ from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
 from connector.subscribers.suppression import InactiveIdentities
-from pipelines.flows.mail_plan import MailCheck, MailPlan, Spool, check_rows
+from pipelines.flows.mail_plan import MailCheck, MailPlan, MailRows, check_rows
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
@@ -135,7 +135,7 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     with log.transaction():
         log.mark_died(campaign)
     try:
-        with Spool() as spool:
+        with MailRows() as spool:
             await _check(run, spool)
             _check_list(log, run.plan, run.checked, is_recorded=True)
             invalid, read = run.checked.outcomes[MailOutcome.INVALID], run.checked.read
@@ -180,7 +180,7 @@ def _check_list(log: EmailLog, plan: MailPlan, checked: MailCheck, *, is_recorde
             record_list_size(log.connection, email_meta, account, suppression)
 
 
-async def _check(run: _Run, spool: Spool) -> None:
+async def _check(run: _Run, spool: MailRows) -> None:
     """Check all rows in a thread, so that a signal is handled meanwhile."""
     run.progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
     now, is_stopped = run.report.started_at, run.stop.event.is_set
@@ -193,7 +193,7 @@ async def _check(run: _Run, spool: Spool) -> None:
         run.report.messages += dict.fromkeys(run.checked.messages)
 
 
-async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: Spool) -> str | None:
+async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -> str | None:
     """Send the rows of the spool; returns why it ended early."""
     plan = run.plan
     service = build_service(plan.settings, plan.policy.max_concurrency)
@@ -268,7 +268,7 @@ class _Letters:
     """The emails of a spool to recipients who may be sent theirs, composed once more as they are taken. Recipients who
     are `inactive` in the service are counted as suppressed."""
 
-    def __init__(self, run: _Run, mailer: CampaignSender, spool: Spool, inactive: InactiveIdentities) -> None:
+    def __init__(self, run: _Run, mailer: CampaignSender, spool: MailRows, inactive: InactiveIdentities) -> None:
         self._texts, self._now = run.plan.texts, run.report.started_at
         self._run, self._mailer, self._inactive = run, mailer, inactive
         self._batches = spool.read(_AT_ONCE)
@@ -354,7 +354,7 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
             faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {problem.message}")
 
     now, is_stopped = report.started_at, stop.event.is_set
-    with plan.source, Spool() as spool:
+    with plan.source, MailRows() as spool:
         progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
         try:
             await asyncio.to_thread(check_rows, plan, now, spool, checked, on_problem, is_stopped)
@@ -384,7 +384,7 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
     return end_report(report, status, clock.now())
 
 
-def _foresee(plan: MailPlan, spool: Spool, checked: MailCheck) -> Counter[MailOutcome]:
+def _foresee(plan: MailPlan, spool: MailRows, checked: MailCheck) -> Counter[MailOutcome]:
     """What would become of the rows that make an email, by what is on record. Raises LedgerError."""
     foreseen = Counter[MailOutcome]()
     account, name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, aclosing, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,9 @@ from connector.control import Stop, enter_in_thread, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import describe_base
-from connector.imports.flow import LoadPlan, ReadingAhead, describe_load
+from connector.imports.flow import LoadPlan, describe_load
 from connector.imports.suppression import read_suppression
+from connector.kept_rows import KeptRows
 from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
@@ -105,8 +106,9 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     clock, load, settings = stop.clock, plan.load, plan.load.settings
     report = start_report("reconcile", load.job, clock.now(), describe_load(load))
     report.rows = dict.fromkeys(ROWS, 0)
-    reconciling = _Reconciling(plan, report, stop, progress)
-    with record_report(report, settings.state_dir, settings.retention_s):
+    kept = KeptRows(load.source, load.rules.identity)
+    reconciling = _Reconciling(plan, kept, report, stop, progress)
+    with closing(kept), record_report(report, settings.state_dir, settings.retention_s):
         try:
             pace = await start_pace(settings, load.policy.max_rate, clock, stop)
             opened: AbstractContextManager[Ledger] = open_planned_ledger(settings.ledger_url, settings.account)
@@ -136,20 +138,16 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
             raise
         except ConnectorError as error:
             end_run(report, stop, "aborted", clock.now(), str(error))
-        finally:
-            if not reconciling.is_left_behind:  # a thread that still reads it would be disturbed
-                load.source.close()
     return report
 
 
 class _Reconciling:
     """One reconciliation in progress."""
 
-    def __init__(self, plan: ReconcilePlan, report: Report, stop: Stop, progress: Progress) -> None:
-        self._plan, self._load, self._report = plan, plan.load, report
+    def __init__(self, plan: ReconcilePlan, kept: KeptRows, report: Report, stop: Stop, progress: Progress) -> None:
+        self._plan, self._load, self._kept, self._report = plan, plan.load, kept, report
         self._stop, self._progress, self._clock = stop, progress, stop.clock
         self.found = Differences()
-        self.is_left_behind = False  # a thread that still reads the source, when the run was stopped
 
     async def carry_out(self, ledger: Ledger, client: Client) -> None:
         """List, compare, report; and forget if that was asked for."""
@@ -164,6 +162,8 @@ class _Reconciling:
             except ConfigurationError as error:
                 raise RunAborted(str(error)) from None
             report.messages += messages
+        await self._read_source()
+        report.messages += self._kept.messages
         await self._look_at_other_runs(ledger)
         with Comparison(identity, names) as comparison:
             certificate = await self._list(ledger, client, comparison)
@@ -174,7 +174,9 @@ class _Reconciling:
             sides = Sides(comparison.bases, ledger, account)
             source = SourceRows(load, suppression, comparison, sides, names)
             report.rows = source.rows
-            await self._read_source(source)
+            for prepared in self._kept.read():
+                source.take(prepared)
+                await asyncio.sleep(0)
             self._progress.follow(lambda: "comparing with the ledger")
             add_entries(comparison, sides, ledger, identity)
             comparison.assign_bases(sides.listed_sides)
@@ -247,22 +249,19 @@ class _Reconciling:
             accept_cut_off_possible=self._plan.is_cut_off_accepted,
         )
 
-    async def _read_source(self, source: SourceRows) -> None:
-        load = self._load
+    async def _read_source(self) -> None:
+        """Read the source to its end and close it, before the list is read. Raises RunAborted if it has no rows."""
+        load, rows = self._load, 0
         chunks = prepare_chunks(
             load.source, load.mapping, load.rules, today=self._clock.now().date(), limit=None, base=load.base_column
         )
-        ahead = ReadingAhead(chunks, self._stop)
-        self._progress.follow(lambda: f"{source.rows['read']:,} compared")
-        try:
-            async with aclosing(ahead.read()) as reading:
-                async for prepared in reading:
-                    source.take(prepared)
-        finally:
-            self.is_left_behind = ahead.is_left_behind
-        if self._stop.is_stopping:  # the rest of the source is not known
+        self._progress.follow(lambda: f"{rows:,} rows of the source read")
+        async with aclosing(self._kept.keep_in_thread(chunks, self._stop)) as reading:
+            async for prepared in reading:
+                rows += prepared.read
+        if not self._kept.is_read:
             raise RunAborted("the run was stopped while its source was being read")
-        if not source.rows["read"] and load.is_empty_refused:
+        if not rows and load.is_empty_refused:
             raise RunAborted(f"{load.source.name} has a header and no rows: there is nothing to compare")
 
     async def _forget(

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from connector.clock import Clock
-from connector.errors import ConfigurationError, SourceError
+from connector.errors import ConnectorError
 from connector.fields import BY_NAME, NAMES, BaseRef
 from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.kept_rows import KeptRows
 from connector.load.finishing import build_different
 from connector.outcomes import Fault
 from connector.report import Report, Status, end_report, start_report
@@ -102,11 +103,12 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
     verdict, counts = Validation(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
     report.rows, report.unmapped_columns = counts, _list_unmapped(plan)
     with ExitStack() as opened:
-        opened.enter_context(plan.source)
+        kept = opened.enter_context(KeptRows(plan.source, plan.rules.identity))
         file = None
         if rejects is not None:
             file = opened.enter_context(RejectsFile(rejects, plan.source.columns, report.run_id, clock.now))
-        reason = _read_all(plan, verdict, file, clock)
+        reason = _read_all(plan, kept, verdict, file, clock)
+        report.messages += kept.messages
     if file is not None:
         report.rejects_file = file.path
         report.messages += [file.failure] if reason and file.failure else []
@@ -117,7 +119,9 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
     return verdict
 
 
-def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | None, clock: Clock) -> str | None:
+def _read_all(
+    plan: ValidationPlan, kept: KeptRows, verdict: Validation, file: RejectsFile | None, clock: Clock
+) -> str | None:
     """Return why it could not be read to its end, or None."""
     try:
         suppression = None
@@ -125,7 +129,7 @@ def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | Non
             suppression, messages = read_suppression(plan.suppression, lambda: False)
             verdict.report.messages += messages
         counts = verdict.report.rows
-        for prepared in prepare_chunks(
+        chunks = prepare_chunks(
             plan.source,
             plan.mapping,
             plan.rules,
@@ -134,21 +138,25 @@ def _read_all(plan: ValidationPlan, verdict: Validation, file: RejectsFile | Non
             suppression=suppression,
             base=plan.base_column,
             ignored=plan.ignored,
-        ):
+        )
+        for _ in kept.keep(chunks):
+            pass
+        for prepared in kept.read(plan.limit):
             counts["read"] += prepared.read
             counts["invalid"] += prepared.invalid
             counts["duplicate"] += len(prepared.repeats)
             counts["suppressed"] += len(prepared.suppressed)
-            counts["valid"] += len(prepared.planned.identities)
+            counts["valid"] += len(prepared.valid.identities) - len(prepared.repeats) - len(prepared.suppressed)
             verdict.remarks.take(prepared)
             _find(prepared, plan, verdict)
             if file is not None:  # what an import writes: malformed and invalid records, and duplicates that differ
                 problems = [build_malformed(malformed, prepared.chunk.name) for malformed in prepared.chunk.malformed]
                 problems += build_invalid(prepared.chunk, prepared.faults)
-                problems += [build_different(prepared.chunk, at, plan.rules.identity) for at in prepared.different]
+                identity = plan.rules.identity
+                problems += [build_different(prepared.chunk, each, identity) for each in prepared.differences]
                 for problem in problems:
                     file.write(problem)
-    except (SourceError, ConfigurationError) as error:  # a list without any identity is the latter
+    except ConnectorError as error:  # a list without any identity is a ConfigurationError
         return str(error)
     if verdict.report.rows["read"] == 0 and plan.is_empty_refused:
         return f"{plan.source.name} has a header and no rows: there is nothing to validate"

@@ -20,6 +20,7 @@ from connector.subscribers.identity import (
     split_digests,
 )
 from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.preparation import find_inactive
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.suppression import Suppression
 from connector.subscribers.validation import validate_rows
@@ -86,7 +87,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
         for chunk in source.chunks:
             rows = slice(start, start + len(chunk))
             inside = slice(*np.searchsorted(places, (rows.start, rows.stop)))
-            repeats, _ = seen.add(identities[inside], fingerprints[inside])
+            repeats, _ = seen.add(identities[inside], fingerprints[inside], find_inactive(valid.iloc[inside]))
             suppressed = _find_suppressed(source.suppression, identities[inside]) & ~repeats
             left = ~repeats & ~suppressed
             subscribers = valid.iloc[inside]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -284,6 +285,6 @@ def test_repeats_are_those_that_a_dictionary_would_find(chunks: list[list[Row]])
     for chunk in chunks:
         identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
         fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
-        is_duplicate, is_different = seen.add(identities, fingerprints)
+        is_duplicate, is_different = seen.add(identities, fingerprints, np.zeros(len(chunk), dtype=bool))
         told.append(list(zip(is_duplicate.tolist(), is_different.tolist(), strict=True)))
     assert told == expect(chunks)

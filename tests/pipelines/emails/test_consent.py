@@ -90,3 +90,33 @@ def test_nothing_is_sent_while_the_list_cannot_be_read(mailer: Connector, tmp_pa
     assert "skip_inactive: false" in ended.stderr
     write_job(tmp_path, skip_inactive=False)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
+
+
+def test_any_row_of_a_recipient_that_says_so_counts_wherever_it_stands(mailer: Connector, tmp_path: Path) -> None:
+    write_csv(
+        tmp_path / "people.csv",
+        "email,first,order,unsubscribed",
+        "ann@example.net,Ann,1,",
+        "bob@example.net,Bob,1,",
+        "ANN@example.net,Ann,2,ja",
+        "cleo@example.net,Cleo,1,ja",
+        "cleo@example.net,Cleo,2,",
+        "BOB@example.net,Bob,3,",
+        "dan@example.net,Dan,3,",
+        "Dan@Example.net,,,ja",
+    )
+    expected = {"read": 8, "suppressed": 3, "duplicate": 4, "sent": 1}
+    assert mailer.run_json("mail", "mail.yaml", "--preview", "2").rows == expected
+    limited = mailer.run_json("mail", "mail.yaml", "--limit", "1")
+    assert limited.rows == {"read": 1, "suppressed": 1}, "row 3 says so"
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (0, expected), ended.stderr
+    assert list_recipients(mailer.sandbox) == ["bob@example.net"]
+
+
+def test_a_column_whose_words_show_late_is_obeyed_from_the_first_row(mailer: Connector, tmp_path: Path) -> None:
+    """No header says it, only a word far down."""
+    people = [f"p{number}@example.net,P,1,{'inactive' if number == 0 else 'open'}" for number in range(35_000)]
+    write_csv(tmp_path / "people.csv", "email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
+    ended = mailer.run_json("mail", "mail.yaml", "--preview", "1")
+    assert ended.rows["suppressed"] == 2, ended.stderr

@@ -1,0 +1,144 @@
+"""Rows of one subscriber that say different things: the row that says inactive is used, wherever it stands, and a
+report names the fields in which the others differ."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, list_stored, write_csv
+
+JOB = """
+job: news
+source: {{file: {{path: people.csv}}}}
+subscriber: {{base: {base}, identity: {identity}, fields: {{{fields}}}}}
+load: {{quiet_period: 200ms}}
+{more}
+"""
+FIELDS = "email: email, first_name: name, address_country: country, is_active: active"
+ROWS = ("ann@x.org,Ann,DE,yes", "bob@x.org,Bob,DE,yes")
+
+
+def write_job(
+    folder: Path, base: str = "{id: 7}", identity: str = "email", fields: str = FIELDS, more: str = ""
+) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(JOB.format(base=base, identity=identity, fields=fields, more=more), encoding="utf-8")
+    return path
+
+
+def write_people(folder: Path, *rows: str) -> None:
+    write_csv(folder / "people.csv", "email,name,country,active", *rows)
+
+
+def find_messages(ended: Ended, words: str) -> list[str]:
+    return [message for message in ended.report["messages"] if words in message]
+
+
+def list_activity(connector: Connector) -> dict[str, bool]:
+    return {email: each["IsActive"] for email, each in list_stored(connector.sandbox).items()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "used"),
+    [
+        ((*ROWS, "ANN@x.org,Ann,DE,no"), 3),
+        (("ann@x.org,Ann,DE,no", *ROWS), 1),
+        (("ann@x.org,Ann,DE,yes", "ann@x.org,Anna,DE,no", *ROWS), 2),
+        ((*ROWS, "ann@x.org,A,DE,no", "ann@x.org,B,DE,no"), 3),
+    ],
+    ids=["last", "first", "between", "the first of two"],
+)
+def test_the_row_that_says_inactive_is_used_wherever_it_stands(
+    connector: Connector, tmp_path: Path, rows: tuple[str, ...], used: int
+) -> None:
+    write_people(tmp_path, *rows)
+    job = write_job(tmp_path)
+    expected = {"read": len(rows), "duplicate": len(rows) - 2}
+    planned = connector.run_json("plan", job, "--rows", tmp_path / "planned.csv")
+    assert planned.rows == expected | {"created": 2}
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (0, expected | {"created": 2}), ended.stderr
+    assert list_activity(connector) in (
+        {"ann@x.org": False, "bob@x.org": True},
+        {"ANN@x.org": False, "bob@x.org": True},
+    )
+    words = f"1 subscriber has rows that disagree on is_active: the inactive row is used (row {used})"
+    assert find_messages(ended, "disagree") == find_messages(planned, "disagree") == [words]
+    assert connector.run_json("sync", job).rows == expected | {"exists": 2}
+
+
+def test_a_row_in_a_later_chunk_overrules_the_first(connector: Connector, tmp_path: Path) -> None:
+    rows = [f"p{number}@x.org,Pat,DE,yes" for number in range(40_000)]
+    write_people(tmp_path, *rows, "p5@x.org,Pat,DE,no", "P39999@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes")
+    job = write_job(tmp_path, more="guard: {max_creates: 10}")
+    for options, created in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
+        ended = connector.run_json("sync", job, *options)
+        assert ended.rows.get("created", 0) == created, ended.stderr
+    assert "p5@x.org" not in list_stored(connector.sandbox)  # the row beyond the limit says inactive
+    validated = connector.run_json("validate", job)
+    assert validated.rows == {"read": 40_003, "valid": 40_000, "duplicate": 3}
+
+
+def test_a_report_names_the_fields_that_differ(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *ROWS, "ann@x.org,Anna,FR,yes", "BOB@x.org,Bob,DE,yes", "ann@x.org,Ann,FR,yes")
+    job = write_job(tmp_path)
+    expected = [("first_name, address_country", 1), ("address_country", 1)]
+    for command in ("plan", "sync"):
+        ended = connector.run_json(command, job)
+        causes = [(cause["message"].partition("differs in ")[2], cause["rows"]) for cause in ended.report["causes"]]
+        assert sorted(causes) == sorted(expected)
+        assert {cause["code"] for cause in ended.report["causes"]} == {"differs"}
+        assert ended.rows == {"read": 5, "created": 2, "duplicate": 3}
+
+
+def test_an_invalid_row_that_says_inactive_keeps_its_subscriber_from_being_created(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_people(
+        tmp_path,
+        *ROWS,
+        "ann@x.org,Ann,Narnia,no",
+        "eve@x.org,Eve,Narnia,no",
+        "eve@x.org,Eve,DE,yes",
+        "cem@x.org,Cem,Narnia,no",
+        "cem@x.org,Cem,DE,yes",
+        "cem@x.org,Cem,DE,no",
+        "dan@x.org,Dan,DE,perhaps",
+        "dan@x.org,Dan,DE,yes",
+    )
+    job = write_job(tmp_path)
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 3, "created": 3})
+    assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False, "dan@x.org": True}
+    (message,) = find_messages(ended, "an invalid row that says inactive")
+    assert message.startswith("2 subscribers have an invalid row that says inactive (rows 3, 4), so no other row of")
+    causes = [cause for cause in ended.report["causes"] if cause["outcome"] == "duplicate"]
+    assert sorted((cause["code"], cause["rows"]) for cause in causes) == [("overruled", 1), ("overruled", 2)]
+
+
+def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "people.csv", "id,email,active", "1,ann@x.org,yes", "1,gone@x.org,no", "2,bob@x.org,yes")
+    write_csv(tmp_path / "gone.csv", "address", "gone@x.org")
+    suppress = "suppress: {file: {path: gone.csv, column: address}, field: email}"
+    fields = "client_user_id: id, email: email, is_active: active"
+    job = write_job(tmp_path, identity="client_user_id", fields=fields, more=suppress)
+    ended = connector.run_json("sync", job)
+    assert ended.rows == {"read": 3, "suppressed": 1, "duplicate": 1, "created": 1}
+    assert list(list_stored(connector.sandbox)) == ["bob@x.org"]
+
+
+def test_rows_for_two_bases_are_two_subscribers(connector: Connector, tmp_path: Path) -> None:
+    rows = ("ann@x.org,7,yes", "ann@x.org,9,no", "ann@x.org,9,yes", "bob@x.org,7,yes", "bob@x.org,7,no")
+    write_csv(tmp_path / "people.csv", "email,list,active", *rows)
+    job = write_job(tmp_path, base="{column: list}", fields="email: email, is_active: active")
+    ended = connector.run_json("sync", job)
+    assert ended.rows == {"read": 5, "created": 3, "duplicate": 2}
+    stored = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    assert {(each["Base"]["Id"], each["Email"], each["IsActive"]) for each in stored} == {
+        (7, "ann@x.org", True), (9, "ann@x.org", False), (7, "bob@x.org", False),
+    }  # fmt: skip
+    assert find_messages(ended, "disagree") == [
+        "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 2, 5)"
+    ]

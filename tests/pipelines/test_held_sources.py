@@ -1,0 +1,133 @@
+"""A slow load holds no source: rows wait on disk, the source's connection is closed, and other programs can write."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.databases import OPEN, Database
+from tests.pipelines.conftest import Connector, count_stored, end, has_stored, wait_for
+
+PEOPLE = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "300"))
+RATE = 250 if PEOPLE > 10_000 else 100  # creates a second
+PATIENCE_S = 1  # of the database, for a client that reads nothing
+
+_SERIES = {
+    "postgresql": "select 'p' || n || '@example.com', true from generate_series(1, {number}) as s(n)",
+    "mariadb": "select concat('p', seq, '@example.com'), true from seq_1_to_{number}",
+    "sqlite": (
+        "with recursive s(n) as (select 1 union all select n + 1 from s where n < {number}) "
+        "select 'p' || n || '@example.com', 1 from s"
+    ),
+}
+_CONNECTIONS = {
+    "postgresql": (
+        "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    ),
+    "mariadb": "select count(*) from information_schema.processlist where db = database() and id <> connection_id()",
+}
+
+
+@contextmanager
+def open_impatient(kind: str) -> Iterator[Database]:
+    """A database with rows that does not wait for a client that holds a result without reading."""
+    with OPEN[kind]() as database:
+        if kind == "postgresql":
+            name = database.url.rpartition("/")[2].partition("?")[0]
+            database.run(f"alter database {name} set idle_in_transaction_session_timeout = '{PATIENCE_S}s'")
+        database.run(
+            "create table customers (email varchar(80), is_active boolean)",
+            f"insert into customers {_SERIES[kind].format(number=PEOPLE)}",
+        )
+        yield database
+
+
+def count_readers(database: Database) -> int:
+    """Return how many other connections the database has; of SQLite, how many processes have its file open."""
+    if database.kind == "sqlite":
+        path = database.url.removeprefix("sqlite:///")
+        return sum(_has_open(process, path) for process in Path("/proc").glob("[0-9]*"))
+    with database.begin() as connection:
+        return int(connection.exec_driver_sql(_CONNECTIONS[database.kind]).scalar_one())
+
+
+def _has_open(process: Path, path: str) -> bool:
+    try:
+        return any(os.path.realpath(link) == path for link in (process / "fd").iterdir())
+    except OSError:
+        return False
+
+
+def write_job(folder: Path, database: Database, more: str = "") -> Path:
+    path, url = folder / "crm.yaml", database.url
+    if database.kind == "mariadb":
+        url += f"?init_command=set session net_write_timeout = {PATIENCE_S}"
+    path.write_text(
+        f'job: crm\nsource: {{sql: {{url: "{url}", table: customers}}}}\n'
+        "subscriber: {base: {id: 7}, fields: {email: email, is_active: is_active}}\n"
+        f"load: {{quiet_period: 300ms, max_rate: {RATE}}}\n{more}",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.mark.parametrize("more", ["", "guard: {max_invalid: 10%}\n"], ids=["", "guarded"])
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql", "sqlite"])
+def test_a_slow_load_holds_no_connection_and_no_lock(
+    connector: Connector, tmp_path: Path, kind: str, more: str
+) -> None:
+    with open_impatient(kind) as database:
+        job = write_job(tmp_path, database, more)
+        with connector.start("sync", job, "--output", "json") as process:
+            wait_for(lambda: has_stored(connector.sandbox, 5) or process.poll() is not None)
+            assert count_readers(database) == 0
+            slowest_s = 0.0
+            while process.poll() is None and not has_stored(connector.sandbox, PEOPLE):
+                began = time.monotonic()
+                if kind == "sqlite":  # another program does not wait for a lock at all
+                    with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"), timeout=0)) as other, other:
+                        other.execute("update customers set is_active = 1")
+                else:
+                    database.run("update customers set is_active = true")
+                slowest_s = max(slowest_s, time.monotonic() - began)
+                time.sleep(0.05)
+            ended = end(process)
+        assert (ended.code, ended.rows) == (0, {"read": PEOPLE, "created": PEOPLE}), ended.stderr
+        assert set(count_stored(connector.sandbox).values()) == {1}
+        print(f"{kind}: the slowest UPDATE took {slowest_s:.3f} s")
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql", "sqlite"])
+def test_a_campaign_closes_its_source_before_the_first_email(connector: Connector, tmp_path: Path, kind: str) -> None:
+    with open_impatient(kind) as database:
+        job = write_job(tmp_path, database)
+        text = job.read_text(encoding="utf-8").partition("subscriber:")[0]
+        mail = (
+            "{campaign: hello, to: {email: email}, from: {email: shop@example.com}, subject: Hello, "
+            "text: {content: Hi}, retry_limited: true}"
+        )
+        job.write_text(f"{text}mail: {mail}\nload: {{max_rate: 100}}\n", encoding="utf-8")
+        with connector.start("mail", job, "--output", "json") as process:
+            wait_for(lambda: len(connector.sandbox.outbox()) > 0 or process.poll() is not None)
+            assert count_readers(database) == 0
+            ended = end(process)
+        assert (ended.code, ended.rows) == (0, {"read": PEOPLE, "sent": PEOPLE}), ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql", "sqlite"])
+def test_a_reconciliation_holds_no_source_while_it_reads_the_list(
+    connector: Connector, tmp_path: Path, kind: str
+) -> None:
+    connector.sandbox.seed(3_000, base_id=7)
+    with open_impatient(kind) as database:
+        job = write_job(tmp_path, database)
+        connector.sandbox.switch(latency_ms=400)
+        with connector.start("reconcile", job, "--output", "json") as process:
+            wait_for(lambda: "list" in connector.sandbox.stats()["requests"] or process.poll() is not None)
+            assert count_readers(database) == 0
+            ended = end(process)
+        assert ended.rows == {"read": PEOPLE, "valid": PEOPLE}, ended.stderr
