@@ -322,3 +322,30 @@ _ANY_NAME = re.compile(_COLON_NAME)
 
 def _choose_tokens(database: str) -> re.Pattern[str]:
     return _TOKENS_OF_MYSQL if database in MYSQL else _TOKENS
+
+
+_READING = frozenset({"select", "with", "values", "table"})
+_WRITING = frozenset({"insert", "update", "delete", "merge", "into"})
+_WORD = r"(?P<word>\w+|;)"
+_WORDS, _WORDS_OF_MYSQL = (re.compile(f"{texts}|{_WORD}", re.DOTALL) for texts in (_TEXTS, _TEXTS_OF_MYSQL))
+_WORDS_OF_OTHERS = re.compile(rf"{_TEXTS}|\[[^\]]*\]|{_WORD}", re.DOTALL)  # SQL Server quotes names in brackets
+_READ_ONLY = ("postgresql", "sqlite", *MYSQL)
+
+
+def explain_write(query: str, database: str) -> str:
+    """Return why a query of a source is not only a reading one; "" if it is.
+
+    A database that has no read-only session here is also refused a word of a statement that writes, such as the `into`
+    of SELECT … INTO or the `delete` of a WITH.
+    """
+    is_read_only = database in _READ_ONLY
+    pattern = _WORDS_OF_MYSQL if database in MYSQL else _WORDS if is_read_only else _WORDS_OF_OTHERS
+    words = [found["word"].lower() for found in pattern.finditer(query) if found["word"]]
+    while words and words[-1] == ";":
+        words.pop()
+    if not words or words[0] not in _READING:
+        return f"the query begins with {words[0].upper() if words else 'nothing'}"
+    if ";" in words:
+        return "the query has more than one statement"
+    writing = next((word for word in words if word in _WRITING and not is_read_only), None)
+    return "" if writing is None else f"the query has the word {writing.upper()}"

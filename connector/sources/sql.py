@@ -30,6 +30,7 @@ from connector.sources.cursor import (
     CursorWatch,
     build_query,
     build_select,
+    explain_write,
     mark_cursor,
 )
 from connector.sources.cursor_columns import (
@@ -162,6 +163,10 @@ def open_sql(
         from connector.sources.duckdb import open_duckdb  # here: other databases do not need it
 
         return open_duckdb(parsed, query, table, bound, watch)
+    if query is not None and (why := explain_write(query, database)):
+        raise ConfigurationError(
+            f"{show_url(parsed)}: {why}, and a source only reads; write one SELECT, or one WITH that writes nothing"
+        )
     statement = build_select(table or "", bound, database) if query is None else build_query(query, bound, database)
     return QuerySource(parsed, statement, watch)
 
