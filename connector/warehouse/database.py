@@ -47,10 +47,10 @@ class TableName:
 class Dialect:
     """How one kind of database writes SQL, and what it can do.
 
-    `types` has the type of each kind of column, and `key_types` has other types for columns of a primary key. `quotes`
-    open and close a name. `mark` begins the name of a parameter. `catalog` and `default_schema` are written before the
-    name of a table, and `temporary` before the name of a temporary table. Three fields are templates: `differs`
-    (whether two values differ, null included), `as_bytes` (the bytes of a text) and `first_row` (a query of one row).
+    `types` has the type of each kind of column. `quotes` open and close a name. `mark` begins the name of a parameter.
+    `catalog` and `default_schema` are written before the name of a table, and `temporary` before that of a temporary
+    table. Three fields are templates: `differs` (whether two values differ, null included), `as_bytes` (the bytes of a
+    text) and `first_row` (a query of one row).
 
     `undoes_tables`: a rollback also undoes the creation of tables. `casts_null`: null can be cast to the type of a
     column, so that a mismatch of types shows without rows. `holds_nul`: texts may contain U+0000. `longest_name`: the
@@ -60,7 +60,6 @@ class Dialect:
     """
 
     types: Mapping[ColumnKind, str]
-    key_types: Mapping[ColumnKind, str] = field(default_factory=dict)
     quotes: tuple[str, str] = ('"', '"')
     mark: str = ":"
     catalog: str | None = None

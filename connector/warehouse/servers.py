@@ -1,8 +1,9 @@
 """Databases that SQLAlchemy connects to: PostgreSQL, MySQL and MariaDB, and any other one.
 
 PostgreSQL: rows by COPY of Arrow's CSV, tags as text[], times as timestamptz. MySQL and MariaDB: rows by INSERT
-statements of many rows, texts as utf8mb4, tags as JSON, times as TIMESTAMP, which compares rightly with `now()` in any
-time zone. Any other database: only `replace` and `append`, by the driver's `executemany`, tags as JSON.
+statements of many rows, texts as utf8mb4, tags as JSON, times in UTC as DATETIME, because a TIMESTAMP ends in 2038. A
+table of an earlier version keeps its TIMESTAMP: sessions are in UTC, so both types hold the same times. Any other
+database: only `replace` and `append`, by the driver's `executemany`, tags as JSON.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -326,11 +327,9 @@ class MysqlDatabase(SqlalchemyDatabase):
             ColumnKind.WHOLE: "BIGINT",
             ColumnKind.FLAG: "BOOL",
             ColumnKind.DATE: "DATE",
-            ColumnKind.TIME: "TIMESTAMP(6) NULL",
+            ColumnKind.TIME: "DATETIME(6)",
             ColumnKind.TAGS: "JSON",
         },
-        # Without its own default, MySQL may set the first time of a table at every update.
-        key_types={ColumnKind.TIME: "TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6)"},
         quotes=("`", "`"),
         table_options="ENGINE=InnoDB DEFAULT CHARSET=utf8mb4",
         differs="NOT ({} <=> {})",

@@ -136,12 +136,9 @@ class TableStatements:
     def _create(
         self, what: str, name: str, kinds: Mapping[str, ColumnKind], key: Sequence[str], options: str
     ) -> Statement:
-        quote, types, key_types = self._dialect.quote, self._dialect.types, self._dialect.key_types
+        quote, types = self._dialect.quote, self._dialect.types
         parts = [
-            f"{quote(column)} {key_types.get(kind, types[kind])} NOT NULL"
-            if column in key
-            else f"{quote(column)} {types[kind]}"
-            for column, kind in kinds.items()
+            f"{quote(column)} {types[kind]}{' NOT NULL' if column in key else ''}" for column, kind in kinds.items()
         ]
         if key:
             parts.append(f"PRIMARY KEY ({self._dialect.write_list(key)})")
@@ -209,8 +206,10 @@ class TableStatements:
         """Return the kinds of statements of `publish`, without rows: missing rights and columns and mismatched types
         show before the list is read."""
         target, changed = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
-        names = self._dialect.write_list(list(self._kinds))
-        insert = f"INSERT INTO {target} ({names}) SELECT {self._write_sample()} WHERE {_NO_ROW}"
+        names, sample = self._dialect.write_list(list(self._kinds)), self._write_sample()
+        if self._mode is Mode.HISTORY:  # a column of the key
+            names, sample = f"{self._dialect.quote(VALID_FROM)}, {names}", f"CURRENT_TIMESTAMP, {sample}"
+        insert = f"INSERT INTO {target} ({names}) SELECT {sample} WHERE {_NO_ROW}"
         of_runs = self._update_nothing(self.runs, "job", _NO_ROW)
         if changed is not None:
             texts = [insert, self._update_nothing(target, changed, _NO_ROW), of_runs]

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 import sqlalchemy as sa
 
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, RunAborted
 from connector.export import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse.columns import narrow_table, select_columns
@@ -228,7 +228,7 @@ def test_a_primary_key_says_what_identifies_a_row(table: Destination) -> None:
                 run_sql(each, insert.replace("{}subscribers", f"{{}}{each.table}"))
 
 
-NOW = {Format.SQLITE: "datetime('now')"}
+NOW = {Format.SQLITE: "datetime('now')", Format.MYSQL: "utc_timestamp(6)"}
 ZONES = {
     Format.POSTGRESQL: "set time zone '{}'",
     Format.DUCKDB: "set timezone = '{}'",
@@ -252,6 +252,34 @@ def test_the_query_of_a_history_works_with_the_databases_own_now_in_any_time_zon
         begin = [ZONES[table.format].format(zone)] if table.format in ZONES else []
         for moment, name in ((now, "new"), (earlier, "old")):
             assert run_sql(table, *begin, query.replace(":moment", moment)) == [(1, name)], (zone, moment)
+
+
+@into(DATABASES, "replace", "append", "upsert", "history")
+def test_an_export_after_january_2038_is_written(table: Destination) -> None:
+    day_of_2043 = 6000.0
+    publish(table, [person(1), person(2)], day_of_2043)
+    publish(table, [person(2, "Bo")], day_of_2043 + 1)
+    times = {"upsert": ["deleted_at"], "history": ["valid_from", "valid_to"]}.get(table.mode, [])
+    latest = read(table, "_exported_at", *times)[-1]
+    assert latest[:4] == (2, "Bo", day_of_2043 + 1, day_of_2043 + 1)
+
+
+@into([Format.MYSQL], "replace", "append", "upsert", "history")
+def test_a_table_of_an_earlier_version_goes_on_with_its_timestamps(table: Destination) -> None:
+    publish(table, [person(1), person(2)], 1)
+    names = {"upsert": ["deleted_at"], "history": ["valid_to", "valid_from"]}.get(table.mode, [])
+    for name in ("_exported_at", *names):
+        is_key = name == "valid_from"
+        type_ = "timestamp(6) default current_timestamp(6) not null" if is_key else "timestamp(6) null"
+        run_sql(table, "set time_zone = '+00:00'", f"alter table subscribers modify {name} {type_}")
+    run_sql(table, "alter table _connector_runs modify started_at timestamp(6) null, "
+            "modify finished_at timestamp(6) null")  # fmt: skip
+    publish(table, [person(2, "Bo"), person(3)], 2)
+    assert (2, "Bo", 2, 2) in [row[:4] for row in read(table, "_exported_at", *names)]
+    (line,) = run_sql(table, "select count(finished_at) from _connector_runs")
+    assert line == (2,)
+    with pytest.raises((ConfigurationError, RunAborted), match="_at"):
+        publish(table, [person(2, "Bo")], 6000)
 
 
 def printed_query() -> str:
