@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from glob import escape
 from pathlib import Path
 
 from connector.atomic_file import PartialFile
@@ -205,7 +206,7 @@ def _restore_emails(url: str, source: Path | None, at: datetime) -> int:
         raw.execute("BEGIN IMMEDIATE")  # no campaign that begins now writes before it is refused
         try:
             with ExitStack() as held:
-                for lock in sorted(Path(log.name).parent.glob(f"{Path(log.name).name}.*.lock")):
+                for lock in sorted(Path(log.name).parent.glob(f"{escape(Path(log.name).name)}.*.lock")):
                     held.enter_context(hold_lock(lock, name="a campaign of this ledger"))
                 if source is not None:
                     raw.execute("DELETE FROM email")

@@ -4,12 +4,13 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.backup import Backup, back_up_ledger
+from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.ledger.backup import Backup, back_up_ledger, restore_ledger
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.store import StaleMoveError
 from connector.states import EmailState
@@ -169,3 +170,17 @@ def test_backups_beside_a_writer_are_each_a_whole_prefix_of_what_it_committed(so
             assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             found = copy.execute("SELECT recipient FROM email WHERE state = 1 ORDER BY email_key").fetchall()
         assert [int.from_bytes(who) for (who,) in found] == list(range(number - 1))
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "ledger[1].db"])
+def test_a_restore_is_refused_while_a_campaign_is_being_sent(tmp_path: Path, name: str) -> None:
+    with open_ledger(url_of(tmp_path / name)) as ledger:
+        begin_run(ledger)
+    send_one(tmp_path / name)
+    back_up_ledger(url_of(tmp_path / name), tmp_path / "copy.db")
+    with (
+        open_emails(url_of(tmp_path / name)) as log,
+        log.hold_campaign("account", "welcome"),
+        pytest.raises(LockedError, match="campaign"),
+    ):
+        restore_ledger(url_of(tmp_path / name), tmp_path / "copy.db", at=datetime.now(UTC))
