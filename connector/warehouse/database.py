@@ -254,6 +254,9 @@ class Database(Protocol):
     def is_passing(self, error: Exception) -> bool:
         """Return whether the failure may be over by the next run: a connection, a lock, a full disk."""
 
+    def is_refusal(self, error: Exception) -> bool:
+        """Return whether the database refuses a value: by the type of a column, a constraint or a trigger."""
+
     def is_race(self, error: Exception) -> bool:
         """Return whether another export made the same schema or table, or took the same number, at the same moment."""
 

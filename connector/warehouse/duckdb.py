@@ -201,6 +201,9 @@ class DuckdbDatabase:
     def is_passing(self, error: Exception) -> bool:
         return _is_locked(error) or _NO_ROOM in str(error)
 
+    def is_refusal(self, error: Exception) -> bool:
+        return isinstance(error, duckdb.ConstraintException | duckdb.ConversionException)
+
     def is_race(self, error: Exception) -> bool:
         """Return False: only one export at a time has the file open."""
         return False

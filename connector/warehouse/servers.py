@@ -6,6 +6,7 @@ table of an earlier version keeps its TIMESTAMP: sessions are in UTC, so both ty
 database: only `replace` and `append`, by the driver's `executemany`, tags as JSON.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -95,11 +96,11 @@ class SqlalchemyDatabase:
         self.connection.commit()
 
     def run(self, statement: Statement) -> int:
-        result = self.connection.execute(_build_text(statement), execution_options={"preserve_rowcount": True})
+        result = self.connection.execute(self.build_text(statement), execution_options={"preserve_rowcount": True})
         return max(0, result.rowcount)
 
     def fetch(self, statement: Statement, most: int) -> Sequence[Sequence[Any]]:
-        with self.connection.execute(_build_text(statement)) as result:
+        with self.connection.execute(self.build_text(statement)) as result:
             return result.fetchmany(most)
 
     def load(self, table: str, rows: StagedRows, shared: Mapping[str, object]) -> int:
@@ -119,6 +120,11 @@ class SqlalchemyDatabase:
                 self.connection.execute(insert, [{**row, **shared} for row in table_rows.to_pylist()])
             count += batch.num_rows
         return count
+
+    def build_text(self, statement: Statement) -> sa.TextClause:
+        """Return the statement with its values and their types."""
+        values = [sa.bindparam(name, value, _VALUE_TYPES.get(type(value))) for name, value in statement.values.items()]
+        return sa.text(statement.text).bindparams(*values)
 
     @contextmanager
     def open_driver(self) -> Iterator[Any]:
@@ -169,16 +175,15 @@ class SqlalchemyDatabase:
     def is_passing(self, error: Exception) -> bool:
         return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
 
+    def is_refusal(self, error: Exception) -> bool:
+        driver = self.engine.dialect.loaded_dbapi
+        return isinstance(getattr(error, "orig", error), driver.IntegrityError | driver.DataError)
+
     def is_race(self, error: Exception) -> bool:
         orig = getattr(error, "orig", error)
         first = next(iter(getattr(orig, "args", ())), None)
         state = first.get("C") if isinstance(first, dict) else getattr(orig, "sqlstate", None)  # pg8000 gives a dict
         return isinstance(error, sa.exc.IntegrityError) or state in _RACES or (type(first) is int and first in _RACES)
-
-
-def _build_text(statement: Statement) -> sa.TextClause:
-    values = [sa.bindparam(name, value, _VALUE_TYPES.get(type(value))) for name, value in statement.values.items()]
-    return sa.text(statement.text).bindparams(*values)
 
 
 def _build_dialect(dialect: sa.Dialect) -> Dialect:
@@ -193,6 +198,10 @@ def _build_dialect(dialect: sa.Dialect) -> Dialect:
         holds_nul=False,
         longest_name=dialect.max_identifier_length if dialect.name == "postgresql" else None,
     )
+
+
+_COPIED_COLUMN = re.compile(r"COPY [^,]+, line \d+, column ([^:]+):")
+"""The beginning of PostgreSQL's context of an error; the value follows."""
 
 
 class PostgresDatabase(SqlalchemyDatabase):
@@ -283,6 +292,17 @@ class PostgresDatabase(SqlalchemyDatabase):
     def find_referrers(self, name: TableName) -> Sequence[str]:
         return self.connection.scalars(self._REFERRERS, {"name": self.dialect.write_name(name)}).all()
 
+    def explain(self, error: Exception) -> str:
+        """Return the driver's message, with the column of a value that COPY could not read."""
+        message = super().explain(error)
+        context = getattr(getattr(getattr(error, "orig", error), "diag", None), "context", None) or ""
+        column = _COPIED_COLUMN.match(context)
+        return message if column is None or column[1] in message else f"{message}, column {column[1]}"
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Return whether the SQLSTATE is of data, of constraints, or of a trigger's own error."""
+        return str(getattr(getattr(error, "orig", error), "sqlstate", None)).startswith(("22", "23", "P0"))
+
     def is_passing(self, error: Exception) -> bool:
         state = getattr(getattr(error, "orig", error), "sqlstate", None)
         if state is not None:
@@ -313,6 +333,9 @@ class MysqlDatabase(SqlalchemyDatabase):
 
     _PASSING = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 1684, 2003, 2006, 2013, 2014})
     """Errors of connections, locks and limits."""
+
+    _REFUSING = frozenset({1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1644, 3819, 4025})
+    """Errors of a value: NULL, duplicates, ranges, lengths, types, foreign keys, SIGNAL and CHECK."""
 
     _REFERRERS = sa.text(
         "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.key_column_usage "
@@ -372,8 +395,27 @@ class MysqlDatabase(SqlalchemyDatabase):
         return at.astimezone(UTC).replace(tzinfo=None)
 
     def is_passing(self, error: Exception) -> bool:
-        arguments: tuple[Any, ...] = getattr(getattr(error, "orig", error), "args", ())
-        return any(each in self._PASSING for each in arguments[:1])
+        return _read_number(error) in self._PASSING
+
+    def is_refusal(self, error: Exception) -> bool:
+        return _read_number(error) in self._REFUSING
+
+    def build_text(self, statement: Statement) -> sa.TextClause:
+        """Write a text with a backslash in hexadecimal digits, as `write_inserts` does."""
+        text, values = statement.text, dict(statement.values)
+        for name, value in statement.values.items():
+            if isinstance(value, str) and "\\" in value:
+                text = re.sub(rf":{name}\b", _write_hex(value), text)
+                del values[name]
+        return super().build_text(Statement(text, values))
+
+
+def _read_number(error: Exception) -> object:
+    return next(iter(getattr(getattr(error, "orig", error), "args", ())), None)
+
+
+def _write_hex(text: str) -> str:
+    return f"_utf8mb4 X'{text.encode().hex()}'"
 
 
 def write_inserts(head: str, batch: pa.RecordBatch, most: int, shared: Sequence[str]) -> Iterator[str]:
@@ -409,5 +451,5 @@ def _write_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     has_backslash = pc.match_substring(cells, "\\")
     if not pc.any(has_backslash).as_py():
         return quoted
-    digits = [None if text is None else f"_utf8mb4 X'{text.encode().hex()}'" for text in cells.to_pylist()]
+    digits = [None if text is None else _write_hex(text) for text in cells.to_pylist()]
     return pc.if_else(has_backslash, pa.chunked_array([pa.array(digits, pa.string())]), quoted)

@@ -139,6 +139,9 @@ class SqliteDatabase:
     def is_passing(self, error: Exception) -> bool:
         return _read_code(error) in _PASSING
 
+    def is_refusal(self, error: Exception) -> bool:
+        return _read_code(error) in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+
     def is_race(self, error: Exception) -> bool:
         """Return False: only one export at a time can write to the file."""
         return False

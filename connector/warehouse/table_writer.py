@@ -118,7 +118,8 @@ class TableWriter:
         return None if self._found is None else find_last_rows(self._found.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Write the staged rows in one transaction. Raises RunAborted, also for rows older than those of the table."""
+        """Write the staged rows in one transaction. Raises RunAborted, also for rows older than those of the table, and
+        ConfigurationError if the table does not take a row."""
         if self._stage is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate():
@@ -140,13 +141,20 @@ class TableWriter:
 
     @contextmanager
     def _translate(self) -> Iterator[None]:
-        """Turn a failure to write into RunAborted, which says that the target is as it was."""
+        """Turn a failure to write into RunAborted, or into ConfigurationError for a value that the table refuses. Both
+        say that the target is as it was."""
         try:
             yield
         except ConfigurationError as error:  # the target was changed while the list was read
             raise RunAborted(f"{error} What was there is as it was.") from None
         except (OSError, pa.ArrowException, *self._database.errors) as error:
             message = self._database.explain(error)
+            if self._database.is_refusal(error):
+                raise ConfigurationError(
+                    f"{self} does not take a row: {message}. What was there is as it was. Change the column or the "
+                    "rule of the table, leave the column out by --columns (in a job columns:), or export to another "
+                    "table."
+                ) from None
             raise RunAborted(f"Could not write {self}: {message}. What was there is as it was; run it again.") from None
 
     def _try(self, work: Callable[[], T]) -> T:

@@ -20,8 +20,9 @@ from connector.warehouse.columns import (
     move_nuls,
     write_lists_as_json,
 )
+from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.file_formats import GuardedCsvFormat
-from connector.warehouse.servers import write_inserts
+from connector.warehouse.servers import MysqlDatabase, write_inserts
 from tests.databases import Database
 from tests.export.people import AT, BARE, BROKEN, FULL, RUN, build_table, table_of
 
@@ -197,6 +198,23 @@ def test_a_backslash_ends_no_literal_whatever_a_pooler_sets(mariadb: Database, m
         connection.exec_driver_sql(statement.replace("%", "%%"))
         assert list(connection.exec_driver_sql("select a from backslashes").scalars()) == texts
     engine.dispose()
+
+
+@pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
+@pytest.mark.parametrize("text", ["O\\'Brien", "\\\\", "a\\", "x\\' or 1=1 -- ", "it's 'plain'"])
+def test_a_value_with_a_backslash_ends_no_literal_if_a_pooler_changes_the_session(
+    mariadb: Database, mode: str, text: str
+) -> None:
+    no_backslash_escapes = 512  # the bit of the server's status by which the driver quotes
+    database = MysqlDatabase(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
+    with database.connect(Interruption()):
+        database.connection.exec_driver_sql(f"set session sql_mode = '{mode}'")
+        driver: Any = database.connection.connection.driver_connection
+        driver.server_status |= no_backslash_escapes  # as the connector has set it in the session before
+        assert database.fetch(Statement("SELECT :value AS v, :value_2", {"value": text, "value_2": 7}), 1) == [
+            (text, 7)
+        ]
+    database.engine.dispose()
 
 
 def test_a_text_with_a_nul_becomes_null_and_is_kept_among_the_invalid_values() -> None:

@@ -108,6 +108,61 @@ _COLUMN_NAMES = {
 }
 
 
+REFUSALS: dict[Format, dict[str, tuple[str, str]]] = {
+    # a change of the table, and what a refusal of the person names
+    Format.POSTGRESQL: {
+        "check": ("alter table {}subscribers add constraint no_ann check (first_name <> 'Ann')", "no_ann"),
+        "foreign key": ("alter table {}subscribers add constraint f foreign key (base_id) references {}b (id)", '"f"'),
+        "unique": ("create unique index one_name on {}subscribers (first_name)", "one_name"),
+        "length": ("alter table {}subscribers alter column first_name type varchar(2)", "first_name"),
+        "not null": ("alter table {}subscribers alter column last_name set not null", "last_name"),
+    },
+    Format.MYSQL: {
+        "check": ("alter table subscribers add constraint no_ann check (first_name <> 'Ann')", "no_ann"),
+        "foreign key": ("alter table subscribers add constraint of_b foreign key (base_id) references b (id)", "of_b"),
+        "unique": ("create unique index one_name on subscribers (first_name(20))", "one_name"),
+        "length": ("alter table subscribers modify first_name varchar(2)", "first_name"),
+        "enum": ("alter table subscribers modify first_name enum('x', 'y')", "first_name"),
+        "type": ("alter table subscribers modify first_name integer", "first_name"),
+        "not null": ("alter table subscribers modify last_name varchar(9) not null", "last_name"),
+        "trigger": ("create trigger t before insert on subscribers for each row signal sqlstate '45000'", "trigger"),
+    },
+    Format.SQLITE: {
+        "unique": ("create unique index one_name on subscribers (first_name)", "first_name"),
+        "trigger": ("create trigger t before insert on subscribers begin select raise(abort, 'no'); end", "trigger"),
+    },
+    Format.DUCKDB: {
+        "not null": ("alter table subscribers alter last_name set not null", "last_name"),
+        "unique": ("create unique index one_name on subscribers (first_name)", "UNIQUE"),
+        "type": ("alter table subscribers alter first_name type integer", "INT32"),
+    },
+}  # fmt: skip
+
+
+@into(list(REFUSALS))
+def test_a_row_that_the_table_refuses_is_a_matter_of_the_configuration(table: Destination) -> None:
+    for rule, (change, named) in REFUSALS[table.format].items():
+        each = replace(table, table="subscribers")
+        run_sql(each, "drop table if exists {}subscribers", "drop table if exists {}b")
+        publish(each, [], 1)
+        run_sql(each, "create table {}b (id bigint primary key)", change)
+        with pytest.raises(ConfigurationError, match=f"does not take a row: .*{named}") as caught:
+            publish(each, [person(1, Base={"Id": 7}), person(2, Base={"Id": 7})], 2)
+        assert "What was there is as it was" in str(caught.value), rule
+        assert "Ann" not in str(caught.value), rule
+        assert read(each) == [], rule
+
+
+def test_a_table_with_a_value_of_its_own_for_each_row_is_written(table: Destination) -> None:
+    publish(table, [], 1)
+    run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
+    if table.format is not Format.DUCKDB:  # which adds no generated column
+        kind = "virtual" if table.format in (Format.SQLITE, Format.MYSQL) else "stored"
+        run_sql(table, "alter table {}subscribers add column double_id bigint generated always as (id * 2) " + kind)
+    publish(table, [person(1)], 2)
+    assert read(table) == [(1, "Ann", 2)]
+
+
 def test_a_merge_without_a_column_of_its_filter_is_refused(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db", mode="history", columns=["email"])
     with pytest.raises(ConfigurationError, match="filtered by base_id, which its columns lack"):

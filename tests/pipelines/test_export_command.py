@@ -1,5 +1,7 @@
 """`connector export`: the same rows wherever they go, and a certificate with them."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,16 @@ def test_a_file_of_another_database_is_none_of_duckdbs(filled: Connector, tmp_pa
     assert "download" not in ended.stderr
     assert "w.db" in ended.stderr
     assert (tmp_path / "w.db").read_bytes() == before
+
+
+def test_a_table_that_refuses_a_row_ends_the_export_with_exit_code_2(filled: Connector, tmp_path: Path) -> None:
+    assert filled.run_json("export", "sqlite:///w.db").code == 0
+    with closing(sqlite3.connect(tmp_path / "w.db")) as warehouse, warehouse:
+        warehouse.execute("delete from subscribers")
+        warehouse.execute("create unique index one_base on subscribers (base_id)")
+    refused = filled.run_json("export", "sqlite:///w.db")
+    assert refused.code == 2
+    assert "does not take a row: UNIQUE constraint failed: subscribers.base_id" in refused.report["message"]
+    assert "run it again" not in refused.stdout
+    with closing(sqlite3.connect(tmp_path / "w.db")) as warehouse:
+        assert warehouse.execute("select count(*) from subscribers").fetchone() == (0,)
