@@ -19,7 +19,7 @@ from connector.formulas import guard_formula
 from connector.kept_values import KeptValues
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
-from connector.row_files import RowFindings
+from connector.row_files import OPTED_OUT, RowFindings
 from connector.rows import Closing
 from connector.subscribers.preparation import PreparedChunk
 
@@ -81,7 +81,8 @@ class PlannedRows(Closing):
         message = "as an earlier run reported" if change.is_known else change.reason
         was = {name: value for name, value, _ in change.fields}
         now = {name: value for name, _, value in change.fields}
-        cells: list[object] = [Outcome.CHANGED, "", "not_compared" if change.reason else "", message]
+        code = "not_compared" if change.reason else "opted_out" if OPTED_OUT in change.fields else ""
+        cells: list[object] = [Outcome.CHANGED, "", code, message]
         self._add((change.row.file, change.row.number), cells, "; ".join(was), _write_values(was), _write_values(now))
 
     def write(self, problem: Problem) -> None:

@@ -52,7 +52,8 @@ class Report:
     `activity` has the numbers of active and inactive subscribers among the created ones of a load. `samples` has the
     values of a few of these, for the preview of an import. `requests` are counted by operation (create, list, send):
     sent, retried, limited, failed. Times are aware, in UTC. `rejects_file` and `drift_file` are paths; None: there was
-    nothing to write. `certificate` is an export's.
+    nothing to write. `opt_outs` is the number of subscribers whose rows say inactive while the service shows them as
+    active. `certificate` is an export's.
     """
 
     run_id: str
@@ -71,6 +72,7 @@ class Report:
     timeline: dict[str, Any] | None = None
     rejects_file: str | None = None
     drift_file: str | None = None
+    opt_outs: int = 0
     echo: dict[str, int] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     certificate: dict[str, Any] | None = None

@@ -18,7 +18,7 @@ from typing import Any
 from connector.atomic_file import create_private
 from connector.formulas import GUARDED, guard_formula
 from connector.load.candidates import take_row
-from connector.load.session import Change, Problem, Tally
+from connector.load.session import Change, OptOut, Problem, Tally
 from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
@@ -30,19 +30,24 @@ ADDED_COLUMNS = (
 )  # fmt: skip
 
 COLUMNS = {
-    "identity": "Email or client_user_id, as the source has it.",
+    "identity": "Email or client_user_id, as the source has it; of a row that the run has not read, as the service has "
+    "it.",
     "field": "The field that differs; empty where the row could not be compared.",
     "service": "What the service has, where the row was compared.",
     "source": "What the source says now, as it would be sent.",
-    "_row": "The row's number in the source, from 1.",
+    "_row": "The row's number in the source, from 1; empty for an opt-out whose row the run has not read.",
     "_file": "The source.",
     "_outcome": "What became of the row.",
     "_code": "changed; not_compared: its values could not be compared with the service, as a message of the report "
-    "says; or zip_omitted: created without its zip, which is no number.",
+    "says; opted_out: the row says inactive, and the service shows the subscriber as active; or zip_omitted: created "
+    "without its zip, which is no number.",
     "_run_id": "The run.",
     "_at": "When the line was written.",
 }
 
+
+OPTED_OUT = ("is_active", True, False)
+"""The field of a changed row that is an opt-out: its name, the service's value and the source's."""
 
 _EXAMPLES = 3  # of each cause
 _MOST_CAUSES = 30  # a service that words each refusal differently would have one for each row
@@ -285,6 +290,7 @@ class LoadFiles(Closing):
 
     The drift file has a line for each field that differs, for each row that could not be compared, and for each zip
     that was left out of a create. Rows that an earlier run has reported in its own file are counted, and not written.
+    Each run writes all opt-outs.
     """
 
     lines: list[dict[str, object]] | None = None
@@ -323,7 +329,7 @@ class LoadFiles(Closing):
 
     def build_tally(self) -> Tally:
         """Return the sums of the run; rows that need a person, and changed ones, are written as they come."""
-        return Tally(self.write, self.write_change, self._write_omission)
+        return Tally(self.write, self.write_change, self._write_omission, self._write_opt_out)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Nothing: rows are written as they come."""
@@ -337,7 +343,8 @@ class LoadFiles(Closing):
         self._known += change.is_known
         self.findings.note_change(change)
         for name, was, now in change.fields:
-            self._write(change.row, change.identity, name, was, now, Outcome.CHANGED, "changed")
+            if (name, was, now) != OPTED_OUT:  # has a line of its own
+                self._write(change.row, change.identity, name, was, now, Outcome.CHANGED, "changed")
         if change.reason:
             self._not_compared[change.reason] += 1
             self._write(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
@@ -345,12 +352,24 @@ class LoadFiles(Closing):
     def _write_omission(self, omission: Omission) -> None:
         self._write(omission.row, omission.identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
 
+    def _write_opt_out(self, opt_out: OptOut) -> None:
+        service = None if opt_out.reason else True
+        self._write(opt_out.row, opt_out.identity, "is_active", service, False, opt_out.outcome, "opted_out")
+
     def _write(
-        self, row: Row, identity: str, name: str, service: object, source: object, outcome: Outcome, code: str
+        self,
+        row: Row | None,
+        identity: str,
+        name: str,
+        service: object,
+        source: object,
+        outcome: Outcome | None,
+        code: str,
     ) -> None:
         at = self._now().isoformat(timespec="seconds")
         cells = [identity, name, write_cell(service), write_cell(source)]
-        self._drift.write_line([*cells, row.number, row.file, outcome, code, self._run_id, at])
+        place = ("", "") if row is None else (row.number, row.file)
+        self._drift.write_line([*cells, *place, outcome or "", code, self._run_id, at])
 
     def remark(self) -> Iterator[str]:
         """Yield messages on rows that have changed."""

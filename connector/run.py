@@ -168,6 +168,7 @@ class Run:
             self.limits,
             self.waiting,
             self.client.passing,
+            source_job=self.frame.job,
         )
         return self.session
 
@@ -383,9 +384,10 @@ def _end(run: Run) -> None:
     report.echo = dict(sorted(tally.altered.items()))
     report.activity = {"active": tally.active, "inactive": outcomes[Outcome.CREATED] - tally.active}
     report.samples = tally.samples
+    report.opt_outs = tally.opt_outs
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
     is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
-    is_partial = is_partial or bool(tally.leftovers["held"]) or run.is_attention_needed
+    is_partial = is_partial or bool(tally.leftovers["held"] or tally.opt_outs) or run.is_attention_needed
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

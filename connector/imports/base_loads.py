@@ -280,7 +280,7 @@ class BaseLoads:
 
     def _find_left(self, ledger: Ledger) -> list[BaseRef]:
         """The bases that had no row in this run yet, and in which another run of the job left something to settle:
-        unknown creates, and refused ones that may be sent again (architecture 4.8)."""
+        unknown creates, refused ones that may be sent again (architecture 4.8), and opt-outs."""
         opened = {each.base.key for each in self._begun}
         account = self._run.frame.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened]
@@ -292,6 +292,8 @@ class BaseLoads:
     def _has_left(self, ledger: Ledger, base: Base) -> bool:
         refused = ledger.find_unfinished(base, State.REJECTED)
         again = [each for each in refused if not each.is_final or len(refused) >= LEAST_ALIKE]
+        if ledger.find_opt_outs(base, self._run.frame.job):
+            return True
         runs = {entry.run_id for entry in [*ledger.find_unfinished(base, State.UNKNOWN), *again]}
         records = [find_run(ledger.connection, run_id) for run_id in runs]
         return any(record is not None and record.job == self._run.frame.job for record in records)

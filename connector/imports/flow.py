@@ -19,6 +19,7 @@ from connector.imports.remarks import (
     SILENT_ACTIVITY,
     Remarks,
     describe_leftovers,
+    describe_opt_outs,
     describe_reactivated,
     describe_unmapped,
 )
@@ -371,6 +372,7 @@ class _Load:
     def _remark(self, loads: BaseLoads) -> Iterator[str]:
         """What a person should know beyond the sums."""
         tally = self._run.tally
+        yield from describe_opt_outs(tally, self._run.rows.drift_path)
         yield from self._remarks.messages
         yield from self._kept.messages
         created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""

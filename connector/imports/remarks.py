@@ -89,6 +89,23 @@ def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> 
                 )
 
 
+def describe_opt_outs(tally: Tally, drift_file: str | None) -> Iterator[str]:
+    """Yield what a person must do about opt-outs: the service has no update, so only a person can end them there.
+    `drift_file` lists them (None: a plan has none)."""
+    number = tally.opt_outs - tally.unseen_opt_outs.total()
+    listed = "" if drift_file is None else f": {agree(number, 'it is', 'they are')} listed in {drift_file}"
+    if number:
+        yield (
+            f"{count(number, 'subscriber')} opted out in the source and {agree(number, 'is', 'are')} still active in "
+            f"the service. Deactivate {agree(number, 'the subscriber', 'them')} there{listed}"
+        )
+    for reason, unseen in sorted(tally.unseen_opt_outs.items()):
+        yield (
+            f"{count(unseen, 'subscriber')} opted out in the source, as an earlier run has reported. This run could "
+            f"not see whether the service still shows {agree(unseen, 'the subscriber', 'them')} as active: {reason}"
+        )
+
+
 def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
     """Yield what a person should know of rows created as active whose identities the list shows as inactive."""
     if number := tally.reactivated:

@@ -12,7 +12,7 @@ from math import inf
 
 from sqlalchemy import Connection, text
 
-from connector.ledger.schema import HOW, IDENTITY_FIELDS, SHOWN, UNFINISHED
+from connector.ledger.schema import HOW, IDENTITY_FIELDS, OPTED_OUT, SHOWN, UNFINISHED
 from connector.ledger.store import Base, Batch, Rows, Store, keep_text
 from connector.shards import WHOLE, Shard
 from connector.states import ENTRY, Event, State
@@ -39,6 +39,7 @@ class Entry:
         None  # fields that the service altered as it created it, with blanks between (architecture 4.13)
     )
     run_key: int | None = None  # the run that sent the entry last, or checked its refusal; None: a listing showed it
+    opted_out: str | None = None  # the job whose row says inactive while the service shows the subscriber as active
 
 
 @dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
@@ -166,9 +167,10 @@ class Ledger:
         return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
 
     def find_different(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
-        """Return, by identity, whether it has an entry, for each (identity, fingerprint) that is not CONFIRMED so.
+        """Return, by identity, whether it has an entry, for each (identity, fingerprint) that is not CONFIRMED so, or
+        whose entry is an opt-out.
 
-        Unchanged rows are left out, so the result is mostly empty.
+        Other unchanged rows are left out, so the result is mostly empty.
         """
         rows = [(base.key, *each) for each in digests]
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
@@ -222,6 +224,11 @@ class Ledger:
         found = [Known(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": start})]
         found += [Known(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": b""})]
         return list(dict.fromkeys(found))[:number]
+
+    def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
+        """Return the identities of the base's opt-outs that the job has recorded."""
+        values = {"base": base.key, "job": keep_text(job), **self._range}
+        return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, values)]
 
     def list_entries(self, base: Base, field: str, after: bytes, number: int) -> list[ListedEntry]:
         """Return at most `number` entries of the base whose identity is of `field`, in the order of identities, from
@@ -385,6 +392,15 @@ class Ledger:
         rows = [(base.key, *each) for each in digests]
         self.store.change(_SET_REPORTED, {"left": State.CONFIRMED, "at": float(at)}, rows)
 
+    def record_opt_outs(self, base: Base, job: str, identities: Sequence[bytes]) -> None:
+        """Record in CONFIRMED entries that a row of the job says inactive while the service shows the subscriber as
+        active."""
+        self.store.change(_SET_OPTED_OUT, {"left": State.CONFIRMED, "job": keep_text(job)}, _each(base, identities))
+
+    def clear_opt_outs(self, base: Base, identities: Sequence[bytes]) -> None:
+        """Record that these entries are no opt-outs. What was reported of their rows is compared again."""
+        self.store.write(_CLEAR_OPTED_OUT, {}, _each(base, identities))
+
     def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes]) -> None:
         """Record in REJECTED entries that this run has looked the refused subscribers up."""
         self.store.write(_SET_RUN, {"left": State.REJECTED, "run": run_key}, _each(base, identities))
@@ -425,13 +441,14 @@ _AT = f"WHERE {_ENTRY} AND state = :left"
 
 _FIND = Batch(
     "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered, "
-    f"run_key FROM {{item}} JOIN entry ON {_ENTRY}",
+    f"run_key, opted_out FROM {{item}} JOIN entry ON {_ENTRY}",
     "integer bytea",
 )
 _FIND_DIFFERENT = Batch(
     "SELECT item.column2, entry.identity IS NOT NULL "
     f"FROM {{item}} LEFT JOIN entry ON {_ENTRY} "
-    "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> item.column3",
+    "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> item.column3 "
+    f"OR {OPTED_OUT}",
     "integer bytea bytea",
 )
 _FIND_HOLDERS = Batch(
@@ -496,6 +513,11 @@ _SET_REPORTED = Batch(
 )
 _SET_SHOWN = Batch(f"UPDATE entry SET how = :shown FROM {{item}} {_AT} AND how <> :accepted", "integer bytea")
 _SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_AT}", "integer bytea text")
+_SET_OPTED_OUT = Batch(f"UPDATE entry SET opted_out = :job FROM {{item}} {_AT}", "integer bytea")
+_CLEAR_OPTED_OUT = Batch(
+    f"UPDATE entry SET opted_out = NULL, reported = NULL, reported_at = NULL FROM {{item}} WHERE {_ENTRY}",
+    "integer bytea",
+)
 _SET_RUN = Batch(f"UPDATE entry SET run_key = :run FROM {{item}} {_AT}", "integer bytea")
 _DELETE = Batch(
     "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
@@ -535,6 +557,10 @@ _LIST_CONFIRMED = text(
     "SELECT identity, subscriber_id FROM entry LEFT JOIN run USING (run_key) WHERE base_key = :base "
     f"AND identity_field = :field AND state = :state AND {_IN_RANGE} AND how <> :accepted AND (entry.run_key IS NULL "
     "OR (entry.run_key < :before AND run.finished_at <= CAST(:since AS double precision)))"
+)
+_FIND_OPT_OUTS = text(
+    f"SELECT identity FROM entry WHERE base_key = :base AND opted_out = :job AND {OPTED_OUT} AND {_IN_RANGE} "
+    "ORDER BY identity"
 )
 _LIST_ENTRIES = text(
     "SELECT identity, state, subscriber_id, status, message FROM entry WHERE base_key = :base "

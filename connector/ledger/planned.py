@@ -88,6 +88,12 @@ class PlannedLedger(Ledger):
         """Return when the latest run ended that confirmed an entry, as `Ledger.find_last_confirming` does."""
         return read_ledger(self._url, lambda ledger: ledger.find_last_confirming(since, now))
 
+    def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
+        """Return the job's opt-outs, as `Ledger.find_opt_outs` does; the plan's own records count."""
+        for line in self._find_lines(base):
+            self._copy(base, self._read(Ledger.find_opt_outs, line, job))
+        return super().find_opt_outs(base, job)
+
     def list_entries(self, base: Base, field: str, after: bytes, number: int) -> list[ListedEntry]:
         """Return the next entries of the real ledger in the order of identities, as `Ledger.list_entries` does."""
         pages = [self._read(Ledger.list_entries, line, field, after, number) for line in self._find_lines(base)]

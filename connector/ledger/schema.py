@@ -39,6 +39,9 @@ UNFINISHED = f"state <> {State.CONFIRMED}"
 """SQL: the condition of the index of unfinished entries. A statement that means them says it word for word, else the
 databases cannot know that the index has all that it asks for."""
 
+OPTED_OUT = "opted_out IS NOT NULL"
+"""SQL: the condition of the index of opt-outs. A statement must have it word for word, as with UNFINISHED."""
+
 VERSION = {"schema_version": str(SCHEMA_VERSION), "identity_rule": str(IDENTITY_RULE)}
 """What `meta` says of the tables beside it."""
 
@@ -96,6 +99,7 @@ entry = Table(
     Column("reported", LargeBinary(FINGERPRINT_BYTES)),  # a row's fingerprint, compared and reported as changed
     Column("reported_at", Float),  # Unix seconds
     Column("altered", Text),  # names of fields that the service altered, with blanks between
+    Column("opted_out", Text),  # the job whose row says inactive while the service shows the subscriber as active
     CheckConstraint(f"length(identity) = {IDENTITY_BYTES}", name="identity_is_whole"),
     CheckConstraint(f"state BETWEEN {State.SENDING} AND {State.REJECTED}", name="state_is_known"),
     CheckConstraint(f"state <> {State.CONFIRMED} OR subscriber_id IS NOT NULL", name="confirmed_means_an_id"),
@@ -113,6 +117,7 @@ entry = Table(
     CheckConstraint(f"(state = {State.REJECTED}) = (status IS NOT NULL)", name="rejected_means_a_status"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (how IS NOT NULL)", name="confirmed_says_how"),
     CheckConstraint("(reported IS NULL) = (reported_at IS NULL)", name="reported_at_a_time"),
+    CheckConstraint(f"opted_out IS NULL OR state = {State.CONFIRMED}", name="opted_out_means_confirmed"),
     sqlite_with_rowid=False,
 )
 
@@ -124,6 +129,9 @@ event.listen(entry, "after_create", _INDEX_UNFINISHED)
 _INDEX_IDS = DDL("CREATE INDEX IF NOT EXISTS subscriber_ids ON entry (subscriber_id) WHERE subscriber_id IS NOT NULL")  # type: ignore[no-untyped-call]
 
 _INDEX_SHOWN = DDL("CREATE INDEX IF NOT EXISTS shown_entries ON entry (base_key, identity) WHERE how = 5")  # type: ignore[no-untyped-call]
+
+# The opt-outs of a base, which each run asks for.
+_INDEX_OPT_OUTS = DDL(f"CREATE INDEX IF NOT EXISTS opt_outs ON entry (base_key, opted_out) WHERE {OPTED_OUT}")  # type: ignore[no-untyped-call]
 
 account = Table(
     "account",
@@ -229,7 +237,7 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
 
 def _create_indexes(connection: Connection) -> None:
     """Create the indexes that an older ledger lacks: two seconds for a million entries, once."""
-    for index in (_INDEX_IDS, _INDEX_SHOWN):
+    for index in (_INDEX_IDS, _INDEX_SHOWN, _INDEX_OPT_OUTS):
         connection.execute(index)
 
 

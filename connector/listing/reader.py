@@ -63,7 +63,7 @@ _FIRST_IN_FLIGHT = 10
 _FEWEST_IN_ROUND = 4
 """The smallest number of pages whose mean time measures the latency of the service."""
 
-_SMALLEST_WINDOW = 50
+SMALLEST_WINDOW = 50
 """The smallest number of rows at which a service may cut off its list: the default limit (service-api.md 8)."""
 
 _SEED_BYTES = 8
@@ -262,7 +262,7 @@ async def _read_part(
     if not certificate.is_complete:
         return certificate.pages, f"the reading with {name} is incomplete ({certificate.reason})"
     # A window that cuts off the list and a class shows as many rows of both, and no answer counts more.
-    is_as_long = certificate.distinct == suspect.certificate.distinct >= max(_SMALLEST_WINDOW, largest_total)
+    is_as_long = certificate.distinct == suspect.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
     is_as_long = is_as_long and bool(part.wanted)
     is_capped = is_as_long and certificate.cut_off is not CutOff.EXCLUDED
     return certificate.pages, f"the reading with {name} may be cut off" if is_capped else ""

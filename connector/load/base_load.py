@@ -156,11 +156,13 @@ class Loader:
         others = [identity for _, identity, _ in rest if different[identity]]
         entries = await self._session.journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
         to_create: dict[int, State] = {}
-        kept, to_compare, recently_refused, unknown = (dict[int, Entry]() for _ in range(4))
+        kept, to_compare, recently_refused, unknown, opted_out = (dict[int, Entry]() for _ in range(5))
         for index, identity, fingerprint in rest:
             entry = entries.get(identity)
             if entry is None:
                 to_create[index] = State.NONE
+            elif entry.state is State.CONFIRMED and entry.fingerprint == fingerprint:
+                opted_out[index] = entry
             elif entry.state is State.CONFIRMED:
                 to_compare[index] = entry
             elif entry.state is State.HELD or (entry.state is State.REJECTED and entry.fingerprint == fingerprint):
@@ -173,6 +175,7 @@ class Loader:
                 to_create[index] = State.REJECTED
         self._set_aside(planned, unknown)
         self._await_comparison(planned, to_compare)
+        await self._check_opt_outs(planned, opted_out)
         if recently_refused:
             refused = split_digests(planned.identities[list(recently_refused)])
             await self._session.journal.ask(lambda ledger: ledger.mark_unresolved(base, refused))
@@ -238,11 +241,29 @@ class Loader:
         rows = zip(waiting.values(), self._read(planned, waiting), strict=True)
         session.waiting.add(session.journal, [(row, self._why(entry, row.fingerprint)) for entry, row in rows])
 
+    async def _check_opt_outs(self, planned: Planned, unchanged: Mapping[int, Entry]) -> None:
+        """Count unchanged rows whose entries are opt-outs as existing. A row that says inactive is compared with the
+        service again; a row that says active ends the opt-out that its own job has recorded."""
+        session = self._session
+        if not unchanged:
+            return
+        self._count_rows(Outcome.EXISTS, planned, list(unchanged))
+        rows = self._read(planned, unchanged)
+        inactive = [row for row in rows if row.values.get("is_active") is False]
+        session.waiting.add(session.journal, [(row, Since.OPTED_OUT) for row in inactive])
+        over = [
+            row.identity
+            for row, entry in zip(rows, unchanged.values(), strict=True)
+            if row.values.get("is_active") is True and entry.opted_out == session.source_job
+        ]
+        base = session.journal.base
+        await session.journal.ask(lambda ledger: ledger.clear_opt_outs(base, over))
+
     def _why(self, entry: Entry, fingerprint: bytes) -> Since:
         """Return why a row with this fingerprint is to be compared."""
         ago_s = self._session.clock.now().timestamp() - (entry.reported_at or 0.0)
         is_late = 0 <= ago_s < _REPORTED_FOR_S  # from a clock that was ahead, it says nothing
-        if entry.reported == fingerprint and is_late:
+        if entry.reported == fingerprint and is_late and entry.opted_out is None:
             return Since.REPORTED
         return Since.FIRST if entry.fingerprint is None else Since.CHANGED
 

@@ -4,6 +4,9 @@ have shown; then by look-ups by Id for up to 100 other rows, or by one listing f
 Equal in every mapped field: the row exists, and its entry takes the row's fingerprint. Different: changed, and the
 entry remembers which fingerprint was reported, so that the next runs need not ask again. Nothing is sent by what is
 found: a filter or a list that tells too little costs a row its details, and no more.
+
+Opt-outs (architecture 4.17) are compared in each run: rows that say inactive while the service shows the subscriber as
+active. The ledger keeps them, because an incremental run does not read their rows again.
 """
 
 from collections import defaultdict
@@ -18,26 +21,35 @@ from connector.kept_values import KeptValues
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
 from connector.listing.base_reader import has_identity
+from connector.listing.classes import learn_hidden_classes
 from connector.listing.pages import ListFailed
-from connector.listing.reader import read_list
+from connector.listing.reader import SMALLEST_WINDOW, read_list
 from connector.listing.requests import ask, look_up_together
-from connector.load.session import Change, Session, Since, Tally, WaitingRow, WaitingRows
+from connector.load.session import Change, OptOut, Session, Since, Tally, WaitingRow, WaitingRows
 from connector.outcomes import Outcome
+from connector.paging.certificate import CutOff
+from connector.rows import LoadRow, Row
 from connector.service.wire import ListQuery, differing_fields, read_field
+from connector.subscribers.identity import FINGERPRINT_BYTES
 
 _LOOKED_UP = 100  # rows of a run: a look-up each, where a page of the list is a thousand subscribers
 _AT_ONCE = 2_000  # rows that share a commit
 
 _EQUAL, _DIFFERENT = 1, 2  # verdicts; 0: not seen
+_ACTIVE, _INACTIVE, _OTHER, _GONE = 1, 2, 3, 4  # the service shows the subscriber so, or with another identity; 0: not
+_NOT_READ = Row(0, "", (), ())  # of an opt-out whose row this run has not read
 _NEVER_COMPARED = frozenset({"id", "base_id", "base_name"})
 
 
 async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, is_full: bool = False) -> None:
     """Give each waiting row its outcome, `exists` or `changed`.
 
-    `sessions` are those of the run's bases; `is_full`: what earlier runs have reported is compared again. Raises
-    LedgerError, and RunAborted when the run is to stop; rows that have no outcome then are left to `close_waiting`.
+    `sessions` are those of the run's bases; `is_full`: what earlier runs have reported is compared again. Report the
+    opt-outs among these rows, and those of rows that this run has not read. Raises LedgerError, and RunAborted when the
+    run is to stop; rows that have no outcome then are left to `close_waiting`.
     """
+    for session in sessions:
+        await _add_opt_outs(session, waiting)
     if not len(waiting):
         return
     comparison = _Comparison(sessions, waiting)
@@ -47,6 +59,20 @@ async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, 
         await comparison.end()
     finally:
         comparison.close()
+
+
+async def _add_opt_outs(session: Session, waiting: WaitingRows) -> None:
+    """Let the opt-outs of the base wait whose rows this run has not read."""
+    base, job = session.journal.base, session.source_job
+    recorded = await session.journal.ask(lambda ledger: ledger.find_opt_outs(base, job))
+    waiting_identities = waiting.find_identities(session.journal) if recorded else set()
+    unread = [
+        (LoadRow(_NOT_READ, identity, "", bytes(FINGERPRINT_BYTES), {"is_active": False}), Since.OPTED_OUT)
+        for identity in recorded
+        if identity not in waiting_identities
+    ]
+    if unread:
+        waiting.add(session.journal, unread)
 
 
 def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
@@ -59,7 +85,9 @@ def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
 def _report_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
     """Report a row that was not compared. Its subscriber exists; except for its first row, it differs from what was
     sent."""
-    if each.since in (Since.FIRST, Since.LIMITED):
+    if each.since is Since.OPTED_OUT:
+        _report_opt_out(each, tally, reason=reason)
+    elif each.since in (Since.FIRST, Since.LIMITED):
         tally.count_row(Outcome.EXISTS, lambda: each.row.source)
         tally.say_of_rows(
             "some rows count as existing, though their values were not compared with the "
@@ -73,8 +101,17 @@ def _report_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
         )
 
 
+def _report_opt_out(each: WaitingRow, tally: Tally, identity: str = "", *, reason: str = "") -> None:
+    """Report the opt-out of a waiting row, or of a row that this run has not read and whose subscriber the service
+    shows with this `identity`."""
+    row = None if each.row.source == _NOT_READ else each.row.source
+    outcome = None if row is None else Outcome.EXISTS if each.since is Since.OPTED_OUT else Outcome.CHANGED
+    tally.report_opt_out(OptOut(row, each.row.name or identity, outcome, reason))
+
+
 class _Comparison:
-    """One comparison in progress: what was found of each waiting row, by its index."""
+    """One comparison in progress: what was found of each waiting row, by its index. `_activities` has what the service
+    shows of the subscriber's activity, `_recorded` the jobs of the rows whose entries are opt-outs."""
 
     def __init__(self, sessions: Sequence[Session], waiting: WaitingRows) -> None:
         self._waiting, self._session = waiting, sessions[0]
@@ -82,6 +119,9 @@ class _Comparison:
         self._verdicts = np.zeros(len(waiting), dtype=np.int8)
         self._is_asked = np.zeros(len(waiting), dtype=bool)
         self._kept_at = np.full(len(waiting), -1, dtype=np.int64)
+        self._activities = np.zeros(len(waiting), dtype=np.int8)
+        self._recorded: dict[int, str] = {}
+        self._names: dict[int, str] = {}  # of subscribers whose rows this run has not read
         self._differences = KeptValues()
         self._reason = "the list did not show it"
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of the asked, ascending, and their indices
@@ -100,7 +140,7 @@ class _Comparison:
             await self._find_ids(chosen)
             self._take_shown()
             by_look_up = len(self._ids) <= _LOOKED_UP and await self._look_up()
-            if not by_look_up:
+            if not by_look_up or await self._may_miss_opt_outs():
                 await self._find_ids(range(len(self._waiting)))
                 await self._list()
         except ListFailed as failure:
@@ -113,6 +153,9 @@ class _Comparison:
             rows = [self._waiting.read(index) for index in part]
             for index, entry in zip(part, await self._find_entries(rows), strict=True):
                 self._is_asked[index] = True
+                if entry is not None and entry.opted_out is not None:
+                    self._recorded[index] = entry.opted_out
+                    self._names.setdefault(index, f"Id {entry.subscriber_id}")
                 if entry is not None and entry.subscriber_id is not None:
                     ids.append(entry.subscriber_id)
                     at.append(index)
@@ -162,6 +205,15 @@ class _Comparison:
             self.take(shown.rows)
         return True
 
+    async def _may_miss_opt_outs(self) -> bool:
+        """Return whether the list may show a row's subscriber as active, or prove that an opt-out is gone, though the
+        look-ups by Id did not show the subscriber: a list may hide a class of subscribers from them."""
+        unseen = [index for index in self._indices.tolist() if not self._activities[index]]
+        unseen = [index for index in unseen if self._waiting.read(index).row.values.get("is_active") is False]
+        if any(index in self._recorded for index in unseen):
+            return True
+        return bool(unseen) and bool(await learn_hidden_classes(self._session.access))
+
     async def _list(self) -> None:
         session = self._session
         session.control.activity = f"comparing {len(self._ids):,} rows with the list"
@@ -173,10 +225,14 @@ class _Comparison:
             now=session.clock.now,
             max_concurrency=session.access.policy.max_concurrency,
             reads_ahead=False,
+            base_ids=[each.journal.base.service_id for each in self._sessions.values() if each.journal.base.service_id],
         )
         certificate = await session.control.until_stopped(reading)
         if not certificate.is_complete:
             self._reason = f"the list could not be read whole ({certificate.reason})"
+            return
+        if certificate.cut_off is CutOff.EXCLUDED or certificate.distinct < SMALLEST_WINDOW:
+            self._activities[self._indices[self._activities[self._indices] == 0]] = _GONE
 
     def start_sweep(self, number: int) -> None:
         """Do nothing: every sweep shows the same subscribers."""
@@ -196,6 +252,11 @@ class _Comparison:
         base, listed_base = session.journal.base, wire.get("Base")
         is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
         if not is_of_base or not has_identity(wire, {waiting.row.identity}):
+            self._activities[index] = _OTHER
+            return
+        self._activities[index] = _ACTIVE if read_field(wire, "is_active") else _INACTIVE
+        if waiting.since is Since.OPTED_OUT:
+            self._names[index] = str(read_field(wire, session.policy.identity))
             return
         altered = self._altered.get(index, frozenset())
         names = [name for name in list_compared(waiting.row.values, session.policy.identity) if name not in altered]
@@ -223,10 +284,35 @@ class _Comparison:
             verdicts = [(rows[each].row, int(self._verdicts[indices[each]])) for each in mine]
             equal = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _EQUAL]
             different = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _DIFFERENT]
-            await session.journal.ask(partial(_write, session.journal.base, equal, different, at))
+            opted_out = [rows[each].row.identity for each in mine if self._is_opt_out(indices[each], rows[each].row)]
+            over = [
+                rows[each].row.identity
+                for each in mine
+                if self._is_over(indices[each], rows[each].row, session.source_job)
+            ]
+            base, job = session.journal.base, session.source_job
+            await session.journal.ask(partial(_write, base, job, equal, different, opted_out, over, at))
+
+    def _is_opt_out(self, index: int, row: LoadRow) -> bool:
+        """Return whether the row says inactive and the service shows its subscriber as active."""
+        return bool(self._activities[index] == _ACTIVE) and row.values.get("is_active") is False
+
+    def _is_over(self, index: int, row: LoadRow, job: str) -> bool:
+        """Return whether the row's recorded opt-out is over: the service shows the subscriber as inactive or not at
+        all, or a row of the job that has recorded it says active."""
+        if index not in self._recorded:
+            return False
+        says_active = row.values.get("is_active") is True and self._recorded[index] == job
+        return says_active or bool(self._activities[index] in (_INACTIVE, _GONE))
 
     def _report(self, index: int, each: WaitingRow) -> None:
         tally, verdict, row = self._session.tally, self._verdicts[index], each.row
+        if self._is_opt_out(index, row):
+            _report_opt_out(each, tally, self._names.get(index, ""))
+        elif index in self._recorded and not self._is_over(index, row, self._recorded[index]):
+            _report_opt_out(each, tally, self._names[index], reason=self._reason)
+        if each.since is Since.OPTED_OUT:
+            return
         if verdict == _EQUAL and each.since is Since.LIMITED:
             tally.report_created(lambda: row.source, row.values, row.omission)
         elif verdict == _EQUAL:
@@ -250,13 +336,18 @@ def _find(base: Base, identities: Sequence[bytes], ledger: Ledger) -> dict[bytes
 
 def _write(
     base: Base,
+    job: str,
     equal: Sequence[tuple[bytes, bytes]],
     different: Sequence[tuple[bytes, bytes]],
+    opted_out: Sequence[bytes],
+    over: Sequence[bytes],
     at: float,
     ledger: Ledger,
 ) -> None:
+    ledger.clear_opt_outs(base, over)
     ledger.record_equal(base, equal)
     ledger.record_reported(base, different, at)
+    ledger.record_opt_outs(base, job, opted_out)
 
 
 def list_compared(values: Mapping[str, object], identity: str) -> Iterator[str]:

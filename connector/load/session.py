@@ -59,6 +59,22 @@ class Change:
     is_known: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OptOut:
+    """A subscriber whose row says inactive while the service shows the subscriber as active. Only a person can change
+    that, in the service.
+
+    `row` is None if this run has not read the row. `identity` is its text as the source or else the service has it.
+    `outcome` is that of the row. `reason` is why this run could not see whether the subscriber is still active ("": the
+    service shows so).
+    """
+
+    row: Row | None
+    identity: str = field(repr=False)
+    outcome: Outcome | None = None
+    reason: str = ""
+
+
 class Since(IntEnum):
     """The reason to compare a row with the service."""
 
@@ -66,6 +82,7 @@ class Since(IntEnum):
     REPORTED = 1  # it differs as an earlier run has reported
     FIRST = 2  # it is the first row of a subscriber who was there before
     LIMITED = 3  # this run's create got a 429, and the list shows the subscriber: equal values prove the create
+    OPTED_OUT = 4  # an earlier run has recorded an opt-out; the row has its outcome, or this run has not read it
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +113,15 @@ class WaitingRows:
     def unknown(self) -> list[int]:
         """The indices of those that no earlier run has reported."""
         return [index for index, since in enumerate(self._since) if since != Since.REPORTED]
+
+    def find_identities(self, owner: object) -> set[bytes]:
+        """Return the identities of the rows that were added with this owner."""
+        length = IDENTITY_BYTES + FINGERPRINT_BYTES
+        return {
+            bytes(self._digests[index * length : index * length + IDENTITY_BYTES])
+            for index, number in enumerate(self._owner_of)
+            if self._owners[number] is owner
+        }
 
     def add(self, owner: object, rows: Sequence[tuple[LoadRow, Since]]) -> None:
         """Add these rows. Raises RunAborted when the disk is full."""
@@ -136,12 +162,14 @@ class Tally:
     """The sums of a run; `settled` counts unknowns by what they turned out to be.
 
     `on_problem` hears of each row that a person must see, `on_change` of each that has changed, `on_omission` of each
-    zip that was left out of a create, `on_rows` of all other rows: outcome, file, numbers.
+    zip that was left out of a create, `on_opt_out` of each opt-out, and `on_rows` of all other rows: outcome, file,
+    numbers.
     """
 
     on_problem: Callable[[Problem], None]
     on_change: Callable[[Change], None] = _ignore
     on_omission: Callable[[Omission], None] = _ignore
+    on_opt_out: Callable[[OptOut], None] = _ignore
     on_rows: Callable[[Outcome, str, Sequence[int]], None] | None = None
     read: int = 0  # rows of a source, or entries taken up by a retry
     taken: int = 0  # rows that the load has decided, sent or set aside: each of them must get an outcome
@@ -152,6 +180,8 @@ class Tally:
     active: int = 0  # of the rows that ended CREATED
     samples: list[dict[str, object]] = field(default_factory=list)  # what the first few of these send, by field name
     reactivated: int = 0  # rows created as active whose identities the list shows as inactive
+    opt_outs: int = 0  # rows that say inactive of active subscribers, also those that earlier runs have read
+    unseen_opt_outs: Counter[str] = field(default_factory=Counter)  # of these, the ones not looked up, by the reason
     altered: Counter[str] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
@@ -186,7 +216,8 @@ class Tally:
         """Forget the outcomes of rows, because the rows are loaded now; all other findings stay."""
         self.taken = self.active = 0
         self.samples.clear()
-        self.reactivated = 0
+        self.reactivated = self.opt_outs = 0
+        self.unseen_opt_outs.clear()
         self.outcomes.clear()
         self.leftovers.clear()
         self.row_messages.clear()
@@ -205,6 +236,13 @@ class Tally:
         """Count and report a taken row that ended CHANGED."""
         self.outcomes[Outcome.CHANGED] += 1
         self.on_change(change)
+
+    def report_opt_out(self, opt_out: OptOut) -> None:
+        """Count and report an opt-out; its row, if this run has read it, has an outcome beside."""
+        self.opt_outs += 1
+        if opt_out.reason:
+            self.unseen_opt_outs[opt_out.reason] += 1
+        self.on_opt_out(opt_out)
 
     def report_created(
         self, take_row: Callable[[], Row], sent: Mapping[str, object], omission: Omission | None
@@ -379,6 +417,7 @@ class Session:
     passing: PassingRefusals = field(default_factory=PassingRefusals)  # of the run
     retried: dict[bytes, Refusal] = field(default_factory=dict)  # made unknown by this run, to be sent again
     withheld: dict[bytes, Refusal] = field(default_factory=dict)  # sent again if one of their kind is accepted
+    source_job: str = ""  # the name of the job or the file in reports: the opt-outs of its rows are recorded under it
 
     @property
     def control(self) -> Stop:

@@ -19,6 +19,7 @@ _HELP = {
     "status": "Whether the last run ended with this status.",
     "rows_read": "Rows that the last run read; of an export, subscribers listed.",
     "rows": "Rows of the last run by their outcome.",
+    "opt_outs": "Subscribers whose rows say inactive while the service shows them as active, by the last run.",
     "requests": "Requests of the last run by operation and result; all are counted as sent.",
 }
 
@@ -63,6 +64,7 @@ def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, st
             yield "rows_read", labels, number
         else:
             yield "rows", {**labels, "outcome": outcome}, number
+    yield "opt_outs", labels, report["opt_outs"]
     for operation, counts in report["requests"].items():
         for result, number in counts.items():
             yield "requests", {**labels, "operation": operation, "result": result}, number

@@ -77,6 +77,7 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
     report.settled = _add(each.settled for each in reports) or report.settled
     is_whole = len(reports) == len(ends) and not any(end.created_before for end in ends)
     report.activity = _add(each.activity or {} for each in reports) if is_whole else None
+    report.opt_outs = sum(each.opt_outs for each in reports)
     report.echo = dict(sorted(_add(each.echo for each in reports).items()))
     changed = _add(each.changed_fields for each in reports)
     report.changed_fields = dict(sorted(changed.items(), key=lambda field: -field[1]))

@@ -35,6 +35,16 @@ def advise_on_run(run: Mapping[str, Any]) -> Iterator[str]:
             yield _send_again(number)
 
 
+def _deactivate(run: Mapping[str, Any]) -> str:
+    """Return the step for opt-outs, which only a person can end."""
+    number = run["opt_outs"]
+    where = f": less {_quote(run['drift_file'])}" if run.get("drift_file") else ""
+    return (
+        f"{count(number, 'subscriber')} opted out in the source of {run['job']} and {agree(number, 'is', 'are')} still "
+        f"active in the service. Deactivate {agree(number, 'the subscriber', 'them')} there{where}"
+    )
+
+
 def advise_on_runs(
     chosen: Sequence[Mapping[str, Any]], open_entries: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
@@ -60,6 +70,8 @@ def advise_on_runs(
         if not seen.isdisjoint({(*key, False), (*key, is_locked)}):
             continue
         seen.add((*key, is_locked))
+        if run.get("opt_outs"):
+            yield _deactivate(run)
         if run["status"] in _UNFINISHED:
             yield _run_again(run)
         elif (rejects := run.get("rejects_file")) and Path(rejects).exists():

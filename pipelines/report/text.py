@@ -82,6 +82,8 @@ def show_report(report: Mapping[str, Any], console: Console, *, title: str | Non
         if name == "created" and report["rows"]["created"] and (activity := report.get("activity")):
             for kind, number_of_kind in activity.items():
                 table.add_row(f"  {kind}", f"{number_of_kind:,}")
+    if opt_outs := report.get("opt_outs"):
+        table.add_row("opted out, still active", f"{opt_outs:,}")
     for name, number in (report.get("settled") or {}).items():
         if number:
             table.add_row(f"settled: {name}", f"{number:,}")

@@ -126,6 +126,19 @@ def test_a_run_with_problems_is_reported(
     assert "X-Connector-Signature" not in headers
 
 
+def test_opt_outs_are_a_problem_that_the_webhook_hears_of_each_night(
+    connector: Connector, tmp_path: Path, hook: Hook
+) -> None:
+    write_job(tmp_path, hook)
+    job = (tmp_path / "job.yaml").read_text(encoding="utf-8").replace("{value: true}", "active")
+    (tmp_path / "job.yaml").write_text(job, encoding="utf-8")
+    for active in ("yes", "no", "no"):
+        write_csv(tmp_path / "people.csv", "email,active", f"ann@example.com,{active}")
+        connector.run_json("sync", "job.yaml")
+    reports = [json.loads(body) for _, body in hook.posts]
+    assert [(each["status"], each["opt_outs"]) for each in reports] == [("partial", 1)] * 2
+
+
 @pytest.mark.parametrize("command", ["sync job.yaml", "export export.yaml"])
 def test_a_run_whose_token_is_refused_at_the_first_request_is_reported(
     connector: Connector, tmp_path: Path, hook: Hook, command: str

@@ -1,0 +1,289 @@
+"""Opt-outs: a row says inactive while the service shows its subscriber as active. The service has no update, so each
+run counts the opt-outs and is partial, until a person has deactivated the subscribers there (architecture 4.17)."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.planned import plan, read_rows
+from tests.pipelines.reconciled import erase_first, plant
+from tests.pipelines.test_drift import count_lists, read_drift
+from tests.pipelines.test_sync_command import write_job
+
+JOB = """
+job: crm
+source: {file: {path: people.csv}}
+subscriber:
+  base: {id: 7}
+  fields: {email: email, first_name: name, is_active: active}
+load: {quiet_period: 200ms}
+"""
+
+
+def write_people(connector: Connector, *lines: str, job: str = JOB) -> Path:
+    write_csv(connector.folder / "people.csv", "email,name,active", *lines)
+    return write_job(connector.folder, job)
+
+
+def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> Ended:
+    """Sync a file of these people: email, name, active."""
+    return connector.run_json("sync", write_people(connector, *lines, job=job), *options)
+
+
+def set_activity(connector: Connector, email: str, *, is_active: bool, **fields: object) -> None:
+    """Change the subscriber in the service, as a person does there."""
+    connector.sandbox.switch(duplicates="upsert")
+    plant(connector.sandbox, email, {"Id": 7}, IsActive=is_active, **fields)
+
+
+def list_opt_outs(ended: Ended) -> list[str]:
+    """Return the identities that the drift file lists as opted out; their number is the report's."""
+    lines = read_drift(ended) if ended.report["drift_file"] else []
+    opted_out = [each["identity"] for each in lines if each["_code"] == "opted_out"]
+    assert ended.report["opt_outs"] == len(opted_out)
+    return opted_out
+
+
+def check_ended(ended: Ended) -> None:
+    """Check that the run has no opt-out, and nothing else for a person."""
+    assert (ended.code, ended.report["opt_outs"], ended.report["status"]) == (0, 0, "ok"), ended.report
+
+
+@pytest.mark.parametrize("filters", ["icase", "ignored"])
+def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscriber_inactive(
+    connector: Connector, filters: str
+) -> None:
+    connector.sandbox.switch(filters=filters)
+    check_ended(sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
+    nights = [sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes") for _ in range(3)]
+    for night in nights:
+        assert (night.code, night.report["status"]) == (1, "partial"), night.report
+        assert night.rows == {"read": 2, "exists": 1, "changed": 1}
+        assert list_opt_outs(night) == ["ann@x.org"]
+        (line,) = read_drift(night)
+        assert [line[name] for name in ("field", "service", "source", "_row", "_outcome")] == [
+            "is_active", "true", "false", "1", "changed",
+        ]  # fmt: skip
+        (message,) = [each for each in night.report["messages"] if "opted out" in each]
+        assert message.startswith("1 subscriber opted out in the source and is still active in the service. Deactivate")
+        assert message.endswith(night.report["drift_file"])
+    if filters == "icase":
+        assert count_lists(nights[2]) <= 3
+
+    set_activity(connector, "ann@x.org", is_active=False)
+    check_ended(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes"))
+    last = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    check_ended(last)
+    assert last.report["changed_fields"] == {}
+
+
+def test_other_changes_of_the_row_stay_reported_once_while_the_opt_out_lasts(connector: Connector) -> None:
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    changed = [sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes") for _ in range(2)]
+    assert [list_opt_outs(each) for each in changed] == [["ann@x.org"]] * 2
+    assert [sorted(each["field"] for each in read_drift(night)) for night in changed] == [
+        ["first_name", "first_name", "is_active"],
+        ["first_name", "is_active"],  # the whole row is compared again
+    ]
+    set_activity(connector, "ann@x.org", is_active=False)
+    last = sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes")
+    check_ended(last)
+    assert last.rows == {"read": 2, "changed": 2}
+
+
+@pytest.mark.parametrize("others", [0, 1010], ids=["by a listing", "by look-ups"])
+def test_a_subscriber_who_was_there_before_and_was_never_sent_is_an_opt_out(connector: Connector, others: int) -> None:
+    if others:
+        connector.sandbox.seed(others, base_id=7)
+        sync(connector, "known@x.org,Kay,yes")
+    set_activity(connector, "ann@x.org", is_active=True, FirstName="Ann")
+    planned = plan(connector, write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no"))
+    assert (planned.code, planned.report["opt_outs"]) == (1, 1)
+    for _ in range(2):
+        assert list_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")) == ["ann@x.org"]
+
+
+def test_many_opt_outs_are_compared_by_one_listing(connector: Connector) -> None:
+    people = [f"p{each}@x.org,Pat" for each in range(120)]
+    sync(connector, *(f"{each},yes" for each in people))
+    for _ in range(2):
+        night = sync(connector, *(f"{each},no" for each in people))
+        assert (night.code, len(list_opt_outs(night))) == (1, 120)
+        assert count_lists(night) < 40
+
+
+@pytest.mark.parametrize("hide", ["inactive", "unspecified"])
+def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: Connector, hide: str) -> None:
+    connector.sandbox.seed(20, base_id=7)
+    people = [f"p{each}@x.org,Pat,no" for each in range(5)]
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", *people)
+    connector.sandbox.switch(hide=hide)
+    for _ in range(2):
+        night = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
+        assert sorted(list_opt_outs(night)) == ["ann@x.org", "bob@x.org"], night.report["messages"]
+    set_activity(connector, "ann@x.org", is_active=False)
+    night = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
+    assert (night.code, list_opt_outs(night)) == (1, ["bob@x.org"])
+    set_activity(connector, "bob@x.org", is_active=False)
+    check_ended(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
+
+
+def test_a_row_that_says_active_again_ends_the_opt_out(connector: Connector) -> None:
+    sync(connector, "ann@x.org,Ann,yes")
+    assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
+    back = sync(connector, "ann@x.org,Ann,yes")
+    check_ended(back)
+    assert back.rows == {"read": 1, "exists": 1}
+    assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
+
+
+def test_a_row_that_says_active_of_an_inactive_subscriber_is_no_opt_out(connector: Connector) -> None:
+    sync(connector, "ann@x.org,Ann,no")
+    again = sync(connector, "ann@x.org,Ann,yes")
+    check_ended(again)
+    assert (again.rows, [each["_code"] for each in read_drift(again)]) == ({"read": 1, "changed": 1}, ["changed"])
+
+
+def test_an_opt_out_whose_row_is_not_read_any_more_stays(connector: Connector) -> None:
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    later = sync(connector, "bob@x.org,Bob,yes")
+    assert (later.code, later.rows, list_opt_outs(later)) == (1, {"read": 1, "exists": 1}, ["ann@x.org"])
+    (line,) = read_drift(later)
+    assert [line[name] for name in ("field", "service", "source", "_row", "_outcome")] == [
+        "is_active", "true", "false", "", "",
+    ]  # fmt: skip
+    set_activity(connector, "ann@x.org", is_active=False)
+    check_ended(sync(connector, "bob@x.org,Bob,yes"))
+
+
+def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    erase_first(connector.sandbox, Email="ann@x.org")
+    for _ in range(2):
+        check_ended(sync(connector, "bob@x.org,Bob,yes"))
+
+
+@pytest.mark.parametrize("window", [100, 130])
+def test_an_opt_out_counts_while_the_list_does_not_tell(connector: Connector, window: int) -> None:
+    """The list is cut off before the subscriber, and no filter finds her."""
+    people = [f"p{each}@x.org,Pat,yes" for each in range(10)]
+    sync(connector, *people)
+    connector.sandbox.seed(150, base_id=7)
+    sync(connector, "ann@x.org,Ann,yes")
+    assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
+    connector.sandbox.switch(filters="ignored", result_window=window)
+    for _ in range(2):
+        night = sync(connector, *people)
+        assert (night.code, len(list_opt_outs(night))) == (1, 1), night.report["messages"]
+        assert any("could not see whether" in each for each in night.report["messages"]), night.report["messages"]
+    connector.sandbox.switch(filters="exact", result_window=0)
+    assert list_opt_outs(sync(connector, *people)) == ["ann@x.org"]
+
+
+def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: Connector) -> None:
+    def run(name: str, *lines: str) -> Ended:
+        path = write_csv(connector.folder / name, "email,is_active", *lines)
+        return connector.run_json("import", path, "--base-id", "7", "--quiet-period", "200ms")
+
+    run("monday.csv", "ann@x.org,yes", "bob@x.org,yes")
+    for name in ("tuesday.csv", "wednesday.csv"):
+        assert list_opt_outs(run(name, "ann@x.org,no", "bob@x.org,yes")) == ["ann@x.org"]
+    check_ended(run("new.csv", "eve@x.org,yes"))
+
+
+def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
+    job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
+    for _ in range(2):
+        planned = plan(connector, job)
+        assert (planned.code, planned.report["opt_outs"], planned.report["drift_file"]) == (1, 1, None)
+    sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
+    job = write_people(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
+    planned = plan(connector, job, "--rows", tmp_path / "rows.csv")
+    assert (planned.code, planned.report["opt_outs"]) == (1, 2)  # ann by the ledger, bob by his row
+    assert [row["_code"] for row in read_rows(tmp_path / "rows.csv")] == ["opted_out", ""]
+    assert plan(connector, job).report["opt_outs"] == 2
+
+
+def test_a_guarded_job_counts_an_opt_out_once(connector: Connector) -> None:
+    guarded = JOB + "guard: {max_creates: 5}\n"
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", job=guarded)
+    for lines in (["ann@x.org,Ann,no", "bob@x.org,Bob,yes"], ["bob@x.org,Bob,yes"]):
+        assert list_opt_outs(sync(connector, *lines, job=guarded)) == ["ann@x.org"]
+
+
+def test_forgetting_a_subscriber_forgets_the_opt_out(connector: Connector) -> None:
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    forgotten = connector.run_json("forget", "ann@x.org", "--base-id", "7")
+    assert forgotten.code == 0, forgotten.stderr
+    check_ended(sync(connector, "bob@x.org,Bob,yes"))
+
+
+INCREMENTAL = """
+job: crm
+source:
+  sql: {{url: "sqlite:///crm.db", table: people, cursor: {{column: changed_at, start: "2025-01-01", lookback: 1s}}}}
+subscriber:
+  base: {base}
+  fields: {{email: email, is_active: active}}
+load: {{quiet_period: 200ms}}
+"""
+
+
+def write_table(folder: Path, *rows: tuple[str, str, str, str]) -> None:
+    """Write people: email, active, base, changed_at."""
+    with closing(sqlite3.connect(folder / "crm.db")) as database, database:
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS people (email TEXT PRIMARY KEY, active TEXT, base TEXT, changed_at TEXT)"
+        )
+        database.executemany("INSERT OR REPLACE INTO people VALUES (?, ?, ?, ?)", rows)
+
+
+@pytest.mark.parametrize("base", ["{id: 7}", "{column: base}"])
+def test_an_incremental_sync_reports_an_opt_out_that_it_does_not_read_again(connector: Connector, base: str) -> None:
+    job = write_job(connector.folder, INCREMENTAL.format(base=base))
+    write_table(
+        connector.folder,
+        ("ann@x.org", "yes", "7", "2026-01-01 00:00:00"),
+        ("bob@x.org", "yes", "8", "2026-01-01 00:00:00"),
+    )
+    check_ended(connector.run_json("sync", job))
+    write_table(connector.folder, ("ann@x.org", "no", "7", "2026-01-02 00:00:00"))
+    assert list_opt_outs(connector.run_json("sync", job)) == ["ann@x.org"]
+    write_table(connector.folder, ("bob@x.org", "yes", "8", "2026-01-03 00:00:00"))
+    for _ in range(2):
+        night = connector.run_json("sync", job)
+        assert (night.code, list_opt_outs(night)) == (1, ["ann@x.org"]), night.report
+    assert plan(connector, job).report["opt_outs"] == 1
+    set_activity(connector, "ann@x.org", is_active=False)
+    check_ended(connector.run_json("sync", job))
+    check_ended(connector.run_json("sync", job))
+
+
+def test_the_opt_outs_of_shards_sum_up(connector: Connector, shared: Connector) -> None:
+    people = [f"p{each}@x.org,Pat" for each in range(12)]
+    sync(shared, *(f"{each},yes" for each in people))
+    rows = [f"{each},no" for each in people]
+    shards = [sync(shared, *rows, options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
+    assert sum(len(list_opt_outs(each)) for each in shards) == 12
+    again = [sync(shared, "p0@x.org,Pat,no", options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
+    assert sum(len(list_opt_outs(each)) for each in again) == 12
+
+
+def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector: Connector, tmp_path: Path) -> None:
+    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")
+    ended = connector.run("sync", job, "--report", tmp_path / "run.html", "--metrics", tmp_path / "run.prom")
+    assert ended.code == 1
+    assert "opted out" in ended.stdout
+    words = "2 subscribers opted out in the source and are still active in the service. Deactivate them there"
+    assert words in ended.stderr
+    assert words in (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert 'connector_last_run_opt_outs{command="sync",job="crm"} 2' in (tmp_path / "run.prom").read_text()
+    assert "2 subscribers opted out" in connector.run("status").stdout
