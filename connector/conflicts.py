@@ -19,10 +19,11 @@ _ROWS_NAMED = 10  # in one message
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of noted subscribers: each one's subscriber, record number, whether it says inactive and whether it is a
-    duplicate, and the digests of its values (a column for each field)."""
+    """Rows of noted subscribers: each one's subscriber, the index of its file, its record number, whether it says
+    inactive and whether it is a duplicate, and the digests of its values (a column for each field)."""
 
     persons: Digests
+    files: Positions
     numbers: Positions
     is_inactive: Mask
     is_duplicate: Mask
@@ -44,7 +45,8 @@ class Conflicts:
     def __init__(self, identity: str) -> None:
         self._names = tuple(field.name for field in SENT if field.name != identity)
         self._noted: list[Digests] = []
-        self._barred: list[tuple[Digests, Positions]] = []
+        self._barred: list[tuple[Digests, Positions, Positions]] = []  # subscribers, indices of files, record numbers
+        self._files: dict[str, int] = {}
         self._contested: Digests = np.empty(0, dtype="S16")  # the noted subscribers, in order, once all are known
         self._used: _Rows  # the row that is used for each of them, in their order; none for a barred subscriber
         self.messages: list[str] = []
@@ -54,19 +56,20 @@ class Conflicts:
         if prepared.is_different.any():
             self._noted.append(prepared.persons[prepared.is_different])
         if len(prepared.barred[0]):
-            self._barred.append(prepared.barred)
+            persons, numbers = prepared.barred
+            self._barred.append((persons, np.full(len(persons), self._find_file(prepared)), numbers))
 
     def settle(self, chunks: Iterable[PreparedChunk]) -> None:
         """Find the row that is used for each noted subscriber. The chunks are read only if there is one."""
         if not self._noted and not self._barred:
             return
-        self._contested = np.unique(np.concatenate([*self._noted, *(persons for persons, _ in self._barred)]))
+        self._contested = np.unique(np.concatenate([*self._noted, *(persons for persons, _, _ in self._barred)]))
         rows = _Rows.join([self._select(prepared)[1] for prepared in chunks])
-        barred, numbers = rows.persons[:0], rows.numbers[:0]
+        barred, places = rows.persons[:0], np.empty((0, 2), dtype=np.int64)  # a place: index of the file, record number
         if self._barred:
-            persons, all_numbers = (np.concatenate(each) for each in zip(*self._barred, strict=True))
+            persons, files, numbers = (np.concatenate(each) for each in zip(*self._barred, strict=True))
             barred, first = np.unique(persons, return_index=True)
-            numbers = all_numbers[first]
+            places = np.stack([files, numbers], axis=1)[first]
         usable = np.flatnonzero(~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.persons, barred)))
         usable = usable[np.lexsort((~rows.is_inactive[usable], rows.persons[usable]))]  # inactive rows first
         _, first = np.unique(rows.persons[usable], return_index=True)
@@ -74,7 +77,8 @@ class Conflicts:
         others = np.unique(rows.persons[~rows.is_inactive])  # with a row that does not say inactive
         is_overruling = used.is_inactive & np.isin(used.persons, others)
         is_barring = np.isin(barred, others) & ~np.isin(barred, used.persons)
-        self.messages += _describe(used.numbers[is_overruling], numbers[is_barring])
+        used_places = np.stack([used.files, used.numbers], axis=1)
+        self.messages += self._describe(used_places[is_overruling].tolist(), places[is_barring].tolist())
 
     def resolve(self, prepared: PreparedChunk) -> PreparedChunk:
         """Return the chunk without the rows that an inactive row replaces, and with the fields in which rows differ."""
@@ -108,25 +112,35 @@ class Conflicts:
         numbers = prepared.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
         digests = compute_field_digests(rows, self._names)
         return indices, _Rows(
-            prepared.persons[indices], numbers, find_inactive(rows), prepared.is_duplicate[indices], digests
+            prepared.persons[indices],
+            np.full(len(indices), self._find_file(prepared)),
+            numbers,
+            find_inactive(rows),
+            prepared.is_duplicate[indices],
+            digests,
         )
 
+    def _find_file(self, prepared: PreparedChunk) -> int:
+        return self._files.setdefault(prepared.chunk.name, len(self._files))
 
-def _describe(overruling: Positions, barring: Positions) -> Iterator[str]:
-    if number := len(overruling):
-        yield (
-            f"{count(number, 'subscriber')} {agree(number, 'has', 'have')} rows that disagree on is_active: the "
-            f"inactive row is used ({_name_rows(overruling)})"
-        )
-    if number := len(barring):
-        yield (
-            f"{count(number, 'subscriber')} {agree(number, 'has', 'have')} an invalid row that says inactive "
-            f"({_name_rows(barring)}), so no other row of {agree(number, 'this subscriber', 'these subscribers')} is "
-            f"used. Correct the invalid {agree(number, 'row', 'rows')}"
-        )
+    def _describe(self, overruling: list[list[int]], barring: list[list[int]]) -> Iterator[str]:
+        """Yield messages; the arguments are the places of rows that are used, and of invalid rows."""
+        if number := len(overruling):
+            yield (
+                f"{count(number, 'subscriber')} {agree(number, 'has', 'have')} rows that disagree on is_active: the "
+                f"inactive row is used ({self._name_rows(overruling)})"
+            )
+        if number := len(barring):
+            yield (
+                f"{count(number, 'subscriber')} {agree(number, 'has', 'have')} an invalid row that says inactive "
+                f"({self._name_rows(barring)}), so no other row of "
+                f"{agree(number, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
+                f"{agree(number, 'row', 'rows')}"
+            )
 
-
-def _name_rows(numbers: Positions) -> str:
-    named = sorted(numbers.tolist())
-    more = f" and {len(named) - _ROWS_NAMED:,} more" if len(named) > _ROWS_NAMED else ""
-    return f"{agree(len(named), 'row', 'rows')} {', '.join(f'{each:,}' for each in named[:_ROWS_NAMED])}{more}"
+    def _name_rows(self, places: list[list[int]]) -> str:
+        names, named = list(self._files), sorted(places)[:_ROWS_NAMED]
+        more = f" and {len(places) - _ROWS_NAMED:,} more" if len(places) > _ROWS_NAMED else ""
+        if len(names) > 1:
+            return ", ".join(f"row {number:,} of {names[file]}" for file, number in named) + more
+        return f"{agree(len(places), 'row', 'rows')} {', '.join(f'{number:,}' for _, number in named)}{more}"

@@ -142,3 +142,14 @@ def test_rows_for_two_bases_are_two_subscribers(connector: Connector, tmp_path: 
     assert find_messages(ended, "disagree") == [
         "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 2, 5)"
     ]
+
+
+def test_of_several_files_the_row_that_says_inactive_may_be_in_any(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "1.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes")
+    write_csv(tmp_path / "2.csv", "email,active", "cem@x.org,yes", "ann@x.org,no")
+    options = ("--base-id", "7", "--map", "is_active=active", "--quiet-period", "200ms")
+    ended = connector.run_json("import", tmp_path / "*.csv", *options)
+    assert ended.rows == {"read": 4, "created": 3, "duplicate": 1}
+    assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "cem@x.org": True}
+    (message,) = find_messages(ended, "disagree")
+    assert message.endswith(f"the inactive row is used (row 2 of {tmp_path}/2.csv)")
