@@ -29,6 +29,7 @@ class Remarks:
     messages: list[str] = field(default_factory=list)
     omitted_zips: int = 0
     yearless: int = 0
+    null_texts: int = 0
     number_cells: Counter[str] = field(default_factory=Counter)
     consent: list[str] = field(default_factory=list)
 
@@ -37,6 +38,7 @@ class Remarks:
         self.messages += prepared.chunk.messages
         self.omitted_zips += len(prepared.omitted_zips)
         self.yearless += len(prepared.yearless)
+        self.null_texts += len(prepared.null_texts)
         self.number_cells.update(prepared.chunk.number_cells)
         self.consent += [column for column in prepared.consent if column not in self.consent]
 
@@ -53,6 +55,11 @@ class Remarks:
             yield (
                 f"{count(self.yearless, 'birthday')} without a year (--05-12) {agree(self.yearless, 'is', 'are')} left "
                 "out; the subscribers are sent without one"
+            )
+        if self.null_texts:
+            yield (
+                f"{count(self.null_texts, 'cell')} with NULL, None, nan, N/A or the like "
+                f"{agree(self.null_texts, 'is', 'are')} read as empty: programs write that for a missing value"
             )
         yield from describe_numbers(mapping, self.number_cells)
 

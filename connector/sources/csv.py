@@ -236,9 +236,8 @@ def open_csv(
     it, lines of a single cell, are left out, and so is a delimiter that follows the last cell of each row and not of
     the header. Records of another width than the header's, with an undecodable or a NUL byte in a column that is used,
     with a quote that closes before its cell ends or that may or may not be one, or of more than a MiB, come as
-    malformed. No records are blank
-    lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as the header has. A quote within
-    quotes is written twice; a backslash is a backslash.
+    malformed. No records are blank lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as
+    the header has. A quote within quotes is written twice; a backslash is a backslash.
 
     The first chunk's `messages` say what was left out, and which encoding was found where none was named. An encoding
     that is not certain costs the rows with other than ASCII in them. `chunk_bytes` is the size of a block (chosen for

@@ -3,7 +3,7 @@
 Each takes an Arrow array and answers for a whole column at once; null in gives null out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
 
@@ -70,11 +70,10 @@ def is_short(cells: pa.Array) -> pa.Array:
     return pc.less_equal(pc.utf8_length(cells), LONGEST)
 
 
-def is_clean_list(lists: pa.Array) -> pa.Array:
-    """Return whether each list of tags is without control characters."""
-    is_clean = is_free_of_controls(lists.flatten().cast(pa.large_string()))
-    dirty = pc.list_parent_indices(lists).filter(pc.invert(is_clean))
-    return pc.invert(pc.is_in(pa.array(range(len(lists)), dirty.type), dirty))
+def check_items(lists: pa.Array, is_fine: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return whether all tags of each list are fine."""
+    wrong = pc.list_parent_indices(lists).filter(pc.invert(is_fine(lists.flatten().cast(pa.large_string()))))
+    return pc.invert(pc.is_in(pa.array(range(len(lists)), wrong.type), wrong))
 
 
 def is_short_list(lists: pa.Array) -> pa.Array:
@@ -86,13 +85,46 @@ def is_short_list(lists: pa.Array) -> pa.Array:
 
 # Values that are not one text, or not the whole text
 
-_SHORTENED = r"^[+-]?[0-9]([.,][0-9]+)?[eE][+-][0-9]{1,3}$"
+_SHORTENED = r"^[+-]?([0-9]([.,][0-9]+)?[eE][+-][0-9]{1,3}|[0-9]{1,3}(,[0-9]{3})+(\.0+)?)$"
 
 
 def is_unspoiled(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a number in scientific notation, as spreadsheets shorten long numbers (null
-    where missing). A text such as `12e4` may be an id."""
+    """Return whether each text is not a number as spreadsheets show it, in scientific notation or with commas between
+    thousands (null where missing). A text such as `12e4` may be an id."""
     return pc.invert(pc.match_substring_regex(cells, _SHORTENED))
+
+
+_ERROR = r"^#([A-ZÀ-Ý][A-ZÀ-Ý/0_]*[!?]|#{2,})$"
+
+
+def is_free_of_errors(cells: pa.Array) -> pa.Array:
+    """Return whether each text is not an error of a spreadsheet, such as `#REF!`, or `####` for a number that was too
+    wide (null where missing)."""
+    return pc.invert(pc.match_substring_regex(cells, _ERROR))
+
+
+_LOST = r"[\x{80}-\x{9f}\x{fffd}]"  # no text has a C1 control; U+FFFD stands for a byte that was not decoded
+_MISREAD = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
+
+
+def is_well_decoded(cells: pa.Array) -> pa.Array:
+    """Return whether each text has all of its letters (null where missing). `Zo\ufffd` has lost one. `MÃ¼ller` is UTF-8
+    that was read in a Windows encoding: no language has such letters one after another."""
+    if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
+        return pa.repeat(pa.scalar(True), len(cells))
+    is_misread = pc.match_substring_regex(cells, _MISREAD)
+    texts = [text for text in pc.unique(cells.filter(is_misread)).to_pylist() if text and _is_misread(text)]
+    is_wrong = pc.or_(pc.match_substring_regex(cells, _LOST), pc.is_in(cells, pa.array(texts, cells.type)))
+    return pc.if_else(pc.is_valid(cells), pc.invert(is_wrong), None)
+
+
+def _is_misread(text: str) -> bool:
+    """Return whether the text, written in the Windows encoding for Western Europe, is UTF-8."""
+    try:
+        text.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return False
+    return True
 
 
 def is_single(cells: pa.Array) -> pa.Array:

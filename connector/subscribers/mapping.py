@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import BY_NAME, DIGIT_FIELDS, Kind, wire_name
+from connector.fields import BY_NAME, DIGIT_FIELDS, FREE_FIELDS, Kind, wire_name
 from connector.formulas import GUARDED
 from connector.outcomes import Fault
 from connector.subscribers.checks import TEXT, read_cells
@@ -26,10 +27,12 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, require_column
 
 @dataclass(frozen=True, slots=True)
 class MappedChunk:
-    """A chunk's `frame` of the mapped fields, and `faults`: the rows whose template gave no text for a field."""
+    """A chunk's `frame` of the mapped fields, and `faults`: the rows whose template gave no text for a field.
+    `null_texts` are the positions of cells that were read as missing because a program wrote NULL or the like."""
 
     frame: pd.DataFrame
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Fault, ...]
+    null_texts: npt.NDArray[np.int64]
 
 
 def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = date.max) -> MappedChunk:
@@ -41,6 +44,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     require_columns(mapping, list(frame.columns))
     columns: dict[str, pd.Series] = {}
     faults: list[Fault] = []
+    null_texts = [np.empty(0, dtype=np.int64)]
     for name, rule in mapping.rules.items():
         if rule.template is not None:
             cells, problems = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
@@ -50,7 +54,8 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             cells = pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame))
         else:
             cells = read_cells(frame[rule.column])
-        cells = _apply_steps(cells, rule, name, today)
+        cells, null_positions = _apply_steps(cells, rule, name, today)
+        null_texts.append(null_positions)
         if BY_NAME[name].kind is Kind.TAGS:
             tags, unreadable = build_tags(cells, rule.split or DEFAULT_SPLIT)
             columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
@@ -58,7 +63,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             faults += [Fault(position, name, "list", message) for position in unreadable]
         else:
             columns[name] = pd.Series(cells, index=frame.index, dtype=TEXT)
-    return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults))
+    return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults), np.concatenate(null_texts))
 
 
 def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
@@ -85,15 +90,41 @@ _CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title
 _GUARDED_DIGITS = "^'('*[=+@\t\r\n-]|[0-9])"
 """GUARDED, or an apostrophe before a digit, as Shopify and Excel write one so that the text stays a text."""
 
+_GUARDED_EMAIL = "^'(.*?)'?$"
+_FORMULA_TEXT = r'^="([^"]*)"$'
+"""A text as programs write it for Excel, so that it stays a text: `="0151"`."""
+
 _MIDNIGHT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
 
+_INVISIBLE = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+"""Soft hyphens, spaces without width, marks of direction and BOMs, for a regular expression: texts that were copied
+from a page or an address book have them."""
 
-def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> pa.Array:
-    """Take the column of the field `name` through the steps of its rule, in their order; empty cells become null."""
+_INVISIBLE_ENDS = rf"^[\s\pZ{_INVISIBLE}\x{{200c}}\x{{200d}}]+|[\s\pZ{_INVISIBLE}\x{{200c}}\x{{200d}}]+$"
+_INVISIBLE_ANYWHERE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
+_CODED = (Kind.EMAIL, Kind.FLAG, Kind.GENDER, Kind.COUNTRY, Kind.ZIP, Kind.DATE)
+"""Kinds whose values are codes: no character that nobody sees belongs to them."""
+
+_NULL_TEXTS = (
+    "NULL", "null", "(null)", "[null]", "<null>", "None", "NaN", "nan", "NaT", "<NA>", "N/A", "n/a", "#N/A", "#NV",
+    "\\N", "undefined",
+)  # fmt: skip
+"""What programs write for a missing value. `Null`, `Nan` and `NA` may be names."""
+
+
+def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Take the column of the field `name` through the steps of its rule, in their order; empty cells become null. Also
+    return the positions of cells that are null because a program wrote NULL or the like."""
+    kind = BY_NAME[name].kind
     if rule.is_trimmed:
-        cells = pc.utf8_trim_whitespace(cells)
+        cells = _trim(cells, is_code=kind in _CODED or name in DIGIT_FIELDS)
     if pc.any(pc.starts_with(cells, "'")).as_py():
-        cells = pc.replace_substring_regex(cells, _GUARDED_DIGITS if name in DIGIT_FIELDS else GUARDED, r"\1")
+        guarded = _GUARDED_DIGITS if name in DIGIT_FIELDS else _GUARDED_EMAIL if kind is Kind.EMAIL else GUARDED
+        cells = pc.replace_substring_regex(cells, guarded, r"\1")
+    if pc.any(pc.starts_with(cells, '="')).as_py():
+        cells = pc.replace_substring_regex(cells, _FORMULA_TEXT, r"\1")
+    if name == "phone":
+        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})\.0+$", r"\1")
     if rule.case is not None:  # in NFC: Arrow changes no letter whose accent is a character by itself
         cells = _CASES[rule.case](pc.utf8_normalize(cells, form="NFC"))
     if rule.values:
@@ -103,12 +134,31 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> p
         cells = pc.coalesce(replacements.take(found), cells)
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
+    null_positions = np.empty(0, dtype=np.int64)
+    if rule.value is None and name not in FREE_FIELDS:
+        is_null = pc.is_in(cells, pa.array(_NULL_TEXTS, cells.type))
+        null_positions = np.flatnonzero(is_null.to_numpy(zero_copy_only=False))
+        if len(null_positions):
+            cells = pc.if_else(is_null, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
-    if BY_NAME[name].kind is Kind.DATE:  # a column of timestamps has each birthday as its midnight
+    if kind is Kind.DATE:  # a column of timestamps has each birthday as its midnight
         cells = pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
-    return cells
+    return cells, null_positions
+
+
+def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
+    """Return texts without white space, and without characters that nobody sees, at both ends. A code (`is_code`) has
+    no such characters inside either, and its full-width characters are plain ones."""
+    cells = pc.utf8_trim_whitespace(cells)
+    if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
+        return cells
+    if is_code:
+        cells = pc.replace_substring_regex(cells, _INVISIBLE_ANYWHERE, "")
+        is_wide = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
+        cells = pc.if_else(is_wide, pc.utf8_normalize(cells, form="NFKC"), cells)
+    return pc.replace_substring_regex(cells, _INVISIBLE_ENDS, "")
 
 
 def _parse_dates(cells: pa.Array, forms: Sequence[str], today: date) -> pa.Array:

@@ -102,6 +102,7 @@ class PreparedChunk:
     that say inactive. `differences` are filled in once the source was read to its end (connector.conflicts).
 
     `omitted_zips` and `yearless` are the positions of valid rows that lost their zip, or a birthday without a year.
+    `null_texts` are the positions of cells that were read as missing because a program wrote NULL or the like.
     `source_rows` counts the records of the source that the chunk was made of, with the records of other shards.
     `consent` has the columns that say who wants no email and that is_active is not made of
     (connector.subscribers.consent).
@@ -118,6 +119,7 @@ class PreparedChunk:
     barred: tuple[Digests, Positions]
     omitted_zips: Positions
     yearless: Positions
+    null_texts: Positions
     source_rows: int
     consent: tuple[str, ...]
     differences: tuple[Difference, ...] = ()
@@ -175,6 +177,7 @@ class PreparedChunk:
             self.barred,
             self.omitted_zips[self.omitted_zips < size],
             self.yearless[self.yearless < size],
+            self.null_texts[self.null_texts < size],
             self.source_rows,
             self.consent,
             tuple(difference for difference in self.differences if difference.position < size),
@@ -259,6 +262,7 @@ def prepare_chunks(
             barred,
             validated.omitted_zips,
             validated.yearless,
+            mapped.null_texts,
             len(read.numbers) + len(read.malformed),
             tuple(find_consent(chunk.frame, mapping, ignored)),
         )

@@ -26,16 +26,18 @@ from connector.subscribers.checks import (
     TAGS,
     TEXT,
     YEARLESS,
-    is_clean_list,
+    check_items,
     is_date,
     is_email,
     is_free_of_controls,
+    is_free_of_errors,
     is_in_lifetime,
     is_sendable_zip,
     is_short,
     is_short_list,
     is_single,
     is_unspoiled,
+    is_well_decoded,
     normalise_emails,
     read_cells,
     read_zips,
@@ -64,7 +66,12 @@ class KindRules:
 
 _FLAG = pd.BooleanDtype()
 _WHOLE = pd.Int64Dtype()
-_TEXT_CHECKS: dict[str, _Check] = {"control": is_free_of_controls, "length": is_short}
+_TEXT_CHECKS: dict[str, _Check] = {
+    "control": is_free_of_controls,
+    "length": is_short,
+    "decoding": is_well_decoded,
+    "error": is_free_of_errors,
+}
 _read_flags, _read_genders = partial(translate, meanings=FLAGS), partial(translate, meanings=GENDERS)
 
 KINDS: dict[Kind, KindRules] = {
@@ -76,7 +83,15 @@ KINDS: dict[Kind, KindRules] = {
     Kind.NULLABLE_TEXT: KindRules(_TEXT_CHECKS),
     Kind.EMAIL: KindRules({**_TEXT_CHECKS, "email": is_email}),
     Kind.GENDER: KindRules({**_TEXT_CHECKS, "gender": lambda cells: _read_genders(cells).is_valid()}, _read_genders),
-    Kind.TAGS: KindRules({"control": is_clean_list, "length": is_short_list}, sent=TAGS, listed=TAGS),
+    Kind.TAGS: KindRules(
+        {
+            "control": partial(check_items, is_fine=is_free_of_controls),
+            "length": is_short_list,
+            "decoding": partial(check_items, is_fine=is_well_decoded),
+        },
+        sent=TAGS,
+        listed=TAGS,
+    ),
     Kind.COUNTRY: KindRules(
         {**_TEXT_CHECKS, "country": lambda cells: read_countries(cells).is_valid()}, read_countries
     ),
@@ -91,9 +106,14 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
     "control": "holds a control character",
     "length": f"holds more than {LONGEST:,} characters: look there for a quote that is never closed",
     "list": "holds a list or an object, and takes one text: select a single value in the source",
+    "decoding": (
+        "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the "
+        "file again as UTF-8 from the program that has the right letters"
+    ),
+    "error": "is an error of a spreadsheet, such as #REF!: correct the cell there",
     "spoiled": (
-        "is a number that a spreadsheet has shortened, such as 4.9E+11: its last digits are lost. Format the column as "
-        "text, and write the file again"
+        "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234: digits or zeros may be lost. Format the "
+        "column as text, and write the file again"
     ),
     "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
     "flag": f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE}",
@@ -104,8 +124,11 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
         f"For other names {_TRANSLATE}"
     ),
     "zip": "cannot be sent: the service takes numbers only, without leading zeros",
-    "date": "is not a date written YYYY-MM-DD",
-    "lifetime": "lies before 1900 or in the future",
+    "date": (
+        "is not a date written YYYY-MM-DD: a job says how its source writes dates by the field's `format:`, such as "
+        '"%d.%m.%Y"'
+    ),
+    "lifetime": "lies before 1900 or in the future: correct the date, or leave the cell empty",
 }
 _CODES = {"not_nullable": "required"}  # pandera's word: ours
 _ORDER = {name: index for index, name in enumerate(NAMES)}

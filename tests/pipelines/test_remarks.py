@@ -96,3 +96,16 @@ def test_whole_names_are_sent_whole_and_the_report_says_so(connector: Connector,
 def test_a_column_of_names_beside_a_first_name_is_named(connector: Connector, tmp_path: Path, command: str) -> None:
     path = write_csv(tmp_path / "people.csv", "email,Vorname,Name", "ann@x.org,Ann,Lee")
     assert len(find(read(connector, command, path), "the column Name seems to hold names, which are not sent")) == 1
+
+
+def test_words_for_missing_values_are_read_as_empty_and_counted(
+    connector: Connector, tmp_path: Path, command: str
+) -> None:
+    lines = ("email,first_name,last_name", "ann@x.org,NULL,None", "bob@x.org,Bob,Null", "NULL,x,y")
+    ended = read(connector, command, write_csv(tmp_path / "people.csv", *lines))
+    assert (ended.rows["read"], ended.rows["invalid"]) == (3, 1)
+    assert len(find(ended, "3 cells with NULL, None, nan, N/A or the like are read as empty")) == 1
+    if command == "import":
+        stored = list_stored(connector.sandbox)
+        assert stored["bob@x.org"]["LastName"] == "Null"
+        assert not {"FirstName", "LastName"} & stored["ann@x.org"].keys()

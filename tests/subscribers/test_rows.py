@@ -139,15 +139,46 @@ def test_a_zip_with_zeros_as_decimals_is_the_number(cell: str, zip_code: int) ->
     assert validate_one("address_zip", cell, zip="reject") == ([], zip_code)
 
 
-@pytest.mark.parametrize("cell", ["4.91512E+11", "4,91512E+11", "1E+11", "+4.9e+011", "1.2E-05"])
+@pytest.mark.parametrize(
+    "cell", ["4.91512E+11", "4,91512E+11", "1E+11", "+4.9e+011", "1.2E-05", "1,234", "491,511,234,567", "10,115.00"]
+)
 @pytest.mark.parametrize("field", ["phone", "client_user_id", "address_zip"])
 def test_a_number_that_a_spreadsheet_has_shortened_is_refused(field: str, cell: str) -> None:
     assert validate_one(field, cell)[0] == ["spoiled"]
 
 
-@pytest.mark.parametrize("cell", ["12e4", "1E5", "4.91512", "e+11", "1e+", "12E+11", "49151234567"])
+@pytest.mark.parametrize(
+    "cell", ["12e4", "1E5", "4.91512", "e+11", "1e+", "12E+11", "49151234567", "1.234", "1,2", "1,2345", "A1,234"]
+)
 def test_an_id_that_only_looks_like_a_shortened_number_is_sent(cell: str) -> None:
     assert validate_one("client_user_id", cell) == ([], cell)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["Zo\ufffd", "MÃ¼ller", "BjÃ¶rn", "O\u00e2\u20ac\u2122Neil", "Ann\x85", "a\x92s", "Å»aneta", "Ð\u009cÐ¸Ñ\u0085"],
+)
+@pytest.mark.parametrize("field", ["first_name", "address_city", "custom_field1", "tags"])
+def test_a_text_with_lost_or_misread_letters_is_refused(field: str, cell: str) -> None:
+    assert validate_one(field, ["ok", cell] if field == "tags" else cell)[0] == ["decoding"]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["Müller", "NESTLÉ®", "São", "Ângela", "IRMÃ", "Ðorđe", "Åsa", "Žaneta", "Ñandú", "O’Neil", "Ann 😀", "王", "Ä®ö"],
+)
+def test_a_text_in_any_language_is_well_decoded(cell: str) -> None:
+    assert validate_one("last_name", cell) == ([], cell)
+
+
+@pytest.mark.parametrize("cell", ["#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#WERT!", "#VALEUR!", "########"])
+def test_an_error_of_a_spreadsheet_is_refused(cell: str) -> None:
+    assert validate_one("first_name", cell)[0] == ["error"]
+
+
+@pytest.mark.parametrize("cell", ["#1", "#", "#VIP", "#Ann!", "##"])
+def test_a_text_with_a_number_sign_is_a_text(cell: str) -> None:
+    assert validate_one("last_name", cell) == ([], cell)
 
 
 @pytest.mark.parametrize("cell", ['["a"]', "[]", '{"a": 1}', '[{"number": "1"}]', "[1]"])
