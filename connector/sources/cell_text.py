@@ -17,6 +17,7 @@ import numpy.typing as npt
 import orjson
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connector.rows import Chunk, MalformedRow
 
@@ -139,6 +140,42 @@ def read_scalar(value: pa.Scalar) -> object:
         return NoText(text) if text.startswith("<") else text  # <value out of range: 2147483647>
 
 
+def is_text_type(kind: pa.DataType) -> bool:
+    """Return whether Arrow keeps the values of this type as texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
+    """Return a column of Arrow as Python's values: a text as its bytes, a list of plain values as a list of texts, and
+    a short float as the number that is written for it."""
+    if pa.types.is_dictionary(column.type):
+        return read_values(pc.dictionary_decode(column))
+    if is_text_type(column.type):
+        column = column.cast(pa.large_binary())
+    try:
+        values: list[object] = column.to_pylist()
+    except (ValueError, OverflowError):
+        values = [read_scalar(value) for value in column]
+    if pa.types.is_nested(column.type):
+        if _is_list(column.type) and _is_short_float(column.type.value_type):
+            values = [[_lengthen(item) for item in value] if isinstance(value, list) else value for value in values]
+        return write_lists(values)
+    return [_lengthen(value) for value in values] if _is_short_float(column.type) else values
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_short_float(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_float32(kind) or pa.types.is_float16(kind))
+
+
+def _lengthen(value: object) -> object:
+    """Return the float of 64 bits that has the digits of one of 32 or 16 bits: 0.1 for 0.10000000149011612."""
+    return float(str(np.float32(value))) if isinstance(value, float) else value
+
+
 def write_text(value: object) -> str:
     """One value: numbers plain, without exponent or a needless `.0`; dates ISO; lists and objects JSON.
 
@@ -184,7 +221,11 @@ def _show(value: object) -> str | None:
 
 
 def _write_float(value: float) -> str:
-    return f"{int(value)}" if value.is_integer() else _write_decimal(Decimal(repr(value)))
+    """Return a number in digits. A whole number with more digits than spreadsheets keep (15) comes in scientific
+    notation: its last digits are an accident of the float, so it is no id or phone number."""
+    if value.is_integer() and abs(value) >= 2.0**53 and float(f"{value:.15g}") != value:
+        return repr(value)
+    return _write_decimal(Decimal(repr(value)))
 
 
 def _write_decimal(value: Decimal) -> str:
@@ -197,7 +238,7 @@ def _write_decimal(value: Decimal) -> str:
 
 def _write_json(value: object) -> str:
     try:
-        return orjson.dumps(value, default=write_text).decode()
+        return orjson.dumps(value, default=write_text, option=orjson.OPT_PASSTHROUGH_DATACLASS).decode()
     except orjson.JSONEncodeError as error:
         raise ValueError(str(error)) from None
 

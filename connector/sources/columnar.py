@@ -7,7 +7,6 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from connector.driver_words import say_safely
@@ -18,9 +17,9 @@ from connector.sources.cell_text import (
     Text,
     build_chunk,
     build_texts,
-    read_scalar,
+    is_text_type,
+    read_values,
     show_record,
-    write_lists,
 )
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
@@ -73,7 +72,7 @@ def _build_table_chunk(
     """Return the rows of a flat table as a chunk; `first` is the number of the first row."""
 
     def show(index: int) -> str:
-        return show_record(columns, [_read_values(column.slice(index, 1))[0] for column in table.columns])
+        return show_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
 
     texts = [_write_texts(column) for column in table.columns]
     return build_chunk(name, columns, texts, first + np.arange(table.num_rows), show, used)
@@ -89,35 +88,13 @@ def _flatten(table: pa.Table) -> pa.Table:
 def _write_texts(column: pa.ChunkedArray) -> Text:
     """Return a column as texts; texts and whole numbers as whole columns."""
     try:
-        if _is_text(column.type):
+        if is_text_type(column.type):
             return _combine(column.cast(pa.large_binary()).cast(pa.large_string())), {}  # bytes: so UTF-8 is checked
         if pa.types.is_integer(column.type):
             return _combine(column.cast(pa.large_string())), {}
     except pa.ArrowInvalid:
         pass  # some are not UTF-8: one by one
-    return build_texts(_read_values(column))
-
-
-def _read_values(column: pa.ChunkedArray) -> list[object]:
-    """A column as Python's values; a text as its bytes, and a short float as the number that is written for it."""
-    if pa.types.is_dictionary(column.type):
-        return _read_values(pc.dictionary_decode(column))
-    if _is_text(column.type):
-        column = column.cast(pa.large_binary())
-    try:
-        values: list[object] = column.to_pylist()
-    except (ValueError, OverflowError):
-        values = [read_scalar(value) for value in column]
-    if pa.types.is_nested(column.type):
-        return write_lists(values)
-    if pa.types.is_float32(column.type) or pa.types.is_float16(column.type):
-        numbers = column.to_numpy()  # NaN where null; its short floats are written with their own digits
-        return [None if value is None else float(str(number)) for value, number in zip(values, numbers, strict=True)]
-    return values
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return build_texts(read_values(column))
 
 
 def _combine(column: pa.ChunkedArray) -> pa.Array:

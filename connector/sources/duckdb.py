@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing
-from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk, read_scalar
+from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk, read_values
 from connector.sources.cursor import CURSOR, ColumnType, CursorBound, CursorKind, CursorWatch, mark_cursor, uses_cursor
 from connector.sources.header_row import name_columns
 
@@ -69,7 +69,7 @@ class DuckdbSource(Closing):
                 self._reader = self._execute()  # with the same columns: nothing can write to a file that is open
             self._is_fresh = False
             for batch in self._reader:
-                values = [_read_values(column) for column in batch.columns]
+                values = [read_values(column) for column in batch.columns]
                 if batch.num_rows and self._watch is not None:
                     self._watch.take(values[self.columns.index(self._watch.column)], number)
                 if batch.num_rows:
@@ -122,13 +122,6 @@ def open_duckdb(
         mark = f"CAST({mark} AS {_TYPES_OF_KINDS[bound.kind]})"
     marked = mark_cursor(query, "duckdb", mark)
     return DuckdbSource(path, marked, {CURSOR: bound.value} if uses_cursor(query, "duckdb") else {}, watch)
-
-
-def _read_values(column: pa.Array) -> list[object]:
-    try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError):  # a date that Python does not have, such as infinity
-        return [read_scalar(value) for value in column]
 
 
 def _quote(identifier: str) -> str:

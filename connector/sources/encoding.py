@@ -115,7 +115,8 @@ LOST = "\ufffd"
 _UNDECODABLE = "\udcff"  # a lone surrogate: encoded it is no valid UTF-8, so it costs its row as a wrong byte does
 _C1 = re.compile("[\x80-\x9f]")
 
-_JOINING = frozenset("’‘'·–—‑׳״\u00ad")  # between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen
+_LONE_ACCENTS = frozenset("¨¯¸˘˙˚˛˜˝")  # beside no letter: no name has one
+_JOINING = frozenset("’‘'´·–—‑׳״\u00ad")  # between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen
 _OPENING = frozenset("«»“”„‘‚¿¡‹›–—")  # before a letter
 
 
@@ -335,6 +336,8 @@ def _is_possible(word: str) -> bool:
     """
     for part in word.split("\u00a0"):
         if any(_get_category(character) in ("Cc", "Cn", "Co", "Cs", "Lm", "Mn") for character in part):
+            return False
+        if not _LONE_ACCENTS.isdisjoint(part):
             return False
         if len({script for character in part if (script := _get_script(character))}) > 1:
             return False

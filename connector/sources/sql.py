@@ -19,7 +19,7 @@ from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, SourceError
 from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, Source
-from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk
+from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk
 from connector.sources.cursor import (
     CURSOR,
     MYSQL,
@@ -87,7 +87,9 @@ class QuerySource(Closing):
                 yield replace(chunk, share=1.0) if len(rows) < CHUNK_ROWS else chunk  # fewer are the last
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {self._explain(error)}") from None
+            raise SourceError(
+                f"{self.name}: reading stopped after row {number - 1}: {explain(error, self._url)}"
+            ) from None
 
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result; None if the driver does not say it."""
@@ -111,7 +113,7 @@ class QuerySource(Closing):
             self._result = self._connection.execute(self._statement)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             self.close()
-            raise SourceError(f"{self.name}: {self._explain(error)}") from None
+            raise SourceError(f"{self.name}: {explain(error, self._url)}") from None
         if not self._result.returns_rows:
             self.close()
             raise ConfigurationError(f"{self.name}: the query gives no rows; a source needs a SELECT")
@@ -132,11 +134,6 @@ class QuerySource(Closing):
             self._result.close()  # PostgreSQL's cursor, before its connection
         self._connection.close()
         self._connection = self._result = None
-
-    def _explain(self, error: Exception) -> str:
-        is_strange = isinstance(error, sa.exc.DataError) and self._url.get_backend_name() == "postgresql"
-        advice = "; select a date that Python does not have (infinity) as text" if is_strange else ""
-        return explain(error, self._url) + advice
 
 
 def open_sql(
@@ -369,14 +366,47 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 
 
 def _prepare_psycopg(connection: Any, _: object) -> None:
-    """Let arrays of the database's own types (enums, domains, types of extensions) come as lists, not as text."""
-    from psycopg.types import TypeInfo
+    """Let arrays of the database's own types (enums, domains, types of extensions) come as lists, and as texts what has
+    no like in Python: intervals, whose months have no fixed length, and dates and times beyond Python's. A composite
+    value comes as `NoText`."""
+    import psycopg
+    from psycopg.adapt import Loader
+    from psycopg.types import TypeInfo, datetime as types
 
+    class CompositeLoader(Loader):
+        def load(self, data: Any) -> object:
+            return NoText(bytes(data).decode("utf-8", "replace"))
+
+    for name, base in (
+        ("date", types.DateLoader),
+        ("time", types.TimeLoader),
+        ("timetz", types.TimetzLoader),
+        ("timestamp", types.TimestampLoader),
+        ("timestamptz", types.TimestamptzLoader),
+    ):
+        connection.adapters.register_loader(name, _build_lenient_loader(base, psycopg.DataError))
+    connection.adapters.register_loader("interval", psycopg.types.string.TextLoader)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT typname, oid, typarray FROM pg_catalog.pg_type WHERE typarray <> 0 AND oid >= 16384")
-        for name, oid, array_oid in cursor.fetchall():  # oids below 16384 are PostgreSQL's own
-            TypeInfo(name, oid, array_oid).register(connection)
+        cursor.execute("SELECT typname, oid, typarray, typtype FROM pg_catalog.pg_type WHERE oid >= 16384")
+        for name, oid, array_oid, kind in cursor.fetchall():  # oids below 16384 are PostgreSQL's own
+            if array_oid:
+                TypeInfo(name, oid, array_oid).register(connection)
+            if kind == "c":
+                connection.adapters.register_loader(oid, CompositeLoader)
     connection.rollback()
+
+
+def _build_lenient_loader(base: Any, error: type[Exception]) -> Any:
+    """Return a psycopg loader that gives the text of a value that `base` cannot load, such as infinity."""
+
+    class LenientLoader(base):  # type: ignore[misc] # the class is chosen at run time
+        def load(self, data: Any) -> object:
+            try:
+                return super().load(data)
+            except error:
+                return bytes(data).decode()
+
+    return LenientLoader
 
 
 def _prepare_mysql(connection: Any, _: object) -> None:

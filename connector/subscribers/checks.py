@@ -3,6 +3,7 @@
 Each takes an Arrow array and answers for a whole column at once; null in gives null out.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
@@ -85,12 +86,15 @@ def is_short_list(lists: pa.Array) -> pa.Array:
 
 # Values that are not one text, or not the whole text
 
-_SHORTENED = r"^[+-]?([0-9]([.,][0-9]+)?[eE][+-][0-9]{1,3}|[0-9]{1,3}(,[0-9]{3})+(\.0+)?)$"
+_SHORTENED = (
+    r"^([+-]?[0-9]([.,][0-9]+)?[eE][+-][0-9]{1,3}|[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0+)?"
+    r"|(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]00:00(:00)?)?)$"
+)
 
 
 def is_unspoiled(cells: pa.Array) -> pa.Array:
     """Return whether each text is not a number as spreadsheets show it, in scientific notation or with commas between
-    thousands (null where missing). A text such as `12e4` may be an id."""
+    thousands, nor a date that a spreadsheet has made of it (null where missing). A text such as `12e4` may be an id."""
     return pc.invert(pc.match_substring_regex(cells, _SHORTENED))
 
 
@@ -100,6 +104,8 @@ _ERROR = r"^#([A-ZÀ-Ý][A-ZÀ-Ý/0_]*[!?]|#{2,})$"
 def is_free_of_errors(cells: pa.Array) -> pa.Array:
     """Return whether each text is not an error of a spreadsheet, such as `#REF!`, or `####` for a number that was too
     wide (null where missing)."""
+    if not pc.any(pc.starts_with(cells, "#")).as_py():
+        return pa.repeat(pa.scalar(True), len(cells))
     return pc.invert(pc.match_substring_regex(cells, _ERROR))
 
 
@@ -184,6 +190,8 @@ _PLAIN = (
 _PLAIN_LENGTH = 64  # RFC 5321's limit of the part before the @: an address that is shorter as a whole keeps every limit
 _SPECIAL = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
 
+_HAS_DOMAIN = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator takes `a@test` along with `a@x.test`
+
 
 def normalise_emails(cells: pa.Array) -> pa.Array:
     """Return addresses as they are sent: trimmed and in NFC, otherwise as given."""
@@ -197,7 +205,9 @@ def is_email(cells: pa.Array) -> pa.Array:
     """Return whether each text is an address (null where missing); `.test` is one, for trials (RFC 6761)."""
     is_plain = pc.and_(pc.match_substring_regex(cells, _PLAIN), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH))
     is_plain = pc.and_not(is_plain, pc.match_substring_regex(cells, _SPECIAL))
-    suspects = [text for text in pc.unique(cells.filter(pc.invert(is_plain))).to_pylist() if text and "@" in text]
+    suspects = [
+        text for text in pc.unique(cells.filter(pc.invert(is_plain))).to_pylist() if text and _HAS_DOMAIN.search(text)
+    ]
     if not suspects:
         return is_plain
     from email_validator import EmailNotValidError, validate_email  # here: most lists have plain addresses alone

@@ -123,8 +123,8 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, guarded, r"\1")
     if pc.any(pc.starts_with(cells, '="')).as_py():
         cells = pc.replace_substring_regex(cells, _FORMULA_TEXT, r"\1")
-    if name == "phone":
-        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})\.0+$", r"\1")
+    if name == "phone" and pc.any(pc.ends_with(cells, ".0")).as_py():
+        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})\.0$", r"\1")
     if rule.case is not None:  # in NFC: Arrow changes no letter whose accent is a character by itself
         cells = _CASES[rule.case](pc.utf8_normalize(cells, form="NFC"))
     if rule.values:

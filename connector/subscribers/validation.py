@@ -112,8 +112,8 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
     ),
     "error": "is an error of a spreadsheet, such as #REF!: correct the cell there",
     "spoiled": (
-        "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234: digits or zeros may be lost. Format the "
-        "column as text, and write the file again"
+        "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: "
+        "digits or zeros may be lost. Make the column a text column, and write the file again"
     ),
     "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
     "flag": f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE}",

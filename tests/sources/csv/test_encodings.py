@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.sources.encoding import decide_encoding
 from tests.sources.csv.reading import read, write
 
 NAMES = {
@@ -132,3 +133,14 @@ def test_a_bom_is_believed_over_whatever_follows(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, b"\xef\xbb\xbfid,name\n1,M\xfcller\n2,Ann\n"))
     assert chunk.frame.to_numpy().tolist() == [["2", "Ann"]]
     assert chunk.messages == ()
+
+
+@pytest.mark.parametrize("names", [["Niccolò", "Zoë"], ["René", "Jürgen", "Müller"], ["Andrè", "José", "Niccolò"]])
+def test_names_from_a_mac_are_never_taken_for_others(names: list[str]) -> None:
+    text = "\n".join(names)
+    assert decide_encoding(text.encode("mac_roman")).encoding is None
+    assert decide_encoding(text.encode("cp1252")).encoding == "cp1252"
+
+
+def test_an_accent_in_place_of_an_apostrophe_makes_no_letter_of_another_encoding() -> None:
+    assert decide_encoding("O´Neil\nD´Angelo\nMüller\nZoë".encode("cp1252")).encoding in ("cp1252", None)

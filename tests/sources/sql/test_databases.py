@@ -269,15 +269,6 @@ def test_arrays_of_own_types_in_postgresql_are_tags_of_plain_values() -> None:
     ]
 
 
-def test_a_date_that_python_does_not_have_is_read_from_postgresql_as_text_only() -> None:
-    with OPEN["postgresql"]() as database:
-        database.run("create table t (n integer, moment timestamp)", "insert into t values (1, 'infinity')")
-        with pytest.raises(SourceError, match=r"\(infinity\) as text"):
-            read_all(open_sql(database.url, table="t"))
-        rows = read_all(open_sql(database.url, query="select n, moment::text as moment from t"))
-        assert rows == [{"n": "1", "moment": "infinity"}]
-
-
 @pytest.mark.parametrize(
     ("url", "words"),
     [
