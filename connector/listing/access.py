@@ -185,7 +185,9 @@ class LookupState:
     `shown` has subscribers that look-ups found for rows that were about to be created, `elsewhere` those that a listing
     of up to 200,000 showed in other bases than the run's. A base that the account's list hides has a state of its own:
     `base_id` is its Id, with which each sweep asks. `hidden` has the classes, each as a filter's name and value, that
-    the list shows only to a request that asks for the class. `are_classes_known` is whether counts have told which
+    the list shows only to a request that asks for the class, and `unshown` those of which not even such a request has
+    shown a subscriber. `swept_bases` has the Ids of the bases that the evidence for the last complete sweep asked for.
+    `are_classes_known` is whether counts have told which
     classes the list hides. `swept_activity` and `filtered_activity` have the values of `is_active` that the last sweep
     and the filters by identity have shown. `plural_filters` has the fields whose filters have listed several
     subscribers in one answer, so that they return more than the first match.
@@ -203,6 +205,8 @@ class LookupState:
     elsewhere: ShownSubscribers = field(default_factory=ShownSubscribers)
     base_id: int | None = None
     hidden: tuple[HiddenClass, ...] = ()
+    unshown: tuple[HiddenClass, ...] = ()
+    swept_bases: frozenset[int] = frozenset()
     are_classes_known: bool = False
     swept_activity: set[bool] = field(default_factory=set)
     filtered_activity: set[bool] = field(default_factory=set)

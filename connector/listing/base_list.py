@@ -31,7 +31,8 @@ from connector.listing.access import (
     read_visibility,
 )
 from connector.listing.base_reader import SweptRows, build_reader, is_known
-from connector.listing.pages import ListFailed, PageSink, fetch_page
+from connector.listing.evidence import ask_combinations, combine_classes
+from connector.listing.pages import ListFailed, PageSink, fetch_page, try_page
 from connector.listing.reader import read_list
 from connector.listing.requests import ask, look_up, take_stats, try_unlisted
 from connector.paging.certificate import Certificate, Order, Reason
@@ -108,8 +109,9 @@ async def list_account(
         await each.journal.flush()
     certificate, _ = await _sweep(accesses, rows, frozenset())
     # No reading from the end shows newcomers of a class that the list hides.
-    is_ascending = certificate.is_complete and certificate.order is Order.ID and not certificate.hidden
-    end = ListEnd(rows.last_id, certificate.distinct) if is_ascending else None
+    is_ascending = certificate.order is Order.ID or not certificate.distinct
+    is_renewable = certificate.is_complete and is_ascending and not certificate.hidden
+    end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
     return Listing(certificate, rows, began_at, end)
 
 
@@ -281,6 +283,7 @@ async def _sweep(
     if state.stats is not None and now <= state.stats.taken_at + access.policy.fresh_s:
         earlier_total = state.stats.total
     watching = _Watching(sink, accesses, watched | sentinels, ListStats(now))
+    base_ids = [each.journal.base.service_id for each in accesses if each.journal.base.service_id is not None]
     read = partial(
         read_list,
         access.client,
@@ -293,7 +296,7 @@ async def _sweep(
         ignore_total_count=access.policy.ignores_total_count,
         accept_cut_off_possible=access.policy.accepts_cut_off_possible,
         find_lacking=partial(_find_lacking, accesses),
-        base_ids=[each.journal.base.service_id for each in accesses if each.journal.base.service_id is not None],
+        base_ids=base_ids,
         hidden=state.hidden,
         earlier_total=earlier_total,
         draw=access.draw,
@@ -311,6 +314,9 @@ async def _sweep(
     state.unreadable_because = describe_unreadable(certificate)
     state.are_classes_known |= certificate.is_complete
     state.hidden = tuple(dict.fromkeys([*state.hidden, *certificate.hidden]))
+    state.unshown = certificate.unshown
+    is_still = certificate.total_first == certificate.total_last and not (certificate.appeared or certificate.vanished)
+    state.swept_bases = frozenset(base_ids if certificate.is_complete and is_still else ())
     watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
     state.stats = watching.stats
     missing = [each for each in accesses if each.known]
@@ -339,10 +345,14 @@ async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> b
         return False
     if service_id is None:
         return None
+    if is_swept and service_id in state.swept_bases:
+        return False
     rows = await access.control.until_stopped(_ask_for_base(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
     ours = {each.subscriber_id: each for each in access.sentinels}
     others = [row for row in rows if row["Id"] not in ours]
+    if not others:
+        others = await access.control.until_stopped(_ask_for_classes(access, service_id))
     if not others:
         return False
     name, path = access.policy.identity, BY_NAME[access.policy.identity].path[0]
@@ -370,6 +380,20 @@ async def _ask_for_base(access: ListAccess, base_id: int) -> Sequence[dict[str, 
         if failure.status != 404:
             raise
         return ()
+
+
+async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, Any]]:
+    """Return subscribers of the base, without those that this run has created, that the list shows only to a request
+    for the base and for other classes. These are the classes that the list has not shown without such a request."""
+    classes = tuple(dict.fromkeys([*access.state.hidden, *access.state.unshown]))
+    base_class = "base_id", base_id
+    combinations = [each for each in combine_classes([*classes, base_class], fewest=2) if base_class in each]
+    ask_one = partial(try_page, access.client, access.retrier)
+    shown = await ask_combinations(ask_one, combinations, access.policy.max_concurrency)
+    rows = [row for part in shown.values() for row in part if type(row.get("Id")) is int]
+    access.known_ids.note_shown([row["Id"] for row in rows])
+    ours = {each.subscriber_id for each in access.sentinels}
+    return [row for row in rows if row["Id"] not in ours]
 
 
 async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
@@ -442,13 +466,13 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
     seen, last_id = set[int](), end.last_id
     while page is not None:
         ids = _read_ascending(page)
-        if ids is None or not len(ids) or ids[0] > last_id:
+        if ids is None or (end.rows and (not len(ids) or ids[0] > last_id)):
             return None
         sink.take(page.subscribers)
         access.known_ids.note_shown(ids.tolist())
         seen.update(ids.tolist())
         is_full = len(ids) >= (page.limit or LARGEST_PAGE)
-        if ids[-1] <= last_id and not is_full:
+        if (not len(ids) or ids[-1] <= last_id) and not is_full:
             is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
             newcomers, rows = sum(each > end.last_id for each in seen), offset + len(ids)
             is_all = rows - end.rows <= newcomers  # else some came in before the end
@@ -460,12 +484,13 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
 
 
 async def _find_joint(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
-    """An offset and its page, which begins with a known row (None: none does): rows before the end may have gone."""
+    """An offset and its page, which begins with a known row (None: none does): rows before the end may have gone. The
+    first page of a list that was empty joins in any case."""
     for number in range(_STEPS_BACK):
         offset = max(0, end.rows - (_OVERLAP << number))
         page = await _fetch_offset(access, offset)
         ids = _read_ascending(page)
-        if ids is not None and len(ids) and ids[0] <= end.last_id:
+        if not end.rows or (ids is not None and len(ids) and ids[0] <= end.last_id):
             return offset, page
         if not offset:
             break

@@ -10,7 +10,14 @@ from functools import partial
 
 from connector.listing.access import ListAccess
 from connector.listing.controls import Ask, are_as_asked
-from connector.listing.evidence import PARTITIONS, Question, Topic, ask_together
+from connector.listing.evidence import (
+    PARTITIONS,
+    Question,
+    Topic,
+    ask_combinations,
+    ask_together,
+    combine_classes,
+)
 from connector.listing.pages import try_page
 from connector.listing.requests import try_unlisted
 from connector.paging.certificate import Counts, HiddenClass, Says, decide_counts
@@ -25,26 +32,27 @@ async def learn_hidden_classes(access: ListAccess, *, is_again: bool = False) ->
     `is_again` once more: a create of this run may be the first of its class."""
     state = access.state
     if not state.are_classes_known or (is_again and not state.hidden):
-        asking = find_hidden_classes(partial(try_page, access.client, access.retrier), access.policy.max_concurrency)
-        found, unlisted = await access.control.until_stopped(asking)
+        ask, at_once = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
+        counts = await access.control.until_stopped(count_classes(ask, at_once))
+        found = await access.control.until_stopped(find_hidden_classes(ask, counts, at_once))
+        unlisted = await access.control.until_stopped(_find_older(ask, counts.ids))
         await access.control.until_stopped(try_unlisted(access, unlisted))
         state.hidden = tuple(dict.fromkeys([*state.hidden, *found]))
+        state.unshown = counts.unshown
         state.are_classes_known = True
     return state.hidden
 
 
-async def find_hidden_classes(ask: Ask, at_once: int) -> tuple[list[HiddenClass], list[int]]:
+async def find_hidden_classes(ask: Ask, counts: "ClassCounts", at_once: int) -> list[HiddenClass]:
     """Return the classes that the list shows only to a request for the class: of which the first page has no row, in a
-    partition whose parts exceed the whole. Return also the id below the first listed one, if its subscriber exists.
-
-    Ask eight questions at most, `at_once` at a time."""
-    counts = await count_classes(ask, at_once)
+    partition whose parts exceed the whole. Add the classes that only a request for several of them at once shows."""
     hidden = list[HiddenClass]()
     for name, parts in counts.parts.items():
         # without TotalCount, the rows alone tell
         if len(counts.wholes) < 2 or sum(parts.values()) > min(counts.wholes):
             hidden += [(name, value) for value, number in parts.items() if number and value not in counts.shown[name]]
-    return hidden, await _find_older(ask, counts.ids)
+    rows_of = await ask_combinations(ask, combine_classes(counts.unshown, fewest=2), at_once)
+    return list(dict.fromkeys([*hidden, *(each for combination in rows_of for each in combination)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,16 @@ class ClassCounts:
     parts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     shown: Mapping[str, Collection[object]] = field(default_factory=dict)
     ids: Sequence[object] = ()
+
+    @property
+    def unshown(self) -> tuple[HiddenClass, ...]:
+        """The classes of which neither the first page nor a request for the class shows a subscriber."""
+        return tuple(
+            (name, value)
+            for name, parts in self.parts.items()
+            for value, number in parts.items()
+            if not number and value not in self.shown[name]
+        )
 
     def decide(self, name: str) -> Says:
         """Return what the parts of one filter say of the list, as for a list that does not change meanwhile."""

@@ -14,7 +14,9 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import product
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +70,7 @@ class Topic(Enum):
     WHOLE = "whole"  # TotalCount of the suspected query, and its first rows
     PAIR = "pair"  # whether a filter of the query still works beside a filter of a partition
     PART = "part"  # TotalCount of one class or base
+    COMBINATION = "combination"  # several classes at once, if no request for one of them showed a subscriber
     KNOWN = "known"  # control of the filter Id: a listed subscriber
     MISSING = "missing"  # an id between two that were listed
     BEYOND = "beyond"  # an id below the smallest or above the largest, where newcomers may be
@@ -80,13 +83,15 @@ _BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.LACKING})
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request for evidence; `name` and `value` are those of the part or the id, `round` counts repeated counts."""
+    """One request for evidence; `name` and `value` are those of the part or the id, `classes` those of a combination,
+    `round` counts repeated counts."""
 
     topic: Topic
     query: ListQuery
     name: str = ""
     value: object = None
     round: int = 0
+    classes: tuple[HiddenClass, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +113,12 @@ class Suspect:
     ids of the listed subscribers (ascending).
 
     `page_rows` is the number of rows of a full page. `listed` has the number of rows of each class: by the name of a
-    field, then by value. `base_ids` are the bases of a load; `unlisted_bases` are bases that are counted even if no row
-    shows them. `hidden` has the classes that were read separately; their rows are among `ids` and `listed`. Partitions
-    in `skipped` are not counted. `earlier_total` is the TotalCount that the run saw shortly before the reading.
-    `lacking` has the ids of confirmed ledger entries that are not among the listed ids. `seed` is random.
-    `absent_values` has, for each filter, a random value that no subscriber has.
+    field, then by value. `base_ids` are the bases of a load, as far as their Ids are known (None: the reading is for
+    every base). `unlisted_bases` are bases that are counted even if no row shows them. `hidden` has the classes that
+    were read separately; their rows are among `ids` and `listed`. Partitions in `skipped` are not counted.
+    `earlier_total` is the TotalCount that the run saw shortly before the reading. `lacking` has the ids of confirmed
+    ledger entries that are not among the listed ids. `seed` is random. `absent_values` has, for each filter, a random
+    value that no subscriber has.
     """
 
     certificate: Certificate
@@ -121,7 +127,7 @@ class Suspect:
     ids: IdArray
     page_rows: int = LARGEST_PAGE
     listed: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
-    base_ids: Sequence[int] = ()
+    base_ids: Sequence[int] | None = None
     unlisted_bases: Sequence[int] = ()
     hidden: tuple[HiddenClass, ...] = ()
     skipped: Collection[str] = ()
@@ -181,6 +187,24 @@ async def ask_together(ask: Ask, questions: Sequence[Question], at_once: int) ->
     return [each.result() for each in tasks]
 
 
+async def ask_combinations(
+    ask: Ask, combinations: Sequence[Sequence[HiddenClass]], at_once: int
+) -> dict[tuple[HiddenClass, ...], Sequence[dict[str, Any]]]:
+    """Return the subscribers that a request for several classes at once shows, by combination. Combinations of which no
+    subscriber is shown are left out. Ask `at_once` questions at a time."""
+    questions = [
+        Question(
+            Topic.COMBINATION,
+            ListQuery(limit=_SAMPLE, **dict(each)),  # type: ignore[arg-type] # each is of its field's type
+            classes=tuple(each),
+        )
+        for each in combinations
+    ]
+    answers = await ask_together(ask, questions, at_once)
+    rows = {each.question.classes: () if each.page is None else each.page.subscribers for each in answers}
+    return {classes: shown for classes, shown in rows.items() if shown and are_as_asked(dict(classes), shown)}
+
+
 def draw_absent_values(filters: Collection[str], draw: Draw) -> dict[str, object]:
     """Return a value of each filter that no subscriber has, as far as the filter has such values."""
     values = {name: make_up_value(name, draw) for name in filters}
@@ -191,8 +215,9 @@ def draw_absent_values(filters: Collection[str], draw: Draw) -> dict[str, object
 
 
 def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return the next questions: counts, repeated counts if the counts contradict, look-ups by Id, and second look-ups
-    of the found ids. Return none if the answers decide, or if MOST_REQUESTS would be exceeded.
+    """Return the next questions: counts, repeated counts if the counts contradict, look-ups by Id, second look-ups of
+    the found ids, and combinations of classes. Return none if the answers decide, or if MOST_REQUESTS would be
+    exceeded.
 
     If the list changes, counts may have to be repeated twice, so look-ups wait until the counts agree.
     """
@@ -206,7 +231,9 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
         questions = _plan_look_ups(suspect, len(answers))
     if not questions:
         questions = _plan_second_looks(suspect, answers)
-    return questions if len(answers) + len(questions) <= MOST_REQUESTS else []
+    if not questions or len(answers) + len(questions) > MOST_REQUESTS:
+        questions = _plan_combinations(suspect, answers)[: MOST_REQUESTS - len(answers)]
+    return questions
 
 
 def _plan_counts(suspect: Suspect) -> list[Question]:
@@ -228,7 +255,7 @@ def _choose_bases(suspect: Suspect) -> list[int]:
     if suspect.filters or "base_id" in suspect.skipped:
         return []
     largest = sorted(suspect.bases, key=lambda base: -suspect.bases[base])
-    chosen = sorted(largest, key=lambda base: base not in suspect.base_ids)[:_MOST_BASES]
+    chosen = sorted(largest, key=lambda base: base not in (suspect.base_ids or ()))[:_MOST_BASES]
     chosen += [each for each in suspect.unlisted_bases if each not in suspect.bases][:_MOST_UNLISTED]
     return chosen if len(chosen) > 1 or not largest else []
 
@@ -243,6 +270,55 @@ def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]
             in_turn = values if number % 2 == 0 else values[::-1]
             return [*_ask_parts(suspect, name, in_turn, number), _ask_whole(suspect, number)]
     return []
+
+
+def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+    """Return questions for the bases of the load that no row shows, and for several classes at once.
+
+    The list may hide two classes, and every subscriber of one may be of the other as well. Then no request for one
+    class shows a subscriber. A class that a request has shown is of interest beside a base that nothing has shown."""
+    is_asked = any(each.question.topic is Topic.COMBINATION for each in answers)
+    if is_asked or _contradicts(suspect, answers):
+        return []
+    base_ids = () if "base_id" in suspect.filters else suspect.base_ids or ()
+    unshown = list_unshown(suspect, answers)
+    ours: list[HiddenClass] = [("base_id", each) for each in base_ids if each not in suspect.bases]
+    bases = {*ours, *(each for each in unshown if each[0] == "base_id")}
+    classes = dict.fromkeys([*unshown, *find_hidden(suspect, answers), *ours])
+    is_elsewhere = 0 < len(base_ids) == len(ours)  # a subscriber without one of our bases does not concern the load
+    combinations = [
+        each
+        for each in combine_classes(list(classes), fewest=2)
+        if not bases.isdisjoint(each) or (set(unshown).issuperset(each) and not is_elsewhere)
+    ]
+    asked = [*((each,) for each in ours), *combinations]
+    return [Question(Topic.COMBINATION, _narrow(suspect, dict(each)), classes=each) for each in asked]
+
+
+def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
+    """Return the classes of which neither the reading nor a request for the class showed a subscriber."""
+    rounds = {name: _read_parts(suspect, name, answers) for name in CLASS_FIELDS}
+    return [
+        (name, value)
+        for name, counts in rounds.items()
+        for value in (counts[-1] if counts else ())
+        if not counts[-1][value] and not suspect.listed.get(name, {}).get(value)
+    ]
+
+
+def combine_classes(classes: Sequence[HiddenClass], fewest: int = 1) -> list[tuple[HiddenClass, ...]]:
+    """Return each combination of at least `fewest` of these classes of different filters, the small ones first.
+
+    If all values of a filter are among the classes, each combination has one of the values: a subscriber of a
+    combination without the filter has one of the values, too."""
+    names = list(dict.fromkeys(name for name, _ in classes))
+    choices = list[list[HiddenClass | None]]()
+    for name in names:
+        chosen = [each for each in classes if each[0] == name]
+        is_whole = len(chosen) == len(PARTITIONS.get(name, ())) > 0
+        choices.append([*chosen] if is_whole and fewest > 1 else [None, *chosen])
+    combinations = [tuple(each for each in combination if each is not None) for combination in product(*choices)]
+    return sorted((each for each in combinations if len(each) >= fewest), key=len)
 
 
 def _plan_look_ups(suspect: Suspect, spent: int) -> list[Question]:
@@ -348,6 +424,7 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
             words = f"{len(unshown)} classes of which only unlisted subscribers are shown"
             findings.append(Finding(name, Says.CONTRADICTS, words, tuple((name, value) for value in unshown)))
     for finding in (
+        _decide_combinations(suspect, answers),
         _decide_totals(suspect, answers),
         _decide_rows(suspect, answers),
         _decide_lacking(suspect, answers),
@@ -468,6 +545,27 @@ def _read_count(suspect: Suspect, answer: Answer) -> int | None:
 
 def _is_empty(answer: Answer) -> bool:
     return answer.page is not None and not answer.page.subscribers and not answer.page.total_count
+
+
+def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Return what requests for several classes at once say; None if none shows a subscriber that is not listed.
+
+    No request for one of the classes has shown a subscriber. So the list hides the classes, or a newcomer is of them.
+    One subscriber contradicts a quiet list before the classes are read separately."""
+    shown, number = list[tuple[HiddenClass, ...]](), 0
+    for answer in answers:  # the small combinations first
+        classes, page = answer.question.classes, answer.page
+        if any(set(each) <= set(classes) for each in shown) or not classes or page is None:
+            continue
+        unseen = len(_read_unseen(suspect, answer))
+        if unseen and are_as_asked({**suspect.filters, **dict(classes)}, page.subscribers):
+            number += unseen
+            shown.append(classes)
+    if number < (1 if suspect.is_quiet and not suspect.hidden else _LEAST_UNSEEN):
+        return None
+    hidden = dict.fromkeys(each for classes in shown for each in classes)
+    words = f"{number:,} subscribers are shown only to a request for {' and '.join(name for name, _ in shown[0])}"
+    return Finding("classes", Says.CONTRADICTS, words, tuple(hidden))
 
 
 def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:

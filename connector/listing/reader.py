@@ -12,7 +12,6 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import partial
-from itertools import product
 from typing import Any, Generic
 
 import numpy as np
@@ -25,10 +24,12 @@ from connector.listing.evidence import (
     Suspect,
     Topic,
     ask_lacking,
+    combine_classes,
     decide_evidence,
     draw_absent_values,
     find_hidden,
     gather_answers,
+    list_unshown,
 )
 from connector.listing.pages import NO_WHOLE_ID, WIRE, Form, ListFailed, PageSink, fetch_page, try_page
 from connector.pace.concurrency import ConcurrencyLimit
@@ -103,7 +104,7 @@ async def read_list(
     ignore_total_count: bool = False,
     accept_cut_off_possible: bool = False,
     find_lacking: FindLacking | None = None,
-    base_ids: Sequence[int] = (),
+    base_ids: Sequence[int] | None = None,
     unlisted_bases: Sequence[int] = (),
     hidden: Sequence[HiddenClass] = (),
     earlier_total: int | None = None,
@@ -120,9 +121,10 @@ async def read_list(
     requests are under way, and MOST_IN_FLIGHT. With `reads_ahead` pages are fetched ahead while the list is quiet: as
     many as the service's latency and refusals allow. With `ignore_total_count` a list whose TotalCount alone disagrees
     is complete. A list that is complete otherwise is checked for subscribers that it leaves out (architecture 7, rule
-    7): by counts, by `base_ids` (those that a load is for), by `earlier_total` (the TotalCount that the run saw shortly
-    before), and by entries of the ledger where `find_lacking` gives them. `unlisted_bases` are counted even if no row
-    shows them. Classes that the list shows only to a request for the class are read separately, and handed to the sink
+    7): by counts, by `base_ids` (those that a load is for, as far as their Ids are known; None: every base), by
+    `earlier_total` (the TotalCount that the run saw shortly before), and by entries of the ledger where `find_lacking`
+    gives them. `unlisted_bases` are counted even if no row shows them. Classes that the list shows only to a request
+    for the class, or for several classes at once, are read separately, and handed to the sink
     after the last sweep; `hidden` has classes that are known already. A list that may be cut off, with no evidence
     either way, is complete with `accept_cut_off_possible`. Raises ListFailed when a page cannot be had; what the sink
     raises passes through.
@@ -176,6 +178,7 @@ async def read_list(
         absent_values=draw_absent_values(sent_filters, draw),
     )
     answers = await gather_answers(ask, suspect, limit.allowed)
+    certificate = replace(certificate, unshown=tuple(list_unshown(suspect, answers)))
     classes = dict.fromkeys([*hidden, *find_hidden(suspect, answers)])
     suspect = replace(suspect, hidden=tuple(each for each in classes if each[0] not in sent_filters))
     problems = list[Finding]()
@@ -183,17 +186,19 @@ async def read_list(
         seen = IdSet()
         seen.add(pager.ids)
         largest_total = max((each.total or 0 for each in answers), default=0)
-        waiting = _combine_classes(suspect.hidden)
+        waiting = combine_classes(suspect.hidden)
         while waiting:
-            combination = waiting.pop(0)
+            combination = dict(waiting.pop(0))
             part = PartDispatcher(sink, form, build_match(filters), combination, seen, dispatcher.listed)
-            part_pages, problem = await _read_part(
-                ask, read_sweeps, suspect, part, largest_total, limit.allowed, now, draw
-            )
-            problems += [Finding("hidden", Says.CONTRADICTS, problem)] if problem else []
-            certificate = replace(certificate, pages=certificate.pages + part_pages)
+            reading = await _read_part(ask, read_sweeps, suspect, part, largest_total, limit.allowed, now, draw)
+            certificate = replace(certificate, pages=certificate.pages + reading.pages)
+            if found := [each for each in reading.hidden if each not in suspect.hidden]:
+                suspect = replace(suspect, hidden=(*suspect.hidden, *found))
+                waiting, problems = combine_classes(suspect.hidden), []  # all parts are read again
+                continue
+            problems += [Finding("hidden", Says.CONTRADICTS, reading.problem)] if reading.problem else []
             if combination and not waiting and not await _is_still(ask, suspect, answers):
-                waiting.append({})  # a subscriber who left a hidden class meanwhile was in neither reading
+                waiting.append(())  # a subscriber who left a hidden class meanwhile was in neither reading
         ids = seen.to_array()
         lacking = [] if find_lacking is None else await find_lacking(ids)
         answers += await ask_lacking(ask, lacking, answers, limit.allowed)
@@ -204,21 +209,22 @@ async def read_list(
     return decide_cut_off(certificate, findings, accepts_possible=accept_cut_off_possible)
 
 
-def _combine_classes(classes: Sequence[HiddenClass]) -> list[dict[str, object]]:
-    """Return the filters of each reading that the hidden classes need: each class by itself, and the classes of several
-    filters together, because such subscribers may belong to several hidden classes."""
-    names = list(dict.fromkeys(name for name, _ in classes))
-    choices = [[None, *(each for each in classes if each[0] == name)] for name in names]
-    chosen = [[each for each in combination if each is not None] for combination in product(*choices)]
-    return [dict(each) for each in chosen if each]
-
-
 async def _is_still(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bool:
     """Return whether the list has the TotalCount that it had during the reading and in the answers since."""
     page = await ask(replace(suspect.query, limit=1))
     totals = {each.total for each in answers if each.question.topic is Topic.WHOLE}
     totals |= {suspect.certificate.total_first, None if page is None else page.total_count}
     return totals == {suspect.certificate.total_last}
+
+
+@dataclass(frozen=True, slots=True)
+class _PartReading:
+    """The number of pages of a reading of hidden classes, and why the reading proves nothing ("" if it is complete).
+    `hidden` has classes that this reading hides: the list hides subscribers of two classes at once."""
+
+    pages: int
+    problem: str = ""
+    hidden: Sequence[HiddenClass] = ()
 
 
 async def _read_part(
@@ -230,10 +236,8 @@ async def _read_part(
     at_once: int,
     now: Callable[[], datetime],
     draw: Callable[[int], bytes],
-) -> tuple[int, str]:
-    """Read the subscribers of hidden classes by the filters of `part`, or all again without filters (rule 7).
-
-    Return the number of pages, and why the reading proves nothing; "" if it is complete."""
+) -> _PartReading:
+    """Read the subscribers of hidden classes by the filters of `part`, or all again without filters (rule 7)."""
     query = replace(suspect.query, **part.wanted)  # type: ignore[arg-type] # each is of its field's type
     started_at, name = now(), ", ".join(f"{each}={value}" for each, value in part.wanted.items())
     try:
@@ -241,10 +245,10 @@ async def _read_part(
     except ListFailed as failure:
         if not failure.says_no_more:
             raise
-        return 0, f"the service refused the filter {name}"
-    certificate = pager.certify(started_at, now())
+        return _PartReading(0, f"the service refused the filter {name}")
+    certificate, hidden = pager.certify(started_at, now()), list[HiddenClass]()
     if part.has_others:
-        return certificate.pages, f"the filter {name} lists other subscribers as well"
+        return _PartReading(certificate.pages, f"the filter {name} lists other subscribers as well")
     if certificate.is_complete and part.wanted:
         filters = {**suspect.filters, **part.wanted}
         part_suspect = Suspect(
@@ -253,19 +257,22 @@ async def _read_part(
             filters,
             pager.ids,
             page_rows=pager.page_rows,
+            listed=part.part_listed,
             skipped={each for each, _ in suspect.hidden},
             seed=draw(_SEED_BYTES),
             absent_values=draw_absent_values(filters, draw),
         )
-        findings = decide_evidence(part_suspect, await gather_answers(ask, part_suspect, at_once))
-        certificate = decide_cut_off(certificate, findings, accepts_possible=False)
+        answers = await gather_answers(ask, part_suspect, at_once)
+        hidden = find_hidden(part_suspect, answers)
+        certificate = decide_cut_off(certificate, decide_evidence(part_suspect, answers), accepts_possible=False)
     if not certificate.is_complete:
-        return certificate.pages, f"the reading with {name} is incomplete ({certificate.reason})"
+        problem = f"the reading with {name} is incomplete ({certificate.reason})"
+        return _PartReading(certificate.pages, problem, hidden)
     # A window that cuts off the list and a class shows as many rows of both, and no answer counts more.
     is_as_long = certificate.distinct == suspect.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
     is_as_long = is_as_long and bool(part.wanted)
     is_capped = is_as_long and certificate.cut_off is not CutOff.EXCLUDED
-    return certificate.pages, f"the reading with {name} may be cut off" if is_capped else ""
+    return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if is_capped else "")
 
 
 async def read_pages(
@@ -377,10 +384,7 @@ def _hand_over(
     if not new:
         return 0, 0
     rows = rows if kept.all() else form.keep(rows, kept)
-    for name in CLASS_FIELDS:
-        counts = listed.setdefault(name, Counter())
-        for value, count in form.count_values(rows, name).items():
-            counts["" if name == "gender" and value is None else value] += count
+    _count_classes(rows, form, listed)
     if match is not None:
         matching = match(partial(form.read_values, rows))
         if not matching.any():
@@ -392,10 +396,19 @@ def _hand_over(
     return new, new
 
 
+def _count_classes(rows: Rows, form: Form[Rows], listed: dict[str, Counter[object]]) -> None:
+    """Add the rows to `listed`, class by class."""
+    for name in CLASS_FIELDS:
+        counts = listed.setdefault(name, Counter())
+        for value, count in form.count_values(rows, name).items():
+            counts["" if name == "gender" and value is None else value] += count
+
+
 @dataclass(slots=True)
 class PartDispatcher(Generic[Rows]):
     """Passes the rows of hidden classes that match to `sink`, each subscriber once. `wanted` are the filters of the
-    classes, and `seen` has the ids that were read before. `has_others`: the filters listed other subscribers."""
+    classes, and `seen` has the ids that were read before. `listed` and `part_listed` have the number of rows of each
+    class, of the whole reading and of this part. `has_others`: the filters listed other subscribers."""
 
     sink: PageSink[Rows]
     form: Form[Rows]
@@ -403,14 +416,21 @@ class PartDispatcher(Generic[Rows]):
     wanted: Mapping[str, object]
     seen: IdSet
     listed: dict[str, Counter[object]]
+    part_listed: dict[str, Counter[object]] = field(default_factory=dict)
     has_others: bool = False
+    sweep: int = 0
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
         """Hand the page's new rows to the sink. A second sweep adds to the first."""
+        if page.sweep != self.sweep:
+            self.sweep = page.sweep
+            self.part_listed.clear()
         is_wanted = build_match(self.wanted)
         if is_wanted is not None and not is_wanted(partial(self.form.read_values, page.rows)).all():
             self.has_others = True
             return
+        if page.kept.any():
+            _count_classes(self.form.keep(page.rows, page.kept), self.form, self.part_listed)
         kept = page.kept & ~self.seen.holds(page.ids)
         self.seen.add(page.ids[kept])
         _hand_over(page.rows, kept, self.sink, self.form, self.match, self.listed)

@@ -95,7 +95,8 @@ class Certificate:
     Times are aware; knowledge taken from the list is as old as `started_at`. `cut_off` and `evidence` (kind to what it
     says) are those of rule 7. `hidden` has the classes, each as a filter's name and value, that the list shows only to
     a request that asks for the class. In a complete reading they were read separately and are among the rows.
-    `unlisted` has ids of subscribers that a look-up by Id showed and the reading lacks; the report leaves them out.
+    `unlisted` has ids of subscribers that a look-up by Id showed and the reading lacks. `unshown` has the classes of
+    which neither the reading nor a request for the class showed a subscriber. The report leaves both out.
     """
 
     verdict: Verdict
@@ -116,6 +117,7 @@ class Certificate:
     evidence: Mapping[str, str] = field(default_factory=dict)
     hidden: tuple[HiddenClass, ...] = ()
     unlisted: tuple[int, ...] = ()
+    unshown: tuple[HiddenClass, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -128,7 +130,7 @@ class Certificate:
         words = {name: str(getattr(self, name)) for name in ("verdict", "reason", "order", "total_count", "cut_off")}
         hidden = {name: [value for other, value in self.hidden if other == name] for name, _ in self.hidden}
         values = asdict(self) | words | times | {"hidden": hidden}
-        del values["unlisted"]
+        del values["unlisted"], values["unshown"]
         return values
 
 

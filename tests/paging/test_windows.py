@@ -64,13 +64,15 @@ def test_a_hidden_class_whose_filter_lists_others_as_well_is_not_certified() -> 
 
 
 def test_honest_lists_are_hardly_ever_called_cut_off_and_cost_few_requests() -> None:
-    reasons, ends = Counter[Reason](), Counter[CutOff]()
+    reasons, ends, hiding = Counter[Reason](), Counter[CutOff](), 0
     for seed in range(LISTS):
         listed = build_honest_list(seed)
         certificate = listed.read()
         reasons[certificate.reason] += 1
         ends[certificate.cut_off] += 1
-        assert listed.asked <= MOST_REQUESTS, f"seed {seed}"
+        hiding += bool(certificate.hidden)  # the first subscriber of a class came meanwhile
+        assert listed.asked <= MOST_REQUESTS or certificate.hidden, f"seed {seed}"
+    assert hiding <= max(1, LISTS // 100)
     assert reasons[Reason.CUT_OFF] + reasons[Reason.CUT_OFF_POSSIBLE] <= max(1, LISTS // 100)
     assert ends[CutOff.EXCLUDED] > LISTS // 2
 

@@ -267,6 +267,7 @@ _OF_ANSWERS = "pipelines/test_misanswered.py::"
 _OF_MOVES = "pipelines/test_existing_subscribers.py::"
 
 _OF_IDS = "pipelines/test_mistaken_ids.py::"
+_OF_TWO_CLASSES = "pipelines/test_hidden_classes.py::test_nobody_of_two_classes_that_the_list_hides_is_created_twice"
 
 SEEN_BY_TESTS = (
     SeenByTest(
@@ -452,7 +453,33 @@ SEEN_BY_TESTS = (
     SeenByTest(
         "a base that the list hides counts as empty",
         Edit("load/presence.py", "await base.detect_hidden(is_swept=True)", "False"),
-        "load/looks/test_presence.py::test_a_base_that_the_list_hides_is_read_by_itself",
+        "pipelines/test_hidden_base.py::"
+        "test_nobody_in_a_base_that_the_list_hides_is_created_twice[a sweep---base-name News]",
+    ),
+    SeenByTest(
+        "a list is not asked for two classes at once",
+        Edit("listing/evidence.py", "    asked = [*((each,) for each in ours), *combinations]", "    asked = []"),
+        _OF_TWO_CLASSES + "[inactive,male-male-False-a sweep---base-id 7]",
+    ),
+    SeenByTest(
+        "a list is not asked for two classes at once before filters are relied on",
+        Edit("listing/classes.py", "combine_classes(counts.unshown, fewest=2)", "()"),
+        _OF_TWO_CLASSES + "[inactive,male-male-False-filters---base-id 7]",
+    ),
+    SeenByTest(
+        "a base is not asked for together with a class that the list hides",
+        Edit(
+            "listing/base_list.py",
+            "        others = await access.control.until_stopped(_ask_for_classes",
+            "        _ = (_ask_for_classes",
+        ),
+        _OF_TWO_CLASSES + "[inactive,base-male-False-filters---base-id 7]",
+    ),
+    SeenByTest(
+        "a class that is hidden within a hidden class is not read",
+        Edit("listing/reader.py", "        hidden = find_hidden(part_suspect, answers)\n", ""),
+        "pipelines/test_hidden_classes.py::"
+        "test_nobody_of_a_class_that_the_list_hides_is_created_twice[False-inactive,male]",
     ),
     SeenByTest(
         "a base whose Id the first create teaches is not asked for",
