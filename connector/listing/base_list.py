@@ -141,22 +141,27 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
         ids.extend(subscriber_id for _, subscriber_id in listed)
         waiting += listed
         if len(waiting) >= _RECORDED_AT_ONCE:
-            await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
+            await _record_listed(access, waiting)
             waiting = []
-    await journal.ask(partial(Ledger.record_listed, base=base, field=identity, listed=waiting))
+    await _record_listed(access, waiting)
     shown = [each for each, _ in waiting[:SHOWN_RECORDED]]
-    await journal.ask(partial(Ledger.record_shown, base=base, identities=shown))
+    await journal.ask(lambda ledger: ledger.record_shown(base, shown))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     lacking = 0
     if not since:
         shown_by = rows.began_at - access.shown_after_s
-        identities, confirmed_ids = await journal.ask(  # a plan has a ledger of its own class
+        identities, confirmed_ids = await journal.ask(
             lambda ledger: ledger.list_confirmed(base, identity, journal.run_key, shown_by)
         )
         whole = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
         is_unlisted = ~np.isin(whole[:, 0], listed_digests)
         lacking = int(np.count_nonzero(is_unlisted & ~np.isin(np.frombuffer(confirmed_ids, np.int64), listed_ids)))
     return BaseCounts(_count_doubled(listed_digests, listed_ids), lacking)
+
+
+async def _record_listed(access: ListAccess, listed: Sequence[tuple[bytes, int]]) -> None:
+    journal, identity = access.journal, access.policy.identity
+    await journal.ask(lambda ledger: ledger.record_listed(journal.base, identity, listed))
 
 
 def _count_doubled(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
@@ -415,14 +420,17 @@ async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequenc
     (architecture 7, rule 7)."""
     lacking, compared = list[int](), max(1, _KNOWN_COMPARED // len(accesses))
     for access in accesses:
-        base, before, start = access.journal.base, access.journal.run_key, access.draw(IDENTITY_BYTES)
-        find = partial(Ledger.find_confirmed, base=base, start=start, number=compared, before=before)
-        known = await access.journal.ask(find)
+        known = await access.journal.ask(partial(_find_confirmed, access, compared))
         shown_since = access.clock.now().timestamp() - access.shown_after_s
         old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]
         asked = np.array(old, dtype=np.int64)
         lacking += asked[~np.isin(asked, ids)].tolist()
     return lacking
+
+
+def _find_confirmed(access: ListAccess, number: int, ledger: Ledger) -> list[Known]:
+    start, before = access.draw(IDENTITY_BYTES), access.journal.run_key
+    return ledger.find_confirmed(access.journal.base, start, number, before=before)
 
 
 def describe_unreadable(certificate: Certificate) -> str:

@@ -7,9 +7,7 @@ Such an id is unknown to the ledger and to the list, so its row would create the
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import partial
 
-from connector.ledger.entries import Ledger
 from connector.listing.access import LookupKey
 from connector.listing.base_reader import SweptRows, build_reader
 from connector.load.lookups import look_for
@@ -96,7 +94,7 @@ class MistakenIds:
         if not self._has_known:
             return set()
         by_identity = {digest_identity(_FIELD, text): text for text in texts}
-        entries = await journal.ask(partial(Ledger.find_entries, base=base, identities=list(by_identity)))
+        entries = await journal.ask(lambda ledger: ledger.find_entries(base, list(by_identity)))
         return {
             by_identity[identity]
             for identity, entry in entries.items()

@@ -133,6 +133,19 @@ def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_pa
     assert set(count_stored(sandbox).values()) == {1}
 
 
+def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
+    connector: Connector, tmp_path: Path
+) -> None:
+    job, rows = write_job(tmp_path), [f"person+{each}@x.org,Ann" for each in range(160)]
+    write_csv(tmp_path / "people.csv", "email,name", *rows[:150])
+    assert connector.run_json("sync", job).rows == {"read": 150, "created": 150}
+    connector.sandbox.switch(result_window=100, blind_filters="plus")
+    write_csv(tmp_path / "people.csv", "email,name", *rows)
+    ended = plan(connector, job)
+    assert ended.code == 3
+    assert "ledger contradicts: " in ended.stderr
+
+
 def test_the_rows_of_a_large_file_come_in_its_order(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "few.csv", 1000))
     people = write_addresses(tmp_path / "people.csv", 5000)
