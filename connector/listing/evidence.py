@@ -47,6 +47,7 @@ _MOST_UNLISTED = 3  # bases that are counted although no row shows them
 _INSIDE = 3  # ids that are looked up between the first and the last listed one
 _BEYOND = 3  # ids that are looked up beyond the end at which a window would cut the list off
 _BEFORE = 1  # ids that are looked up beyond the other end
+_LACKING_FIRST = 4  # ledger entries that are looked up before the combinations of classes
 _RESERVE = 4  # requests that are reserved for second counts and look-ups
 _END_READINGS = 2  # readings of the end at which new ids are listed: one may come from a replica that lags
 _OVERLAP = 500  # rows before the end at which the list is read again; half a page, if pages are smaller
@@ -216,8 +217,8 @@ def draw_absent_values(filters: Collection[str], draw: Draw) -> dict[str, object
 
 def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return the next questions: counts, repeated counts if the counts contradict, look-ups by Id, second look-ups of
-    the found ids, and combinations of classes. Return none if the answers decide, or if MOST_REQUESTS would be
-    exceeded.
+    the found ids, combinations of classes, and look-ups of more ledger entries. Return none if the answers decide.
+    Return no more than MOST_REQUESTS allow.
 
     If the list changes, counts may have to be repeated twice, so look-ups wait until the counts agree.
     """
@@ -232,8 +233,8 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
     if not questions:
         questions = _plan_second_looks(suspect, answers)
     if not questions or len(answers) + len(questions) > MOST_REQUESTS:
-        questions = _plan_combinations(suspect, answers)[: MOST_REQUESTS - len(answers)]
-    return questions
+        questions = _plan_combinations(suspect, answers) or _plan_lacking(suspect, answers)
+    return questions[: MOST_REQUESTS - len(answers)]
 
 
 def _plan_counts(suspect: Suspect) -> list[Question]:
@@ -322,10 +323,18 @@ def combine_classes(classes: Sequence[HiddenClass], fewest: int = 1) -> list[tup
 
 
 def _plan_look_ups(suspect: Suspect, spent: int) -> list[Question]:
-    """Return look-ups by Id, with as many ledger entries as the remaining requests allow after `spent` requests."""
+    """Return look-ups by Id, and of a few ledger entries, as far as the requests reach after `spent` requests."""
     questions = _plan_ids(suspect)[: MOST_REQUESTS - spent]
     room = max(0, MOST_REQUESTS - _RESERVE - spent - len(questions))
-    return [*(_ask_id(Topic.LACKING, each) for each in suspect.lacking[:room]), *questions]
+    return [*(_ask_id(Topic.LACKING, each) for each in suspect.lacking[: min(room, _LACKING_FIRST)]), *questions]
+
+
+def _plan_lacking(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+    """Return look-ups of the ledger entries that were not looked up yet. Return none if the answers contradict."""
+    if _contradicts(suspect, answers) or find_hidden(suspect, answers):
+        return []
+    asked = {each.question.value for each in answers if each.question.topic is Topic.LACKING}
+    return [_ask_id(Topic.LACKING, each) for each in suspect.lacking if each not in asked]
 
 
 def _plan_ids(suspect: Suspect) -> list[Question]:

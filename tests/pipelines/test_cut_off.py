@@ -99,4 +99,4 @@ def test_entries_of_the_ledger_that_a_filter_leaves_out_speak_against_no_list(
         ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
     ended = connector.run_json("export", "out.csv", "--first-name", "Ann")
     assert (ended.code, ended.report["rows"]["written"]) == (0, EXISTING)
-    assert ended.report["certificate"]["evidence"]["ledger"] == "nothing: 0 of 12 that the list lacks are there"
+    assert ended.report["certificate"]["evidence"]["ledger"] == "nothing: 0 of 14 that the list lacks are there"

@@ -17,7 +17,9 @@ from tests.simulation.story import tell_story
 
 USUAL_SEEDS = 150
 SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", USUAL_SEEDS))
-_RARE = (155, 356, 9231)  # a 429 that created, an entry that the suppression list gives up, a lag not on record
+_RARE = (155, 229, 356, 9231)
+"""A 429 that created, a create that updates an existing subscriber, an entry that the suppression list gives up, and a
+lag that is not on record."""
 _SHOWN = 10  # failing seeds: one is enough to begin with
 
 
