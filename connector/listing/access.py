@@ -25,6 +25,8 @@ from connector.subscribers.suppression import InactiveIdentities
 IDENTITY_PATHS = tuple((name, BY_NAME[name].path[0]) for name in IDENTITIES)
 """The fields that an identity may be, with the service's names for them."""
 
+_MASKS = "*•…"  # in an address they stand for characters that a service does not show
+
 _SENTINELS = 1000  # the latest confirmations: the visibility of a later one proves absence (architecture 4.5 c)
 _SAMPLES_OF_A_CLASS = 3  # as many as are tried before the filter is held to fail: one or two may have vanished
 _CLASSES = 500  # of all that a list of millions holds; a class beyond them has no control, and is swept for
@@ -105,6 +107,15 @@ class ListedSubscriber:
     text: str = field(repr=False)
 
 
+def shows_identity(wire: Mapping[str, Any], name: str) -> bool:
+    """Return whether a row of the list has a value in this identity field (email, client_user_id). A masked email is
+    none."""
+    text = wire.get(BY_NAME[name].path[0])
+    if not isinstance(text, str) or not text.strip():
+        return False
+    return name != "email" or not any(mask in text for mask in _MASKS)
+
+
 @dataclass(slots=True)
 class ListStats:
     """What was seen of the list at `taken_at` (monotonic): TotalCount, the requests that a sweep takes (each None where
@@ -115,6 +126,8 @@ class ListStats:
     pages: int | None = None
     bases: set[tuple[object, object]] = field(default_factory=set)
     samples: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
+    shown_fields: set[str] = field(default_factory=set)
+    """The identity fields that a row has shown."""
     _has_enough_plain: set[str] = field(default_factory=set)
 
     def note(self, wire_objects: Sequence[dict[str, Any]]) -> None:
@@ -125,6 +138,8 @@ class ListStats:
                 self.bases.add((base.get("Id"), base.get("Name")))
             for name, path in IDENTITY_PATHS:
                 text = wire.get(path)
+                if name not in self.shown_fields and shows_identity(wire, name):
+                    self.shown_fields.add(name)
                 if not isinstance(text, str) or not text or (name in self._has_enough_plain and is_plain(name, text)):
                     continue
                 if type(wire.get("Id")) is int and _can_be_asked_for(text):

@@ -67,10 +67,11 @@ async def is_shared(access: ListAccess, known: KnownSubscriber, new_base: int | 
     return ids.is_shared
 
 
-async def list_id(access: ListAccess, subscriber_id: int) -> list[dict[str, Any]]:
-    """Return what the list shows with this Id, after up to two quiet periods; empty if it shows nothing by then."""
+async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = True) -> list[dict[str, Any]]:
+    """Return what the list shows with this Id, after up to two quiet periods if `is_waiting`; empty if it shows nothing
+    by then."""
     control = access.control
-    for number in range(_LOOKS):
+    for number in range(_LOOKS if is_waiting else 1):
         if number and not await control.rest(access.policy.quiet_period_s):
             break
         try:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BY_NAME
 from connector.ledger.entries import Known, Ledger
 from connector.listing.access import (
@@ -37,6 +37,7 @@ from connector.listing.reader import read_list
 from connector.listing.requests import ask, look_up, take_stats, try_unlisted
 from connector.paging.certificate import Certificate, Order, Reason
 from connector.paging.overlap import IdArray
+from connector.plurals import count
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES
 
@@ -310,6 +311,12 @@ async def _sweep(
     if certificate.total_last == 0 and not certificate.is_complete:
         # Other runs have created the first subscribers meanwhile, or an answer was wrong. Another reading shows which.
         certificate = await access.control.until_stopped(read())
+    if access.policy.identity == "email" and certificate.distinct and "email" not in watching.stats.shown_fields:
+        raise ConfigurationError(
+            f"The list shows the email of none of {count(certificate.distinct, 'subscriber')}, so nothing tells who "
+            "exists. No more rows were sent. Set load.look to none to create without looking, which creates existing "
+            "subscribers a second time"
+        )
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     await access.control.until_stopped(try_unlisted(access, certificate.unlisted))

@@ -89,11 +89,12 @@ class BaseReader:
 
     def is_unclear(self, base: object) -> bool:
         """Return whether a listed `Base` may be this one or another one: its Id is missing, or its name is missing and
-        the Id of this base is not known yet."""
+        the Id of this base is not known yet. A base with another name than the job gave is another one."""
         if not isinstance(base, dict):
             return True
-        if self._asked_name is not None and isinstance(base.get("Name"), str):
-            return False
+        name = base.get("Name")
+        if self._asked_name is not None and isinstance(name, str):
+            return type(base.get("Id")) is not int and fold_base_name(name) == self._folded
         return type(base.get("Id")) is not int or self.service_id is None
 
     def is_of_base(self, base: object) -> bool:

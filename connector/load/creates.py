@@ -14,7 +14,7 @@ from connector.fields import fold_base_name, normalise_identity
 from connector.ledger.entries import NOT_FINAL, Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
-from connector.listing.access import LookupKey, Sentinel
+from connector.listing.access import LookupKey, Sentinel, shows_identity
 from connector.listing.answered import KnownSubscriber, find_existing, find_known, is_shared, list_id
 from connector.listing.pages import ListFailed
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
@@ -200,6 +200,8 @@ class Creator:
         """
         session = self._session
         known = await find_known(session.access, answer.subscriber_id)
+        if not self.is_proved and verdict.event is Event.ANSWERED and session.policy.is_looking:
+            await self._end_if_unreadable(answer.subscriber_id)
         if verdict.is_bare and not session.canaries.is_bare_trusted:
             answer, verdict = await self._complete(candidate, answer)
             session.canaries.is_bare_trusted = verdict.event is Event.ANSWERED
@@ -209,6 +211,21 @@ class Creator:
             return answer, verdict
         words = f"the service answered with subscriber {known.subscriber_id}, {_describe_known(known)}"
         return answer, Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
+
+    async def _end_if_unreadable(self, subscriber_id: int) -> None:
+        """End the run if no row of the list has shown the identity yet, and the row of this new subscriber does not
+        either: the list would show nobody who exists."""
+        access, field = self._session.access, self._session.policy.identity
+        stats = access.state.stats
+        if stats is None or field in stats.shown_fields:
+            return
+        rows = await list_id(access, subscriber_id, is_waiting=access.known_ids.has_earlier)
+        if rows and not any(shows_identity(row, field) for row in rows):
+            self._session.control.end(
+                f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so nothing "
+                "tells who exists. Nothing more was sent. Set load.look to none to create without looking, which "
+                "creates existing subscribers a second time"
+            )
 
     async def _complete(self, candidate: Candidate, answer: Created) -> tuple[Created, Move]:
         """Return the answered subscriber as the list shows it by its Id, and the verdict on that. If the list does not

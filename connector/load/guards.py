@@ -7,11 +7,13 @@ the base is empty.
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from connector.errors import ConfigurationError
 from connector.fields import is_similar_base_name
 from connector.ledger.entries import Known, Ledger
 from connector.ledger.store import Base
+from connector.listing.access import shows_identity
 from connector.listing.base_list import detect_hidden_base, give_time_to_show, list_account
 from connector.listing.base_reader import is_known
 from connector.listing.controls import Control, try_sample
@@ -70,12 +72,21 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     number = 1 if shown else _ASKED_FOR
     known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, number, before=before))
     session.control.activity = "looking up known subscribers"
+    has_value = False
     for each in known:
-        is_there = await _is_there(session, each)
+        rows = await _list_by_id(session, each)
+        is_there = _find_in(session, each, rows)
+        has_value |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
         if is_there and len(shown) < _ASKED_FOR:
             await journal.ask(partial(Ledger.record_shown, base=base, identities=[each.identity]))
         if is_there is not False:
             return () if is_there else tuple(shown)
+    if not shown and known and not has_value and session.policy.is_looking:
+        raise ConfigurationError(
+            f"the list shows subscriber {known[0].subscriber_id}, who was created by an earlier run, without its "
+            f"{session.policy.identity}, so nothing tells who exists. Nothing was sent. Set load.look to none "
+            "to create without looking, which creates existing subscribers a second time"
+        )
     if not shown:
         _report_unshown(session, known)
         return ()
@@ -131,9 +142,17 @@ async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
 
 
 async def _is_there(session: Session, known: Known) -> bool | None:
-    """Return, by the filter Id (service-api.md 4.3), whether the id is listed in the base with this identity; None if
-    the answer is inconclusive."""
-    rows = (await _fetch(session, ListQuery(id=known.subscriber_id))).subscribers
+    """Return whether the id is listed in the base with this identity; None if the answer is inconclusive."""
+    return _find_in(session, known, await _list_by_id(session, known))
+
+
+async def _list_by_id(session: Session, known: Known) -> Sequence[dict[str, Any]]:
+    """Return the rows that the filter Id (service-api.md 4.3) shows."""
+    return (await _fetch(session, ListQuery(id=known.subscriber_id))).subscribers
+
+
+def _find_in(session: Session, known: Known, rows: Sequence[dict[str, Any]]) -> bool | None:
+    """Return whether these rows show the id in the base with this identity; None if they are inconclusive."""
     mine = [row for row in rows if row.get("Id") == known.subscriber_id]
     if not mine:
         return None if rows else False

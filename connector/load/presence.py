@@ -291,9 +291,12 @@ class AccountPresence:
             ids_of = defaultdict[bytes, set[int]](set)
             for identity, subscriber_id in listed:
                 ids_of[identity].add(subscriber_id)
+            shown = [subscriber_id for _, subscriber_id in listed]
+            answered = await access.journal.ask(partial(_find_answered, access.journal.base, shown))
             for identity, ids in ids_of.items():
                 entry = entries.get(identity)
-                count += len(ids) - (entry is not None and entry.attempts > 0)
+                is_sent = entry is not None and entry.attempts > 0
+                count += len(ids) - 1 if is_sent else len(ids - answered)
         return count
 
     # Bases that the list hides
@@ -387,8 +390,8 @@ def check_bases(access: ListAccess, rows: SweptRows) -> None:
     words = f"the list does not show the base of subscriber {rows.unclear_id}"
     if access.asked_name is not None:
         raise ConfigurationError(
-            f"{words} by its name, so nothing tells who is in the base {access.asked_name}. No more rows were sent. "
-            "Give the base by its id"
+            f"{words} by its name and its Id, so nothing tells who is in the base {access.asked_name}. No more rows "
+            "were sent. Give the base by its id: that is enough if the list shows the Ids of bases"
         )
     raise ConfigurationError(
         f"{words}, so nothing tells who is in the base {access.journal.base.service_id}. No more rows were sent. Set "
@@ -399,6 +402,11 @@ def check_bases(access: ListAccess, rows: SweptRows) -> None:
 def _is_too_old(session: Session, began_at: float) -> bool:
     """Return whether a look-up that began then is too old to rely on."""
     return session.policy.expires_at(began_at) <= session.clock.monotonic()
+
+
+def _find_answered(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
+    """Return those of the ids that the service answered creates of this ledger with, under whatever identity."""
+    return {each.subscriber_id for each in ledger.find_holders(base.account, ids) if each.run_key is not None}
 
 
 def _find_entries(base: Base, identities: Sequence[bytes], ledger: Ledger) -> dict[bytes, Entry]:

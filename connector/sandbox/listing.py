@@ -13,7 +13,15 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from connector.sandbox.store import SubscriberStore, fold_key
-from connector.sandbox.subscriber import RejectedError, cut_base, quote_ids, reject, write_uuid
+from connector.sandbox.subscriber import (
+    RejectedError,
+    cut_base,
+    cut_identity,
+    quote_ids,
+    reject,
+    write_id_as_number,
+    write_uuid,
+)
 from connector.sandbox.switches import SandboxSettings
 
 _REMEMBERED = 8  # queries whose rows are remembered while nothing changes
@@ -237,6 +245,11 @@ class SubscriberList:
         wires = self._store.read_wires(page)
         if settings.base_in_rows != "full":
             wires = [cut_base(wire, settings.base_in_rows) for wire in wires]
+        if settings.rows_omit or settings.emails_in_rows == "masked":
+            is_masked = settings.emails_in_rows == "masked"
+            wires = [cut_identity(wire, settings.rows_omit, is_email_masked=is_masked) for wire in wires]
+        if settings.client_user_ids == "number":
+            wires = [write_id_as_number(wire) for wire in wires]
         if "ids" in settings.numbers_as_text:
             wires = [quote_ids(wire) for wire in wires]
         if settings.uuids:

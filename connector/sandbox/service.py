@@ -25,7 +25,15 @@ from connector.sandbox.faults import FATES, GARBAGE, Block, Fault, FaultDraw, bu
 from connector.sandbox.listing import Filter, Query, SubscriberList, choose_id, draw_row, parse_query
 from connector.sandbox.people import SyntheticSubscribers
 from connector.sandbox.store import SubscriberStore, fold_base
-from connector.sandbox.subscriber import RejectedError, alter, fill_defaults, parse_create, quote_ids, write_uuid
+from connector.sandbox.subscriber import (
+    RejectedError,
+    alter,
+    fill_defaults,
+    parse_create,
+    quote_ids,
+    write_id_as_number,
+    write_uuid,
+)
 from connector.sandbox.switches import SandboxSettings, change_settings
 from connector.sandbox.truth import Fate, Stats, TruthLog
 
@@ -255,6 +263,8 @@ class Sandbox:
             if settings.provisional_ids:
                 shown["Id"] = self.store.take_id(settings.id_step)
             wire = orjson.dumps({name: value for name, value in shown.items() if name not in settings.answers_omit})
+        if settings.client_user_ids == "number":
+            wire = write_id_as_number(wire)
         if settings.uuids:
             return write_uuid(wire)
         return quote_ids(wire) if "ids" in settings.numbers_as_text else wire

@@ -4,6 +4,7 @@ The module knows nothing of what is stored already. A message names the field th
 """
 
 import re
+from collections.abc import Collection
 from datetime import date
 from typing import Annotated, Any, Literal, cast
 from uuid import NAMESPACE_OID, uuid5
@@ -168,10 +169,30 @@ def fill_defaults(values: dict[str, Any], absent: str) -> dict[str, Any]:
 
 
 def cut_base(wire: bytes, shown: str) -> bytes:
-    """Return the JSON of a subscriber with the Id of the base alone (`shown` is id), or without a base (none)."""
+    """Return the JSON of a subscriber with the Id of the base alone (`shown` is id), with the Name of the base alone
+    (name), or without a base (none)."""
     subscriber = orjson.loads(wire)
     base = subscriber.pop("Base", {})
-    return orjson.dumps(subscriber | ({"Base": {"Id": base.get("Id")}} if shown == "id" else {}))
+    key = {"id": "Id", "name": "Name"}.get(shown)
+    return orjson.dumps(subscriber | ({} if key is None else {"Base": {key: base.get(key)}}))
+
+
+def cut_identity(wire: bytes, omitted: Collection[str], *, is_email_masked: bool) -> bytes:
+    """Return the JSON of a subscriber without the `omitted` fields, and with its email masked if that is asked for."""
+    subscriber = {name: value for name, value in orjson.loads(wire).items() if name not in omitted}
+    if is_email_masked and (email := subscriber.get("Email")):
+        local, _, domain = email.partition("@")
+        subscriber["Email"] = f"{local[:1]}***@{domain}"
+    return orjson.dumps(subscriber)
+
+
+def write_id_as_number(wire: bytes) -> bytes:
+    """Return the JSON of a subscriber with a ClientUserId of digits as a number."""
+    subscriber = orjson.loads(wire)
+    text = subscriber.get("ClientUserId")
+    if isinstance(text, str) and text.isascii() and text.isdigit():
+        subscriber["ClientUserId"] = int(text)
+    return orjson.dumps(subscriber)
 
 
 def quote_ids(wire: bytes) -> bytes:

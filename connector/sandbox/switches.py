@@ -159,8 +159,14 @@ class SandboxSettings(BaseModel):
     """The list's answer lacks one of its shards, drawn at random, in TotalCount as well."""
     shards: Annotated[int, Field(ge=2, le=1000)] = 5
     """The number of shards of the list. The remainder of an Id by this number is the shard of its subscriber."""
-    base_in_rows: Literal["full", "id", "none"] = "full"
-    """How a row of the list shows its base: with Id and Name, with its Id alone, or not at all."""
+    base_in_rows: Literal["full", "id", "name", "none"] = "full"
+    """How a row of the list shows its base: with Id and Name, with its Id alone, with its Name alone, or not at all."""
+    rows_omit: _Words[Literal["Email", "ClientUserId"]] = ()
+    """Fields that the rows of the list leave out."""
+    emails_in_rows: Literal["full", "masked"] = "full"
+    """How a row of the list shows an email: as stored, or as its first letter, asterisks and its domain."""
+    client_user_ids: Literal["text", "number"] = "text"
+    """How answers show a ClientUserId of digits: as a text, or as a JSON number."""
     list_omits: _Words[Literal["TotalCount", "Offset", "Limit"]] = ()
     """Numbers that a page of the list leaves out."""
     uuids: bool = False

@@ -43,7 +43,7 @@ def parse_created(
     """
     subscriber, success = _read_success(status, body, "Subscriber")
     if subscriber is not None:
-        _read_quoted_ids(subscriber)
+        _read_ids(subscriber)
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
@@ -64,7 +64,7 @@ def parse_listed(
             subscribers = []  # past the end of what TotalCount says; anywhere else null is no page
         if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
             for each in subscribers:
-                _read_quoted_ids(each)
+                _read_ids(each)
             return ListPage(subscribers, total, offset, limit)
     return _unsuccessful(status, headers, body, now, mask, success)
 
@@ -116,12 +116,15 @@ def read_whole_number(value: object) -> int | None:
     return value if type(value) is int and abs(value) <= LARGEST_ID else None
 
 
-def _read_quoted_ids(subscriber: dict[str, Any]) -> None:
-    """Ids that came as text become numbers: everything behind compares them as such."""
+def _read_ids(subscriber: dict[str, Any]) -> None:
+    """Make numbers of Ids that came as text or as 12.0, and a text of a ClientUserId that came as a number: all other
+    code compares them so."""
     for owner in (subscriber, subscriber.get("Base")):
-        if type(owner) is dict and type(owner.get("Id")) is str:
+        if type(owner) is dict and type(owner.get("Id")) in (str, float):
             number = read_whole_number(owner["Id"])
             owner["Id"] = owner["Id"] if number is None else number
+    if type(subscriber.get("ClientUserId")) is int:
+        subscriber["ClientUserId"] = str(subscriber["ClientUserId"])
 
 
 def _unsuccessful(

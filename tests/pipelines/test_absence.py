@@ -98,7 +98,7 @@ def test_a_list_that_shows_bases_by_their_ids_alone_serves_a_job_that_gives_the_
 
     by_name = connector.run_json("import", people, "--base-name", "News")
     assert by_name.code == 2
-    assert "by its name, so nothing tells who is in the base News" in by_name.stderr
+    assert "by its name and its Id, so nothing tells who is in the base News" in by_name.stderr
     assert "Give the base by its id" in by_name.stderr
 
     by_id = connector.run_json("import", people, "--base-id", str(base_id))
@@ -108,11 +108,12 @@ def test_a_list_that_shows_bases_by_their_ids_alone_serves_a_job_that_gives_the_
 
 @pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["a sweep", "filters"])
 @pytest.mark.parametrize("option", ["--base-id", "--base-name"])
-def test_a_list_without_bases_ends_a_load_before_its_first_create(
-    connector: Connector, tmp_path: Path, others: int, option: str
+@pytest.mark.parametrize("shown", ["none", "name"])
+def test_a_list_without_the_ids_of_bases_ends_a_load_before_its_first_create(
+    connector: Connector, tmp_path: Path, others: int, option: str, shown: str
 ) -> None:
     people, base_id = fill_news(connector, tmp_path, others)
-    connector.sandbox.switch(base_in_rows="none", filters="icase")
+    connector.sandbox.switch(base_in_rows=shown, filters="icase")
 
     ended = connector.run_json("import", people, option, str(base_id) if option == "--base-id" else "News")
 

@@ -209,11 +209,24 @@ def test_an_answer_of_the_list_can_lack_a_shard(calls: Calls) -> None:
     assert len({row["Id"] % 3 for row in page["Subscribers"]}) == 2
 
 
-@pytest.mark.parametrize(("shown", "base"), [("full", {"Id": 1, "Name": "Base 1"}), ("id", {"Id": 1}), ("none", None)])
+@pytest.mark.parametrize(
+    ("shown", "base"),
+    [("full", {"Id": 1, "Name": "Base 1"}), ("id", {"Id": 1}), ("name", {"Name": "Base 1"}), ("none", None)],
+)
 def test_rows_can_show_less_of_their_base(calls: Calls, shown: str, base: dict[str, object] | None) -> None:
     calls.sandbox.seed(1)
     calls.sandbox.switch(base_in_rows=shown)
     assert calls.page()["Subscribers"][0].get("Base") == base
+
+
+def test_rows_can_show_less_of_an_identity(calls: Calls) -> None:
+    calls.create(Email="ann@example.com", ClientUserId="42")
+    calls.sandbox.switch(emails_in_rows="masked", client_user_ids="number")
+    (row,) = calls.page()["Subscribers"]
+    assert (row["Email"], row["ClientUserId"]) == ("a***@example.com", 42)
+    calls.sandbox.switch(rows_omit="Email,ClientUserId")
+    (row,) = calls.page()["Subscribers"]
+    assert not {"Email", "ClientUserId"} & set(row)
 
 
 def test_a_page_past_the_end_can_be_an_error(calls: Calls) -> None:

@@ -482,6 +482,25 @@ SEEN_BY_TESTS = (
         "test_nobody_of_a_class_that_the_list_hides_is_created_twice[False-inactive,male]",
     ),
     SeenByTest(
+        "a list without emails is believed to show nobody",
+        Edit("listing/base_list.py", '"email" not in watching.stats.shown_fields', "False"),
+        "pipelines/test_hidden_identities.py::test_a_list_that_shows_no_email_ends_a_load_before_its_first_create",
+    ),
+    SeenByTest(
+        "the first created subscriber is not looked up where no row has shown the identity",
+        Edit("load/creates.py", "stats is None or field in stats.shown_fields", "True"),
+        "pipelines/test_hidden_identities.py::test_a_list_that_shows_no_client_user_id_costs_one_create_at_most",
+    ),
+    SeenByTest(
+        "a listed base with the name of the job's and without an Id is another base",
+        Edit(
+            "listing/base_reader.py",
+            'type(base.get("Id")) is not int and fold_base_name(name) == self._folded',
+            "False",
+        ),
+        "pipelines/test_absence.py::test_a_list_without_the_ids_of_bases_ends_a_load_before_its_first_create",
+    ),
+    SeenByTest(
         "a base whose Id the first create teaches is not asked for",
         Edit("load/presence.py", "is_unasked and self.session.journal.base.service_id is not None", "False"),
         "pipelines/test_hidden_base.py::test_nobody_in_a_base_that_the_list_hides_is_created_twice",
@@ -587,6 +606,6 @@ SEEN_BY_TESTS = (
     SeenByTest(
         "a row without its base counts as one of another base",
         Edit("load/presence.py", "if rows.unclear_id is None:", "if True:"),
-        "pipelines/test_absence.py::test_a_list_without_bases_ends_a_load_before_its_first_create",
+        "pipelines/test_absence.py::test_a_list_without_the_ids_of_bases_ends_a_load_before_its_first_create",
     ),
 )

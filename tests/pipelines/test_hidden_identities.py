@@ -1,0 +1,87 @@
+"""A list whose rows do not show the identity as it was sent: nobody is created twice because of that."""
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+
+OTHERS, MANY_OTHERS = 30, 15_000
+EXISTING, ALL = range(100, 120), range(100, 130)
+
+
+def load(connector: Connector, numbers: range, identity: str, *options: str) -> Ended:
+    """Import people who have the identity alone."""
+    value = "person{}@example.com" if identity == "email" else "{}"
+    path = write_csv(connector.folder / "people.csv", identity, *(value.format(number) for number in numbers))
+    return connector.run_json(
+        "import", path, "--base-id", "7", "--active", "--identity", identity, "--quiet-period", "200ms", *options
+    )
+
+
+def fill(connector: Connector, identity: str, others: int) -> None:
+    """Create the existing people with a ledger that no test uses, and seed others in another base."""
+    assert load(connector, EXISTING, identity).rows == {"read": 20, "created": 20}
+    for path in (connector.folder / "state").glob("ledger*"):
+        path.unlink()
+    if others:
+        connector.sandbox.seed(others, base_id=50)
+
+
+@pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["a sweep", "filters"])
+@pytest.mark.parametrize("habit", [{"rows_omit": "Email"}, {"emails_in_rows": "masked"}], ids=["none", "masked"])
+def test_a_list_that_shows_no_email_ends_a_load_before_its_first_create(
+    connector: Connector, habit: dict[str, str], others: int
+) -> None:
+    fill(connector, "email", others)
+    connector.sandbox.switch(filters="icase", **habit)
+    for options in ((), ("--dry-run",)):
+        ended = load(connector, ALL, "email", *options)
+        assert ended.code == 2, ended.stdout
+        assert "The list shows the email of none of" in ended.stderr
+    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert count_stored(connector.sandbox).total() == len(EXISTING)
+
+
+@pytest.mark.parametrize("habit", [{"rows_omit": "Email"}, {"emails_in_rows": "masked"}], ids=["none", "masked"])
+def test_a_load_into_an_empty_list_that_shows_no_email_ends_after_one_create(
+    connector: Connector, habit: dict[str, str]
+) -> None:
+    connector.sandbox.switch(**habit)
+    ended = load(connector, ALL, "email")
+    assert (ended.code, ended.rows) == (3, {"read": 30, "created": 1, "unsent": 29})
+    assert any("without the email that was sent" in message for message in ended.report["messages"])
+    assert load(connector, ALL, "email").code == 2
+    assert count_stored(connector.sandbox).total() == 1
+
+
+@pytest.mark.parametrize("others", [0, OTHERS], ids=["alone", "beside others"])
+def test_a_list_that_shows_no_client_user_id_costs_one_create_at_most(connector: Connector, others: int) -> None:
+    fill(connector, "client_user_id", others)
+    connector.sandbox.switch(rows_omit="ClientUserId", filters="icase")
+    ended = load(connector, ALL, "client_user_id")
+    assert (ended.code, ended.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), ended.stdout
+    assert any("without the client_user_id that was sent" in message for message in ended.report["messages"])
+    again = load(connector, ALL, "client_user_id")
+    assert again.code == 2, again.stdout
+    assert "without its client_user_id" in again.stderr
+    created = [event for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    assert len(created) == len(EXISTING) + 1
+
+
+@pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["a sweep", "filters"])
+def test_a_client_user_id_that_the_service_shows_as_a_number_is_the_same(connector: Connector, others: int) -> None:
+    fill(connector, "client_user_id", others)
+    connector.sandbox.switch(client_user_ids="number", filters="icase")
+    ended = load(connector, ALL, "client_user_id")
+    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 20, "created": 10}), ended.report["messages"]
+    again = load(connector, ALL, "client_user_id")
+    assert (again.code, again.rows) == (0, {"read": 30, "exists": 30}), again.report["messages"]
+
+
+def test_a_create_that_was_answered_with_another_identity_is_no_newcomer(connector: Connector) -> None:
+    rows = [f"person{number}{'+tag' if number % 2 else ''}@example.com" for number in range(200, 210)]
+    connector.sandbox.seed(OTHERS, base_id=7)
+    connector.sandbox.switch(alter_identity=True)
+    path = write_csv(connector.folder / "people.csv", "email", *rows)
+    ended = connector.run_json("import", path, "--base-id", "7", "--active", "--quiet-period", "200ms")
+    assert ended.rows == {"read": 10, "created": 5, "unknown": 5}, ended.report["messages"]
+    assert not any("came into the base" in message for message in ended.report["messages"])
