@@ -140,13 +140,16 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
             f"{chunk.name}: record {malformed.number}{line} {malformed.message}; correct it, since it "
             "may name a subscriber that is to be suppressed"
         )
-    mapped = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)})).frame
+    read = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
+    mapped, null_texts = read.frame, set(read.null_texts.tolist())  # a person decides what N/A means here
     validated = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
     reading.digests.append(compute_identities(validated.subscribers[plan.field], plan.field))
     is_domain = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
     for position in sorted({*np.flatnonzero(is_domain).tolist(), *(fault.position for fault in validated.faults)}):
         cell, number = mapped[plan.field].iloc[position], int(chunk.numbers[position])
-        if not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
+        if position in null_texts:
+            reading.unreadable.append(number)
+        elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
             reading.nameless.append(number)
         elif plan.field == "email" and not is_domain[position] and (addresses := read_addresses(text)):
             reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
