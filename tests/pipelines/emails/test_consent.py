@@ -120,3 +120,37 @@ def test_a_column_whose_words_show_late_is_obeyed_from_the_first_row(mailer: Con
     write_csv(tmp_path / "people.csv", "email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
     ended = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert ended.rows["suppressed"] == 2, ended.stderr
+
+
+def test_a_campaign_from_a_source_with_63_unsubscribed_people_reaches_the_566_others(
+    mailer: Connector, tmp_path: Path
+) -> None:
+    people = [f"p{each}@example.net,Pat,{each},{'ja' if each % 10 == 3 else ''}" for each in range(629)]
+    write_csv(tmp_path / "people.csv", "email,first,order,unsubscribed", *people)
+    expected = {"read": 629, "suppressed": 63, "sent": 566}
+    assert mailer.run_json("mail", "mail.yaml", "--preview", "2").rows == expected
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (0, expected), ended.stderr
+    recipients = list_recipients(mailer.sandbox)
+    assert sorted(recipients) == sorted(f"p{each}@example.net" for each in range(629) if each % 10 != 3)
+
+
+@pytest.mark.parametrize("has_list", [True, False], ids=["the list is read", "by the column alone"])
+def test_a_campaign_from_an_export_of_ours_reaches_no_inactive_subscriber(
+    mailer: Connector, tmp_path: Path, has_list: bool
+) -> None:
+    rows = [f"p{each}@example.net,Pat,{'false' if each < 20 else 'true'}" for each in range(120)]
+    people = write_csv(tmp_path / "base.csv", "email,first_name,is_active", *rows)
+    assert mailer.run_json("import", people, "--base-id", "7").rows == {"read": 120, "created": 120}
+    exported = mailer.run_json("export", "exported.csv")
+    assert exported.rows == {"read": 120, "written": 120}, exported.stderr
+    write_job(
+        tmp_path,
+        {"to": {"email": "email", "name": "first_name"}, "subject": "Hello {{ first_name }}", "html": "plain.html"},
+        source={"file": {"path": "exported.csv"}},
+        skip_inactive=has_list,
+    )
+    (tmp_path / "plain.html").write_text("<p>Hello {{ first_name }}</p>", encoding="utf-8")
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (0, {"read": 120, "suppressed": 20, "sent": 100}), ended.stderr
+    assert sorted(list_recipients(mailer.sandbox)) == sorted(f"p{each}@example.net" for each in range(20, 120))
