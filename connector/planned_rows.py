@@ -20,14 +20,16 @@ from connector.kept_values import KeptValues
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
 from connector.row_files import OPTED_OUT, RowFindings
-from connector.rows import Closing
+from connector.rows import Closing, Row
 from connector.subscribers.preparation import PreparedChunk
 
 COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
 """`fields` are those of a changed row that differ, `service` what the service has of them, and `source` what the source
-says: both JSON objects, by field."""
+says: both JSON objects, by field. Of a row that would be created, `source` has all values as they would be sent."""
 
 MOST_REPORTED = 100_000  # lines that a report may hold; more are for a file
+
+_SOURCE = COLUMNS.index("source")
 
 _RowKey = tuple[str, int]  # a row's file and number
 
@@ -58,7 +60,7 @@ class PlannedRows(Closing):
         """Return the sums of the plan; the rows, too, if they are to be reported."""
         if not self._is_wanted:
             return Tally(self.write, self.findings.note_change)
-        return Tally(self.write, self.write_change, on_rows=self.write_numbers)
+        return Tally(self.write, self.write_change, on_rows=self.write_numbers, on_created=self.write_created)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Begin with the rows of this chunk; those of the one before are written, in their order."""
@@ -74,6 +76,11 @@ class PlannedRows(Closing):
         """Add rows that would end so and need no correction."""
         for number in numbers:
             self._add((file, number), [outcome, "", "", ""])
+
+    def write_created(self, row: Row, sent: Mapping[str, object]) -> None:
+        """Give the line of a row that would be created what would be sent."""
+        values = {name: value for name, value in sent.items() if value is not None}
+        self._lines[row.file, row.number][_SOURCE] = _write_values(values)
 
     def write_change(self, change: Change) -> None:
         """A row that has changed, and in which fields, where it was compared."""

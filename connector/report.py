@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
 
 EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "aborted": 3, "locked": 4}
-_ONLY_WITH_A_VALUE = ("activity", "planned_rows", "email")
+_ONLY_WITH_A_VALUE = ("activity", "planned_rows", "samples", "email")
 _WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
 
 _Kind = TypeVar("_Kind", Outcome, MailOutcome)
@@ -49,11 +49,11 @@ class Report:
     (architecture 8).
 
     `rows` holds `read` and the number of each outcome, which sum up to it; of an export `read` and `written`.
-    `activity` has the numbers of active and inactive subscribers among the created ones of a load. `samples` has the
-    values of a few of these, for the preview of an import. `requests` are counted by operation (create, list, send):
-    sent, retried, limited, failed. Times are aware, in UTC. `rejects_file` and `drift_file` are paths; None: there was
-    nothing to write. `opt_outs` is the number of subscribers whose rows say inactive while the service shows them as
-    active. `certificate` is an export's.
+    `activity` has the numbers of active and inactive subscribers among the created ones of a load, or the valid ones of
+    a validation. `samples` has the values of a few of these as they would be sent, in a plan and a validation.
+    `requests` are counted by operation (create, list, send): sent, retried, limited, failed. Times are aware, in UTC.
+    `rejects_file` and `drift_file` are paths; None: there was nothing to write. `opt_outs` is the number of subscribers
+    whose rows say inactive while the service shows them as active. `certificate` is an export's.
     """
 
     run_id: str
@@ -79,7 +79,7 @@ class Report:
     unmapped_columns: list[str] = field(default_factory=list)
     is_planned: bool = False  # nothing was done of what the report says
     planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
-    samples: list[dict[str, object]] = field(default_factory=list)
+    samples: list[dict[str, object]] | None = None
     reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
     email: dict[str, Any] | None = None  # of a single send: what the service answered
     signal: int | None = None
@@ -89,7 +89,7 @@ class Report:
         values: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name in ("signal", "samples"):  # the status and the exit code tell the signal
+            if each.name == "signal":  # the status and the exit code tell the signal
                 continue
             if each.name == "scope":
                 values |= asdict(value)

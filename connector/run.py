@@ -383,7 +383,7 @@ def _end(run: Run) -> None:
     report.settled = {"found": tally.settled_found, "absent": tally.settled_absent}
     report.echo = dict(sorted(tally.altered.items()))
     report.activity = {"active": tally.active, "inactive": outcomes[Outcome.CREATED] - tally.active}
-    report.samples = tally.samples
+    report.samples = tally.samples if report.is_planned else None
     report.opt_outs = tally.opt_outs
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path

@@ -1,13 +1,14 @@
 """What a person should know of the cells that were read, beyond what is wrong with rows: how a file was read, what is
 not sent of a row that is, and numbers where a text belongs (a phone that has lost its plus, a zip its zero)."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from connector.load.session import Tally
 from connector.plurals import agree, count
-from connector.subscribers.headers import find_unused_name
+from connector.subscribers.headers import find_unused_name, find_useful
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
 
@@ -68,6 +69,14 @@ def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterato
     """Name the columns that no field is made of, and a column of names that may need a person's decision."""
     if unmapped:
         yield f"columns not used: {', '.join(unmapped)}"
+    useful = find_useful(mapping, unmapped)
+    if useful:
+        named = ", ".join(f"{column} ({field})" for column, field in useful.items())
+        first = next(iter(useful))
+        yield (
+            f"columns not used that look like fields: {named}. Nothing fills these fields. To send a column, use "
+            f"--map {useful[first]}={shlex.quote(first)} (in a job `fields`)"
+        )
     fields = sorted({"first_name", "last_name"} & mapping.rules.keys())
     if mapping.whole_name is not None:
         yield (

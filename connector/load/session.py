@@ -154,7 +154,8 @@ def _ignore(_: object) -> None:
     """Do nothing: no listener is set."""
 
 
-_SAMPLES = 5
+SAMPLES = 5
+"""The number of subscribers that a plan and a validation show as they would be sent."""
 
 
 @dataclass(slots=True)
@@ -163,7 +164,7 @@ class Tally:
 
     `on_problem` hears of each row that a person must see, `on_change` of each that has changed, `on_omission` of each
     zip that was left out of a create, `on_opt_out` of each opt-out, and `on_rows` of all other rows: outcome, file,
-    numbers.
+    numbers. `on_created` hears of each created row, beside `on_rows`, what was sent.
     """
 
     on_problem: Callable[[Problem], None]
@@ -171,6 +172,7 @@ class Tally:
     on_omission: Callable[[Omission], None] = _ignore
     on_opt_out: Callable[[OptOut], None] = _ignore
     on_rows: Callable[[Outcome, str, Sequence[int]], None] | None = None
+    on_created: Callable[[Row, Mapping[str, object]], None] | None = None
     read: int = 0  # rows of a source, or entries taken up by a retry
     taken: int = 0  # rows that the load has decided, sent or set aside: each of them must get an outcome
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -249,8 +251,10 @@ class Tally:
     ) -> None:
         """Count a taken row that ended CREATED with what was `sent`, and report its zip if that was left out."""
         self.count_row(Outcome.CREATED, take_row)
+        if self.on_created is not None:
+            self.on_created(take_row(), sent)
         self.active += sent.get("is_active") is True
-        if len(self.samples) < _SAMPLES:
+        if len(self.samples) < SAMPLES:
             self.samples.append(dict(sent))
         if omission is not None:
             self.on_omission(omission)

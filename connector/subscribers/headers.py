@@ -7,6 +7,7 @@ an opt-out or a list's name does not.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from connector.errors import ConfigurationError
@@ -176,6 +177,25 @@ def build_column_rule(field: str, column: str, columns: Sequence[str]) -> Column
     if normalise_header(column).endswith("1value"):  # of several emails or phone numbers the first one
         return ColumnRule(template=f"{{{{ row[{json.dumps(column)}].split({json.dumps(_GOOGLE_SPLIT)})[0] }}}}")
     return ColumnRule(column=column)
+
+
+_LEAST_WORD = 4  # letters; shorter words of headers (`via`, `cap`, `nom`) mean too many other things
+_WORDS = re.compile(r"[^\W\d_]+")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def find_useful(mapping: FieldMapping, unmapped: Sequence[str]) -> dict[str, str]:
+    """Return the columns that no field is made of and that seem to hold a field which the mapping does not fill, each
+    with the field: by the whole header, without its number, or by a word in the header (`Vorname2`, `phone_mobile`)."""
+    useful: dict[str, str] = {}
+    for column in unmapped:
+        words = [word for word in _WORDS.findall(_HUMP.sub(" ", column)) if len(word) >= _LEAST_WORD]
+        texts = [column, column.rstrip("0123456789 _.-"), *words]
+        fields = [_MEANINGS[key][0] for key in map(normalise_header, texts) if key in _MEANINGS]
+        field = next((each for each in fields if each != "is_active"), None)  # consent has rules of its own
+        if field is not None and field not in mapping.rules:
+            useful[column] = field
+    return useful
 
 
 def find_unused_name(columns: Sequence[str]) -> str | None:

@@ -95,7 +95,7 @@ def _confirm(report: Report, output: Output) -> bool:
     create, nothing is asked."""
     from pipelines.report.text import show_preview
 
-    output.show(lambda console: show_preview(report.as_json(), report.samples, console))
+    output.show(lambda console: show_preview(report.as_json(), console))
     created, activity, base = report.rows["created"], report.activity or {}, report.scope.base
     if not created:
         return True

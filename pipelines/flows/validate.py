@@ -14,11 +14,13 @@ from connector.fields import BY_NAME, NAMES, BaseRef
 from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.kept_rows import KeptRows
+from connector.load.candidates import read_rows
 from connector.load.finishing import build_different
+from connector.load.session import SAMPLES
 from connector.outcomes import Fault
 from connector.report import Report, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
-from connector.rows import Source
+from connector.rows import Planned, Source
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.row_bases import BaseColumn, list_columns
@@ -90,9 +92,10 @@ class Validation:
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as plain JSON values."""
         of_report = self.report.as_json()
-        keys = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "rejects_file", "messages")
+        keys = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "activity", "rejects_file")
         faults = [dataclasses.asdict(each) for each in self.list_findings()]
-        return {**{key: of_report[key] for key in (*keys, "unmapped_columns")}, "faults": faults}
+        values = {key: of_report[key] for key in (*keys, "messages", "unmapped_columns", "samples")}
+        return {**values, "faults": faults}
 
 
 def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> Validation:
@@ -102,6 +105,7 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
     report = start_report("validate", plan.job, clock.now())
     verdict, counts = Validation(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
     report.rows, report.unmapped_columns = counts, _list_unmapped(plan)
+    report.activity, report.samples = {"active": 0, "inactive": 0}, []
     with ExitStack() as opened:
         kept = opened.enter_context(KeptRows(plan.source, plan.rules.identity))
         file = None
@@ -148,6 +152,7 @@ def _read_all(
             counts["suppressed"] += len(prepared.suppressed)
             counts["valid"] += len(prepared.valid.identities) - len(prepared.repeats) - len(prepared.suppressed)
             verdict.remarks.take(prepared)
+            _show_valid(prepared.planned, plan.rules.identity, verdict.report)
             _find(prepared, plan, verdict)
             if file is not None:  # what an import writes: malformed and invalid records, and duplicates that differ
                 problems = [build_malformed(malformed, prepared.chunk.name) for malformed in prepared.chunk.malformed]
@@ -161,6 +166,17 @@ def _read_all(
     if verdict.report.rows["read"] == 0 and plan.is_empty_refused:
         return f"{plan.source.name} has a header and no rows: there is nothing to validate"
     return None
+
+
+def _show_valid(planned: Planned, identity: str, report: Report) -> None:
+    """Count the active and inactive subscribers of a chunk, and keep the values of the first ones."""
+    subscribers, activity = planned.subscribers, report.activity or {}
+    active = int(subscribers["is_active"].eq(True).sum()) if "is_active" in subscribers else 0
+    activity["active"] += active
+    activity["inactive"] += len(subscribers) - active
+    samples = report.samples or []
+    missing = range(min(SAMPLES - len(samples), len(subscribers)))
+    report.samples = [*samples, *(dict(row.values) for row in read_rows(planned, missing, identity))]
 
 
 def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Validation) -> None:

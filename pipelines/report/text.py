@@ -79,7 +79,8 @@ def show_report(report: Mapping[str, Any], console: Console, *, title: str | Non
     table.add_column("how many", justify="right")
     for name, number in list_rows(report):
         table.add_row(name, number)
-        if name == "created" and report["rows"]["created"] and (activity := report.get("activity")):
+        counted = "created" if "created" in report["rows"] else "valid"  # a validation asks nobody who exists
+        if name == counted and report["rows"][counted] and (activity := report.get("activity")):
             for kind, number_of_kind in activity.items():
                 table.add_row(f"  {kind}", f"{number_of_kind:,}")
     if opt_outs := report.get("opt_outs"):
@@ -99,15 +100,15 @@ def show_report(report: Mapping[str, Any], console: Console, *, title: str | Non
         _show_differences(report, console)
     for name, path in list_files(report):
         console.print(f"{name}:", path, soft_wrap=True, markup=False, highlight=False)
+    if samples := report.get("samples"):
+        _show_samples(samples, console)
 
 
-def show_preview(report: Mapping[str, Any], samples: Sequence[Mapping[str, object]], console: Console) -> None:
-    """Print the plan of an import: its outcomes and messages, and some subscribers as they would be sent."""
-    show_report(report, console)
+def show_preview(report: Mapping[str, Any], console: Console) -> None:
+    """Print the plan of an import: its messages and outcomes, and some subscribers as they would be sent."""
     for message in report["messages"]:
         console.print(f"- {message}", soft_wrap=True, markup=False, highlight=False)
-    if samples:
-        _show_samples(samples, console)
+    show_report(report, console)
 
 
 def _show_samples(samples: Sequence[Mapping[str, object]], console: Console) -> None:
@@ -116,7 +117,7 @@ def _show_samples(samples: Sequence[Mapping[str, object]], console: Console) -> 
     from rich.text import Text
 
     names = dict.fromkeys(name for sample in samples for name in sample if not name.startswith("base_"))
-    table = Table("field", *(f"row {number}" for number in range(1, len(samples) + 1)))
+    table = Table("field", *map(str, range(1, len(samples) + 1)))
     for name in names:
         table.add_row(name, *(Text(_write_value(sample.get(name)), overflow="fold") for sample in samples))
     console.print(f"The first {count(len(samples), 'subscriber')} as they would be sent:", highlight=False)
@@ -156,9 +157,12 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the outcomes of a run's rows and their numbers; a number that is 0 only where every run has it."""
-    for name, number in (report.get("rows") or {}).items():
+    rows = report.get("rows") or {}
+    for name, number in rows.items():
         if number or name in _ALWAYS_SHOWN:
             yield name, f"{number:,}"
+        if name == "read" and report.get("planned") and "created" in rows:
+            yield "valid", f"{number - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"
 
 
 def list_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -75,7 +75,8 @@ def test_what_changed_is_reported_with_the_values_of_service_and_source(connecto
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Anna", "bob@x.org,Bob", "eve@x.org,Eve")
     ended = plan(connector, job, "--rows", tmp_path / "rows.csv")
     rows = [(row["fields"], row["service"], row["source"]) for row in read_rows(tmp_path / "rows.csv")]
-    assert rows == [("first_name", '{"first_name":"Ann"}', '{"first_name":"Anna"}'), ("", "", ""), ("", "", "")]
+    created = '{"base_id":1,"is_active":true,"email":"eve@x.org","first_name":"Eve"}'
+    assert rows == [("first_name", '{"first_name":"Ann"}', '{"first_name":"Anna"}'), ("", "", ""), ("", "", created)]
     reported = ended.report["planned_rows"]
     assert [(line["_row"], line["_outcome"], line["fields"]) for line in reported] == [
         (1, "changed", ["first_name"]), (2, "exists", []), (3, "created", []),

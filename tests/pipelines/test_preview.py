@@ -90,3 +90,68 @@ def test_a_plan_says_how_many_are_active(connector: Connector, people: Path) -> 
     ended = connector.run_json("import", people, "--base-name", "News")
     assert ended.report["activity"] == {"active": 1, "inactive": 1}
     assert "samples" not in ended.report
+
+
+def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connector: Connector, tmp_path: Path) -> None:
+    more = ("ann@x.org,Anna,yes,Köln", *(f"p{number}@x.org,Pat,no,Bonn" for number in range(5)))
+    people = write_csv(tmp_path / "people.csv", *PEOPLE, *more)
+    validated = connector.run_json("validate", people)
+    planned = connector.run_json("plan", people, "--base-name", "News")
+    assert validated.rows == {"read": 9, "valid": 7, "invalid": 1, "duplicate": 1}
+    assert planned.rows == {"read": 9, "created": 7, "invalid": 1, "duplicate": 1}
+    assert validated.report["activity"] == planned.report["activity"] == {"active": 1, "inactive": 6}
+    (ann, *others) = planned.report["samples"]
+    assert (ann["email"], ann["address_city"], ann["is_active"], len(others)) == ("ann@x.org", "Köln", True, 4)
+    values = [{name: each.get(name) for name in validated.report["samples"][0]} for each in planned.report["samples"]]
+    assert validated.report["samples"] == values
+    shown = [
+        connector.run(*command, people, *options).stdout
+        for command, options in ((("validate",), ()), (("plan",), ("--base-name", "News")))
+    ]
+    shown.append(import_on_terminal(connector, people, "n")[1])
+    for text in shown:
+        for line in (r"read\s+│ +9", r"valid\s+│ +7", r"invalid\s+│ +1", r"  active\s+│ +1", r"  inactive\s+│ +6"):
+            assert re.search(line, text), (line, text)
+        assert "The first 5 subscribers as they would be sent" in text
+        assert re.search(r"is_active\s+│ yes\s+│ no", text), text
+
+
+def test_the_rows_of_a_plan_have_all_values_that_would_be_sent(connector: Connector, people: Path) -> None:
+    planned = connector.run_json("plan", people, "--base-name", "News")
+    values = {row["identity"]: row["source"] for row in planned.report["planned_rows"]}
+    ann = {"email": "ann@x.org", "first_name": "Ann", "is_active": True, "address_city": "Köln"}
+    assert {name: values["ann@x.org"][name] for name in ann} == ann
+    assert values["bob@x.org"]["is_active"] is False
+
+
+USEFUL = {
+    "Vorname2": "first_name",
+    "Vorname 2": "first_name",
+    "phone_mobile": "phone",
+    "WorkPhone": "phone",
+    "home city": "address_city",
+    "kunde-strasse": "address_line1",
+    "Contact Birthday": "birthday",
+}
+
+
+@pytest.mark.parametrize("command", ["validate", "plan"])
+def test_unused_columns_that_look_like_fields_are_named(connector: Connector, tmp_path: Path, command: str) -> None:
+    header = ["email", "is_active", *USEFUL, "Company", "created_via", "order_total"]
+    people = write_csv(tmp_path / "people.csv", ",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
+    options = ("--base-id", "7") if command == "plan" else ()
+    messages = connector.run_json(command, people, *options).report["messages"]
+    (message,) = [each for each in messages if "look like fields" in each]
+    named = ", ".join(f"{column} ({field})" for column, field in USEFUL.items())
+    assert message.startswith(f"columns not used that look like fields: {named}. Nothing fills these fields.")
+    column_of = {field: column for column, field in USEFUL.items()}
+    options = (*options, *(part for field, column in column_of.items() for part in ("--map", f"{field}={column}")))
+    assert not any("look like" in each for each in connector.run_json(command, people, *options).report["messages"])
+
+
+def test_a_job_that_leaves_out_a_city_is_told_so(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "mail,city,phone", "ann@x.org,Ulm,+49301")
+    job = "job: j\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}, fields: {email: mail, phone: phone"
+    (tmp_path / "job.yaml").write_text(f"{job}, is_active: {{value: true}}}}}}\n", encoding="utf-8")
+    messages = connector.run_json("validate", "job.yaml").report["messages"]
+    assert any("look like fields: city (address_city)." in each for each in messages), messages
