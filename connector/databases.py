@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError
+from connector.printable import is_unicode
 
 DatabaseUrl = sa.URL
 
@@ -38,6 +39,7 @@ def parse_url(text: str, what: str = "a SQL source's url") -> sa.URL:
 
     Raises ConfigurationError, without showing the URL.
     """
+    _refuse_broken(text, what)
     _refuse_stray_at(text, what)
     try:
         url = sa.make_url(text)
@@ -47,6 +49,12 @@ def parse_url(text: str, what: str = "a SQL source's url") -> sa.URL:
             f"or sqlite:///file.db; {_ESCAPES}"
         ) from None
     return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+
+
+def _refuse_broken(text: str, what: str) -> None:
+    """Raise ConfigurationError for bytes that are not UTF-8: no driver takes them."""
+    if not is_unicode(text):
+        raise ConfigurationError(f"{what} is not in UTF-8: write it in UTF-8, or with escapes such as %C3%BC")
 
 
 def _refuse_stray_at(text: str, what: str) -> None:
@@ -132,6 +140,7 @@ def parse_place(text: str) -> Path | sa.URL:
 
     Raises ConfigurationError, without showing what may be secret, for anything else.
     """
+    _refuse_broken(text, "CONNECTOR_LEDGER")
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number

@@ -21,6 +21,11 @@ def make_visible(text: str) -> str:
     return _OF_LINES.sub(_escape, text)
 
 
+def is_unicode(text: str) -> bool:
+    """Return whether UTF-8 can hold the text: in a file's name, bytes that are not UTF-8 are surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def make_line(text: str) -> str:
     """Return the text as one line: line ends and tabs become escapes, too."""
     return _OF_A_LINE.sub(_escape, text)

@@ -14,6 +14,7 @@ import platformdirs
 
 from connector.descriptors import bound_connections
 from connector.errors import ConfigurationError
+from connector.printable import is_unicode, make_line
 from connector.run_log import RETENTION_S
 from connector.service.settings import Service, Token, parse_base_url
 
@@ -175,6 +176,11 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
     """
     given = environ.get("CONNECTOR_STATE_DIR")
     folder = Path(given).absolute() if given else platformdirs.user_state_path(_APPLICATION, appauthor=False)
+    if not is_unicode(str(folder)):
+        raise ConfigurationError(
+            f"the path of the state folder, {make_line(str(folder))}, is not in UTF-8, and the ledger's database needs "
+            "one that is: set CONNECTOR_STATE_DIR to another"
+        )
     is_usable = True
     if is_writing:
         try:

@@ -175,7 +175,10 @@ def _open_packed(place: str) -> Input:
     except FileNotFoundError:
         raise SourceError(f"{name}: there is no such file; check the path") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise SourceError(f"{name}: cannot be opened: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        if isinstance(error, UnicodeEncodeError):
+            reason = "the locale has no such characters in a file's name; set LC_ALL=C.UTF-8"
+        raise SourceError(f"{name}: cannot be opened: {reason}") from None
     if place == STANDARD_INPUT or not Path(place).is_file():
         with file as pipe:
             return Input(name, name, _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name))

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from connector.atomic_file import TargetKind, read_target_kind
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
+from connector.printable import is_unicode
 from connector.stores import is_store_url, parse_store_url
 from connector.warehouse.runs import Mode
 
@@ -159,6 +160,10 @@ def parse_destination(
         _check_names(form, table, schema)
     if url is None and object_url is None and not destination.is_standard_output:
         _check_place(path)
+        if destination.is_database and not is_unicode(str(path.absolute())):
+            raise ConfigurationError(
+                f"The path {path.absolute()} is not in UTF-8, and a database file needs one that is: export elsewhere."
+            )
         if form is Format.DUCKDB and "?" in str(path.absolute()):
             raise ConfigurationError(
                 f"{path.absolute()} has a '?', after which DuckDB reads options: put the file elsewhere."

@@ -109,6 +109,9 @@ def run() -> None:
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
     os.close(handle)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character that its encoding lacks becomes an escape: \u0141
+            stream.reconfigure(errors="backslashreplace")
     raise_descriptor_limit()
     # numpy's linear algebra, which nothing here uses, starts a thread for each core; their spinning was a tenth of the
     # processor time of the start.
@@ -127,11 +130,11 @@ def run() -> None:
             say(shown.format_message())
         else:
             from connector.printable import make_visible
+            from pipelines.cli.logs import write_stderr
 
             text = io.StringIO()
             shown.show(text)
-            with suppress(OSError):  # standard error is full, or its reader has gone
-                click.echo(make_visible(text.getvalue()), err=True, nl=False)
+            write_stderr(make_visible(text.getvalue()))
         _end(error.exit_code, shown.format_message(), is_shown=True)
     except SystemExit:
         if sys.stdout is not stdout:  # click has replaced it, since its reader has gone, and ends silently with 1
@@ -175,11 +178,11 @@ def is_chosen(option: str, value: str) -> bool:
 def _end(exit_code: int, message: str, *, is_shown: bool = False) -> NoReturn:
     """End the process without a report, with the message on stderr; with `--output json` an object says so."""
     from pipelines.cli.logs import say
-    from pipelines.cli.output import write_json, write_stdout
+    from pipelines.cli.output import write_json_stdout
 
     if not is_shown:
         say(f"connector: {message}")
     if is_chosen("--output", "json"):
         with suppress(ConnectorError):  # standard output is closed or full, and that is what the exit code says
-            write_stdout(write_json({"status": _STATUSES.get(exit_code, "stopped"), "message": message}) + "\n")
+            write_json_stdout({"status": _STATUSES.get(exit_code, "stopped"), "message": message})
     sys.exit(exit_code)

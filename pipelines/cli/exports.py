@@ -66,7 +66,7 @@ _OF_A_JOB = (
 )
 @click.option(
     "--columns",
-    metavar="NAME,…",
+    metavar="NAME,...",
     callback=_split_names,
     help="Only these fields, beside the id and the run's columns.",
 )

@@ -12,8 +12,9 @@ import click
 
 from connector.choices import FILE_FORMATS, IDENTITIES
 from connector.errors import ConfigurationError
+from connector.printable import is_unicode
 from pipelines.cli.logs import say
-from pipelines.cli.output import write_json, write_stdout
+from pipelines.cli.output import write_json_stdout, write_stdout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,9 +56,9 @@ def init_command(
 ) -> None:
     """Look at a file or a table, guess what its columns are, and draft a job.
 
-    SOURCE is a file, an object in a store (s3://…), a database URL, or '${NAME}' for a URL in the environment, where
-    one with a password belongs. What was guessed, how surely and by which cells goes to stderr; the job goes to stdout
-    or, with --write, to a new file. What is unsure is in it as a comment.
+    SOURCE is a file, an object in a store (s3://bucket/key), a database URL, or '${NAME}' for a URL in the environment,
+    where one with a password belongs. What was guessed, how surely and by which cells goes to stderr; the job goes to
+    stdout or, with --write, to a new file. What is unsure is in it as a comment.
     """
     from connector.atomic_file import PartialFile
     from connector.clock import system_clock
@@ -98,8 +99,12 @@ def init_command(
     cursor = propose_cursor(frame) if is_table else None
     text = draft_job(name, path.name, place, base, identity, guesses, unmapped, cursor)
     if target is None:
-        write_stdout(text)
+        write_stdout(text, is_file=True)
         return
+    if not is_unicode(text):
+        raise ConfigurationError(
+            f"--write {target}: the name is not in UTF-8, and the job's name in the file is: write to another file"
+        )
     with PartialFile(target, mode=0o644) as partial:  # one that finds no room leaves no half of a job behind
         partial.file.write(text.encode())
         partial.put_in_free_place()
@@ -181,4 +186,4 @@ def schema_command() -> None:
     """
     from pipelines.jobs.schema import build_schema
 
-    write_stdout(write_json(build_schema()) + "\n")
+    write_json_stdout(build_schema())

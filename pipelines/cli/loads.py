@@ -14,6 +14,7 @@ import click
 
 from connector.errors import ConfigurationError
 from connector.plurals import count
+from connector.printable import make_visible
 from connector.shards import MOST_SHARDS, WHOLE
 from pipelines.cli.options import (
     SHARD,
@@ -30,7 +31,17 @@ from pipelines.cli.options import (
     time_limit_option,
     wait_option,
 )
-from pipelines.cli.output import Output, end, finish, output_options, run_and_notify, run_flow, run_options, show
+from pipelines.cli.output import (
+    Output,
+    end,
+    finish,
+    output_options,
+    run_and_notify,
+    run_flow,
+    run_options,
+    show,
+    write_stdout,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -85,7 +96,7 @@ def import_command(
         if planned.status not in ("ok", "partial"):
             finish(planned, output)
         if not _confirm(planned, output):
-            click.echo("Nothing was sent.")
+            write_stdout("Nothing was sent.\n")
             return
     finish(run(is_planned=is_dry), output)
 
@@ -99,11 +110,12 @@ def _confirm(report: Report, output: Output) -> bool:
     created, activity, base = report.rows["created"], report.activity or {}, report.scope.base
     if not created:
         return True
-    return click.confirm(
+    question = (
         f"Create {count(created, 'subscriber')} in {'base ' if base.startswith('id ') else ''}{base} "
-        f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone.",
-        default=False,
+        f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone."
     )
+    write_stdout(make_visible(question))
+    return click.confirm("", default=False)  # click would write the base's name in UTF-8 to a terminal in ASCII
 
 
 def plan_file(

@@ -6,13 +6,14 @@ holds a token, an identity or the words of an answer.
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-
-import click
+from typing import TextIO
 
 from connector.printable import escape_json, make_line, make_visible
 
@@ -35,7 +36,7 @@ class _JsonFormatter(logging.Formatter):
             "event": str(record.msg).partition(":")[0],
             "message": record.getMessage(),
         }
-        return escape_json(json.dumps(values | head, ensure_ascii=False, default=str))
+        return escape_json(json.dumps(values | head, ensure_ascii=not is_utf8(sys.stderr), default=str))
 
 
 class _TextFormatter(logging.Formatter):
@@ -61,6 +62,12 @@ class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         _write_line(self.format(record))
+
+
+def is_utf8(stream: TextIO | None) -> bool:
+    """Return whether a stream can show all characters: it is in UTF-8, closed, or in memory."""
+    encoding = getattr(stream, "encoding", None)
+    return encoding is None or codecs.lookup(encoding).name == "utf-8"
 
 
 def catch_warnings() -> None:
@@ -116,9 +123,17 @@ def say(message: str) -> None:
         _write_line(make_visible(message))
 
 
+def write_stderr(text: str) -> None:
+    """Write text to standard error, unless that is full or closed. (click.echo would write UTF-8 where the stream's
+    encoding is ASCII.)"""
+    with suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
 def _write_line(line: str) -> None:
-    with suppress(OSError, ValueError):  # full, closed, or its reader has gone
-        click.echo(line, err=True)
+    write_stderr(f"{line}\n")
 
 
 def _write_time(record: logging.LogRecord) -> str:

@@ -19,7 +19,7 @@ import click
 from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.printable import escape_json
-from pipelines.cli.logs import catch_warnings, is_logging, log_runs, say, start_logging
+from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, say, start_logging, write_stderr
 from pipelines.cli.options import Command
 from pipelines.report.page import is_report, write_page
 
@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 
 
-def write_stdout(text: str) -> None:
-    """Write text to standard output. Raises RunAborted where that is closed or full."""
+def write_stdout(text: str, *, is_file: bool = False) -> None:
+    """Write text to standard output; the text of a file (`is_file`) is UTF-8, unless a terminal shows the text. Raises
+    RunAborted where standard output is closed or full."""
     if sys.stdout is None:
         raise RunAborted("standard output is closed")
+    if is_file and isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -47,9 +50,14 @@ def write_stdout(text: str) -> None:
         raise RunAborted(f"standard output cannot be written to: {error.strerror}") from None
 
 
-def write_json(report: dict[str, Any]) -> str:
+def write_json(report: dict[str, Any], *, ensure_ascii: bool = False) -> str:
     """Return the report as JSON; a hidden or broken character, as a file's name may hold, becomes an escape of JSON."""
-    return escape_json(json.dumps(report, ensure_ascii=False, indent=2))
+    return escape_json(json.dumps(report, ensure_ascii=ensure_ascii, indent=2))
+
+
+def write_json_stdout(report: dict[str, Any]) -> None:
+    """Write the report as JSON to standard output, in ASCII if that is not in UTF-8. Raises RunAborted."""
+    write_stdout(write_json(report, ensure_ascii=not is_utf8(sys.stdout)) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +85,10 @@ class Output:
         from pipelines.report.console import PlainConsole
 
         stream, drawn = sys.stderr if self.is_data_on_stdout else sys.stdout, io.StringIO()
-        draw(PlainConsole(file=drawn, force_terminal=(stream is not None and stream.isatty()) or None))
+        is_terminal = stream is not None and stream.isatty()
+        draw(PlainConsole(file=drawn, force_terminal=is_terminal or None, has_unicode=is_utf8(stream)))
         if self.is_data_on_stdout:
-            click.echo(drawn.getvalue(), err=True, nl=False)
+            write_stderr(drawn.getvalue())
             return True
         return _try(lambda: write_stdout(drawn.getvalue()))
 
@@ -173,7 +182,7 @@ def end(report: dict[str, Any], exit_code: int, output: Output, *, is_shown: boo
     A report that cannot be handed over is exit code 3, unless the run ended by something worse than its rows.
     """
     if output.is_json:
-        is_shown = _try(lambda: write_stdout(write_json(report) + "\n"))
+        is_shown = _try(lambda: write_json_stdout(report))
     if output.report_path is not None:
         path = output.report_path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,11 +42,12 @@ def check_command(job_path: Path | None, output: Output) -> None:
 
     async def run() -> list[CheckResult]:
         results = []
-        async for result in check(job_path, os.environ):
-            results.append(result)
-            if not output.is_json and not (output.is_quiet and not result.exit_code):
-                verdict = "ok" if not result.exit_code else "failed"
-                write_stdout(make_visible(f"{result.what:14}{verdict:8}{result.message}\n"))
+        async with aclosing(check(job_path, os.environ)) as checks:
+            async for result in checks:
+                results.append(result)
+                if not output.is_json and not (output.is_quiet and not result.exit_code):
+                    verdict = "ok" if not result.exit_code else "failed"
+                    write_stdout(make_visible(f"{result.what:14}{verdict:8}{result.message}\n"))
         return results
 
     results = uvloop.run(run())
@@ -124,4 +126,4 @@ def _show(status: Mapping[str, Any], console: Console, *, is_whole: bool) -> Non
     else:
         show_runs(status["runs"], console)
     for step in status["next"]:
-        console.print(f"→ {step}", soft_wrap=True, markup=False, highlight=False)
+        console.print(f"-> {step}", soft_wrap=True, markup=False, highlight=False)

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,7 +56,7 @@ class CheckResult:
         return {"check": self.what, "ok": not self.exit_code, "message": self.message}
 
 
-async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncIterator[CheckResult]:
+async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGenerator[CheckResult]:
     """Yield one result for each part of the job, or of the settings alone; after a configuration that cannot be read
     there is no other. Nothing is created, sent or published."""
     try:
@@ -68,8 +68,9 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncItera
     yield CheckResult("configuration", f"account {settings.account}, state folder {settings.state_dir}")
     if job is not None and job.source is not None:
         yield await _try("source", lambda: _read_source(job, settings))
-    async for result in _ask_service(settings):
-        yield result
+    async with aclosing(_ask_service(settings)) as results:
+        async for result in results:
+            yield result
     yield await _try("ledger", lambda: _read_ledger(job, settings))
     if job is not None and job.is_export:
         yield await _try("destination", lambda: _prepare_destination(job, settings))
@@ -103,7 +104,7 @@ def _read_source(job: Job, settings: Settings) -> str:
     return found
 
 
-async def _ask_service(settings: Settings) -> AsyncIterator[CheckResult]:
+async def _ask_service(settings: Settings) -> AsyncGenerator[CheckResult]:
     """Yield whether the service accepts the token, and what a few requests show of its list."""
     try:
         async with open_client(build_service(settings, 1)) as client:
@@ -146,7 +147,7 @@ def _prepare_destination(job: Job, settings: Settings) -> str:
 # What a few requests show of the list. Loads and exports do not rely on these: they observe the list themselves.
 
 
-async def _describe_list(client: Client, retrier: Retrier) -> AsyncIterator[tuple[str, str]]:
+async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tuple[str, str]]:
     """Yield each trait of the list with its description, by about fifteen list requests. Raises ListFailed if the first
     request fails."""
     page = await fetch_page(client, retrier, ListQuery())

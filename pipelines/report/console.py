@@ -11,7 +11,17 @@ from connector.printable import make_visible
 
 
 class PlainConsole(Console):
-    """Writes texts with `make_visible`, before their width is measured and again before they are written."""
+    """Writes texts with `make_visible`, before their width is measured and again before they are written. Without
+    `has_unicode`, by default as its file says, tables have borders in ASCII."""
+
+    def __init__(self, *, has_unicode: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self._has_unicode = has_unicode
+
+    @property
+    def encoding(self) -> str:
+        """The encoding for which borders are chosen."""
+        return super().encoding if self._has_unicode else "ascii"
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text for a cell or a line."""

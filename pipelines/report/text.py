@@ -56,13 +56,14 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
 
     from pipelines.report.console import PlainConsole
 
-    spinner = Spinner("dots")
+    console = PlainConsole(stderr=True)
+    spinner = Spinner("line" if console.options.ascii_only else "dots")
 
     def render() -> Spinner:
         spinner.update(text=Text(progress.describe()))
         return spinner
 
-    with Live(get_renderable=render, console=PlainConsole(stderr=True), refresh_per_second=8, transient=True):
+    with Live(get_renderable=render, console=console, refresh_per_second=8, transient=True):
         yield progress
 
 

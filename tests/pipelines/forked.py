@@ -192,7 +192,9 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) 
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
-    sys.stdin = os.fdopen(0, encoding="utf-8")
+    sys.stdin = os.fdopen(0, encoding="utf-8")  # the inherited streams remember whether their files could be sought in
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     sys.argv = ["connector", *arguments]
     warnings.simplefilter("error")
     atexit._clear()  # what libraries left to do at the end takes a fifth of a short command's time

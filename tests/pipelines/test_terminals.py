@@ -1,0 +1,139 @@
+"""Terminals, pipes and locales that are not UTF-8: what they cannot show is replaced, and no command fails by it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import COMMANDS
+from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, Ended, write_csv
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LOCALES: dict[str, dict[str, str]] = {
+    "ascii locale": ASCII,
+    "latin-1": {"PYTHONIOENCODING": "iso8859-1:strict"},
+    "utf-8": {"PYTHONIOENCODING": "utf-8:strict"},
+}
+NAME = "Kunden Łódź é 🎂"
+BASE = "Łódź é 日本"
+JOB = (
+    "job: Łódź é\nsource: {file: {path: 'people.csv'}}\n"
+    f"subscriber:\n  base: {{name: '{BASE}'}}\n"
+    "  fields: {email: email, first_name: Vorname, is_active: {value: true}}\n"
+    "load: {quiet_period: 200ms}\n"
+)
+
+
+def run(connector: Connector, locale: dict[str, str], *arguments: str | Path) -> tuple[int, bytes, bytes]:
+    """Run a command in a process of its own, whose streams are pipes."""
+    command = [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)]
+    environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | locale
+    ended = subprocess.run(command, capture_output=True, cwd=connector.folder, env=environ, check=False, timeout=120)
+    assert b"Traceback" not in ended.stderr, ended.stderr
+    assert b"a fault of the program" not in ended.stderr, ended.stderr
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector) -> None:
+    people = "email,Vorname,Größe", "ann@example.com,Łukasz 🎂,a", "bob at x,Zoë,日本"
+    write_csv(connector.folder / "people.csv", *people)
+    file = write_csv(connector.folder / f"{NAME}.csv", *people)
+    (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
+    commands: tuple[tuple[tuple[str | Path, ...], int], ...] = (
+        (("import", file, "--job", "job.yaml", "-vv"), 1),
+        (("sync", "job.yaml", "--report", "run.html"), 1),
+        (("check", "job.yaml"), 0),
+        (("plan", file, "--job", "job.yaml"), 1),
+        (("validate", file, "--active"), 1),
+        (("init", file, "--base-id", "7"), 0),
+        (("export", f"{NAME}.export.csv"), 0),
+        (("status",), 0),
+        (("reconcile", "job.yaml"), 0),
+        (("import", "Ł é.csv"), 2),
+        (("import", file, "--Ł"), 2),
+        (("Łé",), 2),
+    )
+    for arguments, exit_code in commands:
+        code, stdout, stderr = run(connector, ASCII, *arguments)
+        assert code == exit_code, (arguments, stdout, stderr)
+        assert stderr.isascii(), arguments
+        assert stdout.isascii() or arguments[0] == "init", arguments  # a draft is a file in UTF-8
+    rejects = next((connector.folder / "state" / "rejects").glob("*.csv")).read_text(encoding="utf-8")
+    assert "Zoë,日本" in rejects
+    assert "Łukasz 🎂" in (connector.folder / f"{NAME}.export.csv").read_text(encoding="utf-8")
+    assert BASE in (connector.folder / "run.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("locale", LOCALES.values(), ids=LOCALES)
+def test_json_is_valid_and_whole_in_any_encoding(connector: Connector, locale: dict[str, str]) -> None:
+    file = write_csv(connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
+    (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
+    options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")
+    code, stdout, stderr = run(connector, locale, "import", file, *options)
+    assert (code, BASE in json.loads(stdout)["base"]) == (1, True)
+    assert any("Größe Ł" in json.loads(line)["message"] for line in stderr.decode().splitlines())
+    code, stdout, stderr = run(connector, locale, "sync", "Łé.yaml", "--output", "json")
+    assert (code, json.loads(stdout)["status"]) == (2, "usage")
+
+
+def test_what_a_stream_cannot_show_is_an_escape(connector: Connector) -> None:
+    file = write_csv(connector.folder / f"{NAME}.csv", "email", "ann@example.com")
+    code, stdout, _ = run(connector, LOCALES["latin-1"], "plan", file, "--active", "--base-name", BASE)
+    assert code == 0, stdout
+    assert b"Kunden \\u0141\xf3d\\u017a \xe9 \\U0001f382" in stdout
+    assert b"+-" in stdout  # a table's borders
+
+
+def test_help_texts_are_ascii(connector: Connector) -> None:
+    for command in COMMANDS:
+        ended: Ended = connector.run(command, "--help")
+        assert (ended.code, ended.stdout.isascii()) == (0, True), command
+
+
+NOT_UTF8 = os.fsdecode(b"K\xfcnden")
+
+
+def test_a_file_name_that_is_not_utf8_is_shown_as_an_escape_everywhere(connector: Connector) -> None:
+    file = write_csv(connector.folder / f"{NOT_UTF8}.csv", "email", "ann@example.com", "bob at x")
+    page = connector.folder / f"{NOT_UTF8}.html"
+    ended = connector.run_json("import", file, *INTO_NEWS, "--report", page, "-vv")
+    assert (ended.code, ended.report["job"]) == (1, "K\\udcfcnden")
+    assert "K\\udcfcnden" in ended.stderr
+    assert "K\\udcfcnden" in page.read_text(encoding="utf-8")
+    assert "K\\udcfcnden" in connector.run("status").stdout
+    rejects = Path(ended.report["rejects_file"])
+    assert "K\\udcfcnden" in rejects.read_text(encoding="utf-8")
+    assert connector.run("export", f"{NOT_UTF8}.out.csv").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        (("export", f"sqlite:///{NOT_UTF8}.db"), {}),
+        (("export", f"duckdb:///{NOT_UTF8}.duckdb"), {}),
+        (("init", "people.csv", "--base-id", "7", "--write", f"{NOT_UTF8}.yaml"), {}),
+        (("import", "people.csv", "--base-name", NOT_UTF8), {}),
+        (("status",), {"CONNECTOR_STATE_DIR": NOT_UTF8}),
+        (("check",), {"CONNECTOR_LEDGER": f"postgresql://{NOT_UTF8}/ledger"}),
+    ],
+    ids=str,
+)
+def test_a_name_that_must_be_utf8_and_is_not_is_refused(
+    connector: Connector, arguments: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    write_csv(connector.folder / "people.csv", "email", "ann@example.com")
+    ended = connector.run(*arguments, environ=environ)
+    assert ended.code == 2
+    assert "UTF-8" in ended.stdout + ended.stderr or "printable" in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "check", "schema", "--help", "status --output json", "export -"])
+def test_a_reader_that_has_gone_is_reported_in_one_line(connector: Connector, command: str) -> None:
+    with connector.start(*command.split(), has_reader=False) as process:
+        _, stderr = process.communicate()
+    assert process.returncode == 3, stderr
+    assert "standard output" in stderr.lower()
+    assert ("Traceback" in stderr, "error occurred" in stderr) == (False, False)
