@@ -1,6 +1,6 @@
 """From a seed to a scenario: every stance, fault and ending in any mixture, all by chance and all repeatable."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
@@ -123,6 +123,25 @@ class _Builder:
             settings["cached"] = random.choice((5.0, 60.0, 3600.0))
         elif chance < 0.15 and self._naming == "id":
             settings["base_in_rows"] = "id"
+        if scenario.is_astray or "hide" in settings or "result_window" in settings:
+            return replace(scenario, settings=settings)
+        has_filters, strangers = settings["filters"] != "ignored", len(scenario.strangers)
+        chance = random.random()
+        if chance < 0.02:
+            settings["provisional_ids"] = True
+        elif chance < 0.04:
+            settings["hide"] = ["unconfirmed"]
+        elif chance < 0.06:
+            settings["lost_shard"] = random.choice((0.05, 0.2, 0.5))
+        elif chance < 0.1 and has_filters and strangers >= 25:  # else no request shows anybody
+            hidden = random.randint(1, strangers - 10)
+            settings |= {"hide": ["old_ids"], "old_ids_below": 100_001 + hidden * int(str(settings["id_step"]))}
+        elif chance < 0.12 and has_filters:
+            settings["hide"] = ["inactive", random.choice(("unspecified", "male"))]
+        elif chance < 0.14:
+            settings |= {"duplicates": "accept", "merge_by": ["Email"], "merge_within": "shared"}
+        elif chance < 0.17:  # without filters, nothing tells a small window
+            return self._cut_off(scenario, random, (100, 500, 999) if has_filters else (999,))
         return replace(scenario, settings=settings)
 
     def _refuse_all(self, scenario: Scenario) -> Scenario:
@@ -182,7 +201,8 @@ class _Builder:
             share = random.uniform(0.02, 0.3)
             nights = tuple(_execute_and_refuse(night, share, statuses) for night in nights)
         elif chance < 0.54:
-            return self._cut_off(scenario, random)
+            sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
+            return self._cut_off(scenario, random, sizes)
         elif chance < 0.6:
             return self._merge(scenario, random)
         elif chance < 0.66:
@@ -209,11 +229,10 @@ class _Builder:
         first = replace(first, newcomers=tuple(newcomers), gap_s=max(first.gap_s, self._lag_s + 0.2))
         return replace(scenario, settings=settings, nights=(first, *others))
 
-    def _cut_off(self, scenario: Scenario, random: Random) -> Scenario:
+    def _cut_off(self, scenario: Scenario, random: Random, sizes: Sequence[int]) -> Scenario:
         """A list that a result window cuts off (architecture 7, rule 7), or will once some have come: of a size that
         windows have, or of another where the service shows more when it is asked by a filter. Many of those whom the
         rows are of are there already, some of them beyond the window."""
-        sizes = (1000, 1023, 1024) if scenario.settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
         window, is_homogeneous = random.choice(sizes), random.random() < 0.3
         number = window + random.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.strangers)
         more = tuple(self._draw_one_of_many(random, is_homogeneous) for _ in range(number))

@@ -89,8 +89,8 @@ def nobody_on_the_suppression_list_is_sent(truth: Truth) -> Iterator[str]:
 
 
 def whoever_is_confirmed_is_there_by_that_id(truth: Truth) -> Iterator[str]:
-    """After every night, one that died included."""
-    for played in truth.world.played:
+    """After every night, one that died included. Excused: the answer to a create has a provisional Id."""
+    for played in truth.world.played if not truth.has_provisional_ids else ():
         for person, kept in played.ledger.items():
             ids = {each.subscriber_id for each in truth.find_stored(person) if each.at <= played.ended_at}
             if kept.state is State.CONFIRMED and kept.subscriber_id not in ids:
@@ -134,17 +134,21 @@ def every_move_of_an_entry_is_in_the_table(truth: Truth) -> Iterator[str]:
 def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
     """It is calm. Save where the list cannot be read whole and no filter need work, so that nobody can be known to be
     absent; where the service's refusals are no definite ones, since its first three end a run, or where it answers with
-    another base or identity than was sent, or without them while its list lags (architecture 4.9); where any look takes
-    longer than it may be relied on; and where the answers of replicas that lag contradict each other."""
+    another base or identity than was sent, or without them while its list lags or never shows who was created
+    (architecture 4.9); where any look takes longer than it may be relied on; where the answers of replicas that lag
+    contradict each other, or some of them lack a shard of the list; and where the list leaves out subscribers with old
+    ids, whom only their Id shows."""
     last = truth.world.played[-1]
     words = last.report.describe() if last.report is not None else ""
     is_slow = "load.fresh" in words
     is_unread = "leaves others out" in words or "could not be read whole" in words
-    is_torn = "replica_lags_ms" in truth.world.scenario.settings and is_unread
+    torn = truth.world.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
+    is_torn = is_unread and (bool(torn) or truth.hides_old_ids)
     is_unable = truth.is_list_unreadable or truth.has_unclear_refusals or truth.world.scenario.is_astray
     is_late = truth.world.scenario.lag_s > 2 * truth.world.scenario.quiet_s
     is_unable = is_unable or (is_late and "answers_omit" in truth.world.scenario.settings)
-    is_excused = is_slow or is_torn or is_unable
+    is_blind = truth.shows_nobody_created and ("has not shown yet" in words or "does not show that" in words)
+    is_excused = is_slow or is_torn or is_unable or is_blind
     if not (last.is_whole or is_excused):
         yield f"night {last.number} was calm: {words or 'it died'}"
 
@@ -152,21 +156,24 @@ def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
 def nobody_is_lost(truth: Truth) -> Iterator[str]:
     """After the last night everybody whom it told of is there, refused by the service, or held: as the job wants it, or
     since the service answered with somebody else. Unknown may stay who cannot be looked for: where the list cannot be
-    read whole, and no filter is known to work. Rejected may stay fewer than 20 whom the service has refused for a
-    while, and those who share the words with rows that it does not take."""
+    read whole, and no filter is known to work, where no request shows who was created, or where the list shows nobody
+    by the answered Id, so that nobody proves how late the list is. There, whoever was refused stays rejected, too.
+    Rejected may stay fewer than 20 whom the service has refused for a while, and those who share the words with rows
+    that it does not take."""
     last = truth.world.played[-1]
     told = {each.person for portion in last.night.portions for each in portion.told}
     is_hold = truth.world.scenario.policy.on_unknown == "hold"
-    wronged = list[int]()
+    wronged, has_sentinels = list[int](), not (truth.shows_nobody_created or truth.has_provisional_ids)
+    is_blind = truth.is_list_unreadable or not has_sentinels
     for person in sorted(told | last.ledger.keys()) if last.is_whole else ():
         kept = last.ledger.get(person)
         if kept is None:
             yield f"person {person} has no entry after a whole night"
-        elif kept.state in (State.SENDING, State.UNKNOWN) and not truth.is_list_unreadable:
+        elif kept.state in (State.SENDING, State.UNKNOWN) and not is_blind:
             yield f"person {person} is still {kept.state.name}"
         elif kept.state is State.HELD and not (is_hold or kept.attempts >= _ATTEMPTS or truth.is_misdirected(person)):
             yield f"person {person} is held, and the job does not hold"
-        elif kept.state is State.REJECTED and person in told and _is_wronged(truth, person, kept):
+        elif kept.state is State.REJECTED and person in told and has_sentinels and _is_wronged(truth, person, kept):
             wronged.append(person)
     if not truth.has_passing_refusals or (
         len(wronged) >= LEAST_ALIKE and not truth.world.scenario.settings.get("required")
@@ -199,7 +206,8 @@ def nobody_whom_we_created_is_left_rejected(truth: Truth) -> Iterator[str]:
 
 def a_night_after_a_whole_calm_one_sends_nobody(truth: Truth) -> Iterator[str]:
     """Save those whom the service will not take: their rows may be another try. Save, too, those whom it has refused
-    for a while, if the one of them that the calm night chose was suppressed or has another row by then."""
+    for a while, if the one of them that the calm night chose was suppressed or has another row by then, and those whom
+    it refuses because they are there, though no request shows them."""
     *_, before, last = truth.world.played
     is_settled = all(kept.state is not State.UNKNOWN for kept in before.ledger.values())
     if not (before.is_whole and is_settled and before.night.storm is None) or last.night.ledger != "kept":
@@ -207,7 +215,8 @@ def a_night_after_a_whole_calm_one_sends_nobody(truth: Truth) -> Iterator[str]:
     if {each.person for portion in last.night.portions for each in portion.told} - before.ledger.keys():
         return
     rejected = {person for person, kept in before.ledger.items() if kept.state is State.REJECTED}
-    for person in set(truth.persons) - (rejected if truth.has_passing_refusals else set()):
+    is_again = truth.has_passing_refusals or truth.shows_nobody_created
+    for person in set(truth.persons) - (rejected if is_again else set()):
         for call in truth.find_calls(person, last.number) if truth.is_acceptable(person) else ():
             yield f"person {person} was settled, and was sent by {call.number}"
 

@@ -41,7 +41,17 @@ _SEEN = {
     MIXED_UP: "answers mixed up",
     "cancelled": "under way at a second signal",
 }
-_STANCES = ("base_alias", "alter_identity", "base_names", "replica_lags_ms", "result_window")
+_STANCES = (
+    "base_alias",
+    "alter_identity",
+    "base_names",
+    "replica_lags_ms",
+    "result_window",
+    "merge_by",
+    "provisional_ids",
+    "hide",
+    "lost_shard",
+)
 _TRUTH = ("late visibility", "late execution inside the quiet period", "late execution outside the quiet period")
 _ENDINGS = ("died", "stopped by a signal", "ended early", "came to its end")
 _LEDGERS = ("lost", "restored")

@@ -28,7 +28,8 @@ class FarEnd:
         stance = change_settings(SandboxSettings(), settings)
         self.state = Sandbox(stance, TOKEN, None, timeline.read, timeline.read_wall)
         self._service = Service(self.state, cast("Any", self._call_later))
-        self._lag_s = (stance.list_lag_ms + max(stance.replica_lags_ms, default=0.0)) / 1000
+        lag_s = (stance.list_lag_ms + max(stance.replica_lags_ms, default=0.0)) / 1000
+        self._lag_s = float("inf") if "unconfirmed" in stance.hide else lag_s  # no request shows who was created
         self._serving: Call | None = None
         self._traced = 0
         self._latest: dict[int, Stored] = {}

@@ -24,14 +24,16 @@ def the_outcomes_sum_to_the_rows_read(truth: Truth) -> Iterator[str]:
 def created_is_what_the_night_made(truth: Truth) -> Iterator[str]:
     """Whoever was sent in it, and is confirmed. Somebody whose create was lost and who came by another way meanwhile
     may count as created: from outside the two are alike. Whoever was there as another before the night, and was merged
-    or moved by it, never counts; nor need they who came in the night."""
+    or moved by it, never counts; nor need they who came in the night. Where the list shows a subscriber once for each
+    base, a create moves nobody."""
+    is_shared = truth.world.scenario.settings.get("merge_within") == "shared"
     for played, report in _list_reports(truth):
         certain, possible = 0, 0
         for told, kept in _list_confirmed(truth, played, report):
             calls = truth.find_calls(told.person, played.number)
             stored = [each for call in calls for each in call.stored if each.at <= played.ended_at]
             taken = [each.previous for each in stored if each.is_taken and each.previous is not None]
-            if any(each.shown_at <= played.began_at for each in taken):
+            if any(each.shown_at <= played.began_at for each in taken) and not is_shared:
                 continue
             is_made = any(not each.is_taken for each in stored)
             is_as_told = kept.fingerprint == told.fingerprint

@@ -83,6 +83,25 @@ class Truth:
         return (settings.get("order") == "shuffled" and is_in_pages) or "result_window" in settings
 
     @property
+    def shows_nobody_created(self) -> bool:
+        """Whether no request ever shows a subscriber that a create has stored."""
+        return self._has_hidden("unconfirmed")
+
+    @property
+    def hides_old_ids(self) -> bool:
+        """Whether the list and its filters by identity leave out subscribers with old ids."""
+        return self._has_hidden("old_ids")
+
+    @property
+    def has_provisional_ids(self) -> bool:
+        """Whether a create is answered with another Id than the list shows."""
+        return "provisional_ids" in self.world.scenario.settings
+
+    def _has_hidden(self, name: str) -> bool:
+        hidden = self.world.scenario.settings.get("hide", ())
+        return isinstance(hidden, list) and name in hidden
+
+    @property
     def has_unclear_refusals(self) -> bool:
         """Return whether the answer to a refused row has neither the status nor the words of a refusal."""
         settings = self.world.scenario.settings
