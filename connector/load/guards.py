@@ -59,7 +59,8 @@ def refuse_similar_base(session: Session) -> None:
 
 
 async def guard_account(session: Session) -> tuple[Known, ...]:
-    """Look one known subscriber up by Id and, if the list does not show it, up to four that the list has shown before.
+    """Look one known subscriber up by Id and, if the list does not show it, up to four that the list has shown before
+    and up to four others.
 
     A subscriber that the list has never shown proves nothing: a service may hide new subscribers until they confirm, or
     answer a create with a provisional Id. Returns the subscribers whose look-up was inconclusive: the run's first
@@ -90,14 +91,16 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     if not shown:
         _report_unshown(session, known)
         return ()
-    is_there = await _ask_for_any(session, shown)
+    more = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, before=before))
+    known = list(dict.fromkeys([*shown, *more]))  # the list may show one of those, too
+    is_there = await _ask_for_any(session, known)
     if is_there is False and await detect_hidden_base(session.access):
         return tuple(shown)  # the filter Id cannot show them
     if is_there is False and await _does_answer_by_id(session):
         await give_time_to_show(session.access, shown)
-        is_there = await _ask_for_any(session, shown)
+        is_there = await _ask_for_any(session, known)
         if is_there is False:
-            session.access.known = (*shown, *known)
+            session.access.known = tuple(known)
             await list_account([session.access])  # raises EmptiedError if it shows none of them by identity either
             return session.access.known
     return () if is_there else tuple(shown)

@@ -106,6 +106,22 @@ def test_one_merged_row_does_not_keep_the_others_from_being_created(connector: C
     assert retry(connector, "--accept-held").rows == {"read": 1, "exists": 1}
 
 
+def test_a_base_does_not_count_as_emptied_because_one_subscriber_was_overwritten(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(merge_by="Phone")
+    rows = [
+        "new0@example.com,31612345671,true",
+        "new1@example.com,31612345671,true",
+        "new2@example.com,31612345672,true",
+    ]
+    people = write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows)
+    assert connector.import_file(people).rows == {"read": 3, "created": 2, "unknown": 1}
+    for _ in range(6):  # each run draws which of the two subscribers it looks up
+        ended = connector.import_file(people)
+        assert (ended.code, ended.rows["unknown"]) == (1, 1), ended.stderr
+
+
 def test_a_create_that_puts_a_subscriber_into_one_more_base_counts_as_created(
     connector: Connector, tmp_path: Path
 ) -> None:

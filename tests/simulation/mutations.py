@@ -313,6 +313,11 @@ SEEN_BY_TESTS = (
         "pipelines/test_account_guard.py::test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_message",
     ),
     SeenByTest(
+        "only subscribers that the list has shown tell that the account is the same",
+        Edit("load/guards.py", "known = list(dict.fromkeys([*shown, *more]))", "known = list(shown)"),
+        _OF_MOVES + "test_a_base_does_not_count_as_emptied_because_one_subscriber_was_overwritten",
+    ),
+    SeenByTest(
         "subscribers count as gone before they are looked for by their identities",
         Edit(
             "listing/base_list.py", "    known = {each.identity for each in access.known}", "    known = set[bytes]()"
