@@ -70,11 +70,12 @@ class BaseReader:
         return [each for wire in wire_objects if self.is_of_base(wire.get("Base")) for each in self.read_one(wire)]
 
     def note_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Note the identities of those that are listed as inactive, in whatever base."""
+        """Note the identities of those that are listed as inactive, in whatever base. A missing IsActive is false: that
+        is the service's default."""
         if self._inactive is None:
             return
         for wire in wire_objects:
-            if wire.get("IsActive") is False:
+            if wire.get("IsActive") is not True:
                 for identity, _ in self.read_one(wire):
                     self._inactive.note(identity)
 

@@ -250,8 +250,9 @@ def _build_query(name: str, value: Any) -> ListQuery | None:
 def build_match(asked: Mapping[str, object]) -> Match | None:
     """Return a test of the rows of a page for `asked`, field name to value; None where nothing is asked.
 
-    Emails are compared as identities, the gender "" as none at all (null or absent), everything else exactly. An email
-    with blanks around it equals only itself: whether the service's filter finds it by the other, no trial can tell.
+    Emails are compared as identities. None (null or absent) is the service's default: the gender "", or False of
+    is_active. Everything else is compared exactly. An email with blanks around it equals only itself: whether the
+    service's filter finds it by the other, no trial can tell.
     """
     wanted = {name: _plain(name, value) for name, value in asked.items()}
     if not wanted:
@@ -267,8 +268,8 @@ def build_match(asked: Mapping[str, object]) -> Match | None:
 
 def _plain(name: str, value: object) -> object:
     """The form in which two values of the field are equal; the type is part of it, since True is not 1."""
-    if name == "gender" and value is None:
-        value = ""
+    if value is None:  # the service's defaults (service-api.md 2.1)
+        value = {"gender": "", "is_active": False}.get(name)
     if isinstance(value, str):
         return normalise_email(value) if name == "email" and value == value.strip() else value
     return (type(value), value)

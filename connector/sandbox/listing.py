@@ -19,6 +19,7 @@ from connector.sandbox.subscriber import (
     cut_identity,
     quote_ids,
     reject,
+    write_activity,
     write_id_as_number,
     write_uuid,
 )
@@ -248,6 +249,8 @@ class SubscriberList:
         if settings.rows_omit or settings.emails_in_rows == "masked":
             is_masked = settings.emails_in_rows == "masked"
             wires = [cut_identity(wire, settings.rows_omit, is_email_masked=is_masked) for wire in wires]
+        if settings.activity != "boolean":
+            wires = [write_activity(wire, settings.activity) for wire in wires]
         if settings.client_user_ids == "number":
             wires = [write_id_as_number(wire) for wire in wires]
         if "ids" in settings.numbers_as_text:

@@ -31,6 +31,7 @@ from connector.sandbox.subscriber import (
     fill_defaults,
     parse_create,
     quote_ids,
+    write_activity,
     write_id_as_number,
     write_uuid,
 )
@@ -263,6 +264,8 @@ class Sandbox:
             if settings.provisional_ids:
                 shown["Id"] = self.store.take_id(settings.id_step)
             wire = orjson.dumps({name: value for name, value in shown.items() if name not in settings.answers_omit})
+        if settings.activity != "boolean":
+            wire = write_activity(wire, settings.activity)
         if settings.client_user_ids == "number":
             wire = write_id_as_number(wire)
         if settings.uuids:

@@ -195,6 +195,19 @@ def write_id_as_number(wire: bytes) -> bytes:
     return orjson.dumps(subscriber)
 
 
+def write_activity(wire: bytes, shown: str) -> bytes:
+    """Return the JSON of a subscriber with IsActive as a number, as a text, or only if it is true (omit_false)."""
+    subscriber = orjson.loads(wire)
+    is_active = subscriber.pop("IsActive", False)
+    if shown == "number":
+        subscriber["IsActive"] = int(is_active)
+    elif shown == "text":
+        subscriber["IsActive"] = str(is_active).lower()
+    elif is_active:
+        subscriber["IsActive"] = True
+    return orjson.dumps(subscriber)
+
+
 def quote_ids(wire: bytes) -> bytes:
     """Return the JSON of a subscriber with its Id and the Id of its base as texts."""
     subscriber = orjson.loads(wire)

@@ -43,7 +43,7 @@ def parse_created(
     """
     subscriber, success = _read_success(status, body, "Subscriber")
     if subscriber is not None:
-        _read_ids(subscriber)
+        _read_types(subscriber)
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
@@ -64,7 +64,7 @@ def parse_listed(
             subscribers = []  # past the end of what TotalCount says; anywhere else null is no page
         if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
             for each in subscribers:
-                _read_ids(each)
+                _read_types(each)
             return ListPage(subscribers, total, offset, limit)
     return _unsuccessful(status, headers, body, now, mask, success)
 
@@ -116,15 +116,21 @@ def read_whole_number(value: object) -> int | None:
     return value if type(value) is int and abs(value) <= LARGEST_ID else None
 
 
-def _read_ids(subscriber: dict[str, Any]) -> None:
-    """Make numbers of Ids that came as text or as 12.0, and a text of a ClientUserId that came as a number: all other
-    code compares them so."""
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
+
+
+def _read_types(subscriber: dict[str, Any]) -> None:
+    """Give values the types of service-api.md 2.1, by which all other code compares them: Ids that came as text or as
+    12.0, a ClientUserId that came as a number, and an IsActive that came as 0, 1 or text."""
     for owner in (subscriber, subscriber.get("Base")):
         if type(owner) is dict and type(owner.get("Id")) in (str, float):
             number = read_whole_number(owner["Id"])
             owner["Id"] = owner["Id"] if number is None else number
     if type(subscriber.get("ClientUserId")) is int:
         subscriber["ClientUserId"] = str(subscriber["ClientUserId"])
+    is_active = subscriber.get("IsActive")
+    if type(is_active) in (int, str):
+        subscriber["IsActive"] = _FLAGS.get(str(is_active).strip().lower(), is_active)
 
 
 def _unsuccessful(

@@ -20,6 +20,7 @@ from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
+from connector.listing.access import shows_identity
 from connector.listing.pages import ListFailed
 from connector.listing.reader import read_list
 from connector.load.session import Problem
@@ -226,19 +227,30 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
 
 
 class _InactiveSink:
-    """Takes pages of the list, and notes the addresses of inactive subscribers."""
+    """Takes pages of the list, and notes the addresses of inactive subscribers. `is_unreadable`: there are inactive
+    subscribers, and no row has shown the address of one."""
 
     def __init__(self) -> None:
         self.identities = InactiveIdentities()
+        self._has_rows = self._has_email = False
+
+    @property
+    def is_unreadable(self) -> bool:
+        return self._has_rows and not self._has_email
 
     def start_sweep(self, number: int) -> None:
         """Keep what was noted: who was inactive a moment ago gets no email either."""
 
     def take(self, rows: WireRows) -> None:
-        """Note the addresses of the inactive subscribers among these rows."""
+        """Note the addresses of the inactive subscribers among these rows. A missing IsActive is false: that is the
+        service's default."""
         for row in rows:
-            if row.get("IsActive") is False and isinstance(email := row.get("Email"), str):
-                self.identities.note(digest_identity("email", email))
+            if row.get("IsActive") is True:
+                continue
+            self._has_rows = True
+            if shows_identity(row, "email"):
+                self._has_email = True
+                self.identities.note(digest_identity("email", row["Email"]))
 
 
 async def _read_inactive(run: _Run, client: Client) -> InactiveIdentities:
@@ -255,6 +267,8 @@ async def _read_inactive(run: _Run, client: Client) -> InactiveIdentities:
         raise RunAborted(
             f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOBODY_KNOWN}"
         )
+    if sink.is_unreadable:
+        raise RunAborted(f"The list shows the email of no inactive subscriber. {_NOBODY_KNOWN}")
     return sink.identities
 
 

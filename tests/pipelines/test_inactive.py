@@ -53,6 +53,23 @@ def test_a_row_is_not_created_active_whose_identity_is_inactive_in_another_base(
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "exists": 2}
 
 
+@pytest.mark.parametrize("others", [0, 30_000], ids=["the whole list", "by the list's filters"])
+@pytest.mark.parametrize("activity", ["number", "text", "omit_false"])
+def test_inactive_subscribers_are_known_however_the_list_writes_is_active(
+    connector: Connector, tmp_path: Path, activity: str, others: int
+) -> None:
+    if others:
+        connector.sandbox.seed(others, base_name="Others")
+    unsubscribe(connector, "ANN@x.org", "eve@x.org")
+    connector.sandbox.switch(activity=activity, filters="icase")
+    write_csv(tmp_path / "people.csv", *THREE)
+    job = write_job(tmp_path)
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), ended.stderr
+    again = connector.run_json("sync", job, "--full")
+    assert again.rows == {"read": 3, "suppressed": 1, "exists": 2}, again.report["messages"]
+
+
 def test_without_it_such_rows_are_counted(connector: Connector, tmp_path: Path) -> None:
     def find_message(command: str) -> list[str]:
         return [each for each in connector.run_json(command, job).report["messages"] if "though the list shows" in each]

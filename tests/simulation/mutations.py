@@ -487,6 +487,11 @@ SEEN_BY_TESTS = (
         "test_nobody_of_a_class_that_the_list_hides_is_created_twice[False-inactive,male]",
     ),
     SeenByTest(
+        "a list that shows no email of inactive subscribers lets everybody be mailed",
+        Edit("../pipelines/flows/mails.py", "if sink.is_unreadable:", "if False:"),
+        "pipelines/emails/test_consent.py::test_nothing_is_sent_while_the_list_shows_no_email_of_inactive_subscribers",
+    ),
+    SeenByTest(
         "a list without emails is believed to show nobody",
         Edit("listing/base_list.py", '"email" not in watching.stats.shown_fields', "False"),
         "pipelines/test_hidden_identities.py::test_a_list_that_shows_no_email_ends_a_load_before_its_first_create",

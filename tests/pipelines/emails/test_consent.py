@@ -154,3 +154,23 @@ def test_a_campaign_from_an_export_of_ours_reaches_no_inactive_subscriber(
     ended = mailer.run_json("mail", "mail.yaml")
     assert (ended.code, ended.rows) == (0, {"read": 120, "suppressed": 20, "sent": 100}), ended.stderr
     assert sorted(list_recipients(mailer.sandbox)) == sorted(f"p{each}@example.net" for each in range(20, 120))
+
+
+@pytest.mark.parametrize("activity", ["number", "text", "omit_false"])
+def test_inactive_subscribers_get_no_email_however_the_list_writes_is_active(
+    mailer: Connector, tmp_path: Path, activity: str
+) -> None:
+    unsubscribe(mailer, tmp_path, "bob@example.net")
+    mailer.sandbox.switch(activity=activity)
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "suppressed": 1, "sent": 2}
+
+
+@pytest.mark.parametrize("habit", [{"rows_omit": "Email"}, {"emails_in_rows": "masked"}], ids=["none", "masked"])
+def test_nothing_is_sent_while_the_list_shows_no_email_of_inactive_subscribers(
+    mailer: Connector, tmp_path: Path, habit: dict[str, str]
+) -> None:
+    unsubscribe(mailer, tmp_path, "bob@example.net")
+    mailer.sandbox.switch(**habit)
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, list_recipients(mailer.sandbox)) == (3, [])
+    assert "skip_inactive: false" in ended.stderr
