@@ -24,10 +24,9 @@ from connector.atomic_file import PartialFile
 from connector.databases import parse_place, show_place
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.fields import IDENTITY_RULE
 from connector.ledger.beside import BUSY_S
 from connector.ledger.opening import open_emails
-from connector.ledger.schema import SCHEMA_VERSION, campaign, email
+from connector.ledger.schema import campaign, email, email_meta, is_current, is_upgradable, meta
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock, make_file, resolve_file
 from connector.ledger.store import build_missing
 
@@ -177,12 +176,13 @@ def _check_backup(path: Path, *, is_ledger: bool) -> int:
             if backup.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                 raise ConfigurationError(f"{path} is damaged: restore another backup. Nothing was changed")
             number = _count_rows(backup, is_ledger=is_ledger)
-            stored = dict(backup.execute(f"SELECT name, value FROM {'meta' if is_ledger else 'email_meta'}"))  # noqa: S608
+            table = meta if is_ledger else email_meta
+            stored = dict(backup.execute(f"SELECT name, value FROM {table.name}"))  # noqa: S608
     except sqlite3.Error as error:
         raise ConfigurationError(
             f"{path} is no backup of a ledger ({say_safely(error)}). Nothing was changed"
         ) from None
-    if (stored.get("schema_version"), stored.get("identity_rule")) != (str(SCHEMA_VERSION), str(IDENTITY_RULE)):
+    if not is_current(stored, table) and not (is_ledger and is_upgradable(stored)):
         raise ConfigurationError(
             f"{path} was written by another version of the connector: restore it with that one. Nothing was changed"
         )

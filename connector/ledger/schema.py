@@ -1,7 +1,9 @@
 """The ledger's tables, made where there are none. What must always be true of an entry is a CHECK here.
 
-There is one version until the first release: a ledger of another one is refused.
+A run upgrades a ledger of an older version that it can upgrade; any other version is refused.
 """
+
+from collections.abc import Mapping
 
 from sqlalchemy import (
     DDL,
@@ -32,7 +34,9 @@ from connector.fields import IDENTITY_RULE
 from connector.states import EmailState, State
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
-SCHEMA_VERSION = 1  # 1 until the first release, then counted up with every change of the columns; any other is refused
+SCHEMA_VERSION = 2  # counted up with every change of the columns
+EMAILS_VERSION = 1  # the same for the tables of the emails
+_OLDEST_VERSION = 1  # of a ledger that is upgraded when a run opens it: version 1 lacks entry.opted_out
 SOURCE_BYTES = 16  # of the digest that tells an incremental source from another
 
 UNFINISHED = f"state <> {State.CONFIRMED}"
@@ -42,8 +46,7 @@ databases cannot know that the index has all that it asks for."""
 OPTED_OUT = "opted_out IS NOT NULL"
 """SQL: the condition of the index of opt-outs. A statement must have it word for word, as with UNFINISHED."""
 
-VERSION = {"schema_version": str(SCHEMA_VERSION), "identity_rule": str(IDENTITY_RULE)}
-"""What `meta` says of the tables beside it."""
+_OPTED_OUT_IS_CONFIRMED = f"opted_out IS NULL OR state = {State.CONFIRMED}"
 
 metadata = MetaData()
 
@@ -117,7 +120,7 @@ entry = Table(
     CheckConstraint(f"(state = {State.REJECTED}) = (status IS NOT NULL)", name="rejected_means_a_status"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (how IS NOT NULL)", name="confirmed_says_how"),
     CheckConstraint("(reported IS NULL) = (reported_at IS NULL)", name="reported_at_a_time"),
-    CheckConstraint(f"opted_out IS NULL OR state = {State.CONFIRMED}", name="opted_out_means_confirmed"),
+    CheckConstraint(_OPTED_OUT_IS_CONFIRMED, name="opted_out_means_confirmed"),
     sqlite_with_rowid=False,
 )
 
@@ -131,6 +134,11 @@ _INDEX_IDS = DDL("CREATE INDEX IF NOT EXISTS subscriber_ids ON entry (subscriber
 _INDEX_SHOWN = DDL("CREATE INDEX IF NOT EXISTS shown_entries ON entry (base_key, identity) WHERE how = 5")  # type: ignore[no-untyped-call]
 
 # The opt-outs of a base, which each run asks for.
+_ADD_OPTED_OUT = DDL(  # type: ignore[no-untyped-call]
+    "ALTER TABLE entry ADD COLUMN opted_out TEXT "
+    f"CONSTRAINT opted_out_means_confirmed CHECK ({_OPTED_OUT_IS_CONFIRMED})"
+)
+
 _INDEX_OPT_OUTS = DDL(f"CREATE INDEX IF NOT EXISTS opt_outs ON entry (base_key, opted_out) WHERE {OPTED_OUT}")  # type: ignore[no-untyped-call]
 
 account = Table(
@@ -216,9 +224,16 @@ SHOWN = f"how = {HOW['shown']}"
 """SQL: the condition of the index of shown entries. A statement must have it word for word, as with UNFINISHED."""
 
 
+_VERSIONS = {
+    table.name: {"schema_version": str(version), "identity_rule": str(IDENTITY_RULE)}
+    for table, version in ((meta, SCHEMA_VERSION), (email_meta, EMAILS_VERSION))
+}
+"""The content of each table `meta`, for the tables beside it."""
+
+
 def create_or_check(connection: Connection, name: str, *, may_make: bool) -> bool:
-    """Make the tables, if it `may_make` them and there are none, else see that they are of this version; call it inside
-    a transaction. Returns whether there is a ledger now.
+    """Create the tables if it `may_make` them and there are none, and upgrade the tables of an older version. Return
+    whether there is a ledger now. Call it inside a transaction.
 
     It writes in any case: what cannot be written says so here, before anything is sent. Raises ConfigurationError: the
     ledger is of another version or identity rule; LedgerError: the database is another application's.
@@ -228,7 +243,11 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
             create_tables(connection, name, metadata, meta)
             _create_indexes(connection)
         return may_make
-    check_version(connection, name)
+    if is_upgradable(read_version(connection)):
+        if all(column["name"] != entry.c.opted_out.name for column in inspect(connection).get_columns(entry.name)):
+            connection.execute(_ADD_OPTED_OUT)
+    else:
+        check_version(connection, name)
     _create_indexes(connection)
     written = update(meta).where(meta.c.name == "schema_version")
     connection.execute(written.values(value=str(SCHEMA_VERSION)))
@@ -249,13 +268,38 @@ def has_emails(connection: Connection, name: str) -> bool:
     return True
 
 
+def read_version(connection: Connection, meta: Table = meta) -> dict[str, str]:
+    """Return the content of the table `meta` of a ledger; call it inside a transaction."""
+    stored: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
+    return stored
+
+
+def is_upgradable(version: Mapping[str, str]) -> bool:
+    """Return whether this is the version (the content of a table `meta`) of an older ledger that a run can upgrade."""
+    number = version.get("schema_version", "")
+    is_older = number.isdecimal() and _OLDEST_VERSION <= int(number) < SCHEMA_VERSION
+    return is_older and version.get("identity_rule") == str(IDENTITY_RULE)
+
+
+def is_current(version: Mapping[str, str], meta: Table = meta) -> bool:
+    """Return whether this is the version (the content of the table `meta`) that this program reads and writes."""
+    return _VERSIONS[meta.name].items() <= version.items()
+
+
 def check_version(connection: Connection, name: str, meta: Table = meta) -> None:
     """Check that an existing ledger has this schema version and identity rule; call it inside a transaction.
 
     Raises ConfigurationError when its table `meta` says otherwise.
     """
-    stored: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
-    for key, ours in VERSION.items():
+    stored = read_version(connection, meta)
+    if is_current(stored, meta):
+        return
+    if meta.name != email_meta.name and is_upgradable(stored):
+        raise ConfigurationError(
+            f"the ledger {name} was written by an older version of the connector, and this command only reads it. "
+            "Nothing was changed. The next load upgrades the ledger: run an import or a sync, then this command again"
+        )
+    for key, ours in _VERSIONS[meta.name].items():
         if stored.get(key) != ours:
             raise ConfigurationError(
                 f"the ledger {name} has {key} {stored.get(key) or 'none'}, and this version of the connector reads "
@@ -279,4 +323,4 @@ def create_tables(connection: Connection, name: str, metadata: MetaData, meta: T
             "give the ledger a file, a database or a schema of its own"
         )
     metadata.create_all(connection, checkfirst=False)
-    connection.execute(insert(meta), [{"name": key, "value": value} for key, value in VERSION.items()])
+    connection.execute(insert(meta), [{"name": key, "value": value} for key, value in _VERSIONS[meta.name].items()])
