@@ -1,14 +1,9 @@
-"""Looks subscribers up by reading the whole list: which are in the bases already, and which of some keys are present.
-
-A listing in id order is renewed by reading on from its last known row, if the list has grown by no more than what
-stands behind that row (architecture 4.7).
-"""
+"""Looks subscribers up by reading the whole list: which are in the bases already, and which of some keys are
+present."""
 
 import logging
 from array import array
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,28 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.fields import BY_NAME
 from connector.ledger.entries import Known, Ledger
 from connector.listing.access import (
     KeyGroup,
     ListAccess,
-    ListLag,
     ListStats,
     LookupKey,
     LookupResult,
-    LookupState,
     read_activity,
     read_visibility,
 )
 from connector.listing.base_reader import SweptRows, build_reader, is_known
-from connector.listing.evidence import ask_combinations, combine_classes
-from connector.listing.pages import ListFailed, PageSink, fetch_page, try_page
+from connector.listing.pages import PageSink
 from connector.listing.reader import read_list
-from connector.listing.requests import ask, look_up, take_stats, try_unlisted
+from connector.listing.renewal import ListEnd
+from connector.listing.requests import try_unlisted
 from connector.paging.certificate import Certificate, Order, Reason
 from connector.paging.overlap import IdArray
 from connector.plurals import count
-from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
+from connector.service.wire import ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES
 
 logger = logging.getLogger(__name__)
@@ -48,7 +40,6 @@ _KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: on
 SHOWN_RECORDED = 8
 """Subscribers that a look-up shows, by which later runs know the account (architecture 4.10)."""
 
-_HIDDEN_SAMPLE = 50  # subscribers of a base that no listing has shown
 _DIGEST_BYTES = 8  # kept of an identity's digest: 1 in 400,000 listings of ten million subscribers takes two for one
 
 
@@ -63,14 +54,6 @@ class EmptiedError(RunAborted):
             "them (connector forget). Do not begin a new ledger while the service may only hide them, for example "
             "until they confirm: a run with a new ledger would create them again"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ListEnd:
-    """Where a complete listing in ascending id order ended: the last id, and how many rows there were."""
-
-    last_id: int
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,28 +154,6 @@ def _count_doubled(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) 
     digests, ids = digests[order], ids[order]
     is_doubled = (digests[1:] == digests[:-1]) & (ids[1:] != ids[:-1])
     return len(np.unique(digests[1:][is_doubled]))
-
-
-async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: SweptRows) -> ListEnd | None:
-    """Add to `rows` the subscribers that come after the end of a listing in ascending id order. Return the new end, or
-    None where that is unknown. Raises as `list_account` does."""
-    access = accesses[0]
-    access.control.activity = "reading on for new subscribers"
-    for each in accesses:
-        await each.journal.flush()
-    return await read_on(access, end, rows)
-
-
-async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
-    """Return the subscribers that one page shows after the end of a listing in ascending id order. Return none if the
-    service gives no such page. Raises RunAborted when the run is to stop."""
-    access.control.activity = "looking for subscribers of other programs"
-    page = None
-    with suppress(ListFailed):
-        page = await _fetch_offset(access, max(0, end.rows - _OVERLAP))
-    ids = _read_ascending(page)
-    is_joined = page is not None and ids is not None and len(ids) and ids[0] <= end.last_id
-    return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
 
 
 async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
@@ -340,74 +301,6 @@ async def _sweep(
     return certificate, seen & watched
 
 
-async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> bool | None:
-    """Return whether the account's list hides the base, or None while the Id of an unlisted base is unknown.
-
-    If no listing of the run has shown the base, ask with its BaseId. If the list hides the base, later sweeps of
-    `access` ask with the BaseId, and filters prove nothing. `is_swept`: a complete sweep has just shown nobody of the
-    base; otherwise the identity filter may show that the base is not hidden. Raises ListFailed, and RunAborted if the
-    base is not the intended one or the run must stop.
-    """
-    state, service_id = access.state, access.journal.base.service_id
-    if state.base_id is not None or access.is_base_shown:
-        return state.base_id is not None
-    reader, stats = build_reader(access, [access.policy.identity]), await take_stats(access)
-    if any(reader.is_of_base({"Id": base_id, "Name": name}) for base_id, name in stats.bases):
-        access.is_base_shown = True
-        return False
-    if service_id is None:
-        return None
-    if is_swept and service_id in state.swept_bases:
-        return False
-    rows = await access.control.until_stopped(_ask_for_base(access, service_id))
-    rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
-    ours = {each.subscriber_id: each for each in access.sentinels}
-    others = [row for row in rows if row["Id"] not in ours]
-    if not others:
-        others = await access.control.until_stopped(_ask_for_classes(access, service_id))
-    if not others:
-        return False
-    name, path = access.policy.identity, BY_NAME[access.policy.identity].path[0]
-    sample = next((row for row in others if row.get(path)), None)
-    if sample is not None and not is_swept:
-        shown = await access.control.until_stopped(look_up(access, name, sample[path]))
-        if shown.holds(sample["Id"]):
-            access.is_base_shown = True
-            return False
-    sentinels = [ours[row["Id"]] for row in rows if row["Id"] in ours]
-    for sentinel in sentinels:
-        access.sentinels.remove(sentinel)
-    access.lag = ListLag(deque(sentinels, maxlen=access.sentinels.maxlen), access.lag.largest_lag_s)
-    access.state = LookupState(
-        base_id=service_id, useless={"email", "client_user_id"}, shown=state.shown, elsewhere=state.elsewhere
-    )
-    return True
-
-
-async def _ask_for_base(access: ListAccess, base_id: int) -> Sequence[dict[str, Any]]:
-    """Return the first subscribers that the list shows with this BaseId. A service may refuse an unknown Id."""
-    try:
-        return (await ask(access, ListQuery(limit=_HIDDEN_SAMPLE, base_id=base_id))).rows
-    except ListFailed as failure:
-        if failure.status != 404:
-            raise
-        return ()
-
-
-async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, Any]]:
-    """Return subscribers of the base, without those that this run has created, that the list shows only to a request
-    for the base and for other classes. These are the classes that the list has not shown without such a request."""
-    classes = tuple(dict.fromkeys([*access.state.hidden, *access.state.unshown]))
-    base_class = "base_id", base_id
-    combinations = [each for each in combine_classes([*classes, base_class], fewest=2) if base_class in each]
-    ask_one = partial(try_page, access.client, access.retrier)
-    shown = await ask_combinations(ask_one, combinations, access.policy.max_concurrency)
-    rows = [row for part in shown.values() for row in part if type(row.get("Id")) is int]
-    access.known_ids.note_shown([row["Id"] for row in rows])
-    ours = {each.subscriber_id for each in access.sentinels}
-    return [row for row in rows if row["Id"] not in ours]
-
-
 async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
     """Wait until the list must show subscribers that an earlier run has just confirmed, and return whether it had to.
 
@@ -462,78 +355,3 @@ def describe_unreadable(certificate: Certificate) -> str:
             "load.ignore_total_count in the job)"
         )
     return f"the list could not be read whole ({certificate.reason})"
-
-
-_OVERLAP = 16  # rows before the end that the first page repeats
-_OVERLAP_SHARE = 20  # a page repeats 1/20 of the one before it (connector.paging)
-_STEPS_BACK = 8  # of doubling length: a list of which more than 2,000 rows vanished meanwhile is listed again
-
-
-async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd | None:
-    """Hand to `sink` all from a little before the end, and return the new end.
-
-    None when the pages do not join, are in no ascending order, or do not show the latest subscriber that this run
-    created, and that should show by now: then this tells nothing. None as well when the list has grown by more
-    subscribers than come after its end: the others have ids from another range, and only a full reading shows them.
-    Raises RunAborted when the run is to stop, or ListFailed.
-    """
-    offset, page = await _find_joint(access, end)
-    seen, last_id = set[int](), end.last_id
-    while page is not None:
-        ids = _read_ascending(page)
-        if ids is None or (end.rows and (not len(ids) or ids[0] > last_id)):
-            return None
-        sink.take(page.subscribers)
-        access.known_ids.note_shown(ids.tolist())
-        seen.update(ids.tolist())
-        is_full = len(ids) >= (page.limit or LARGEST_PAGE)
-        if (not len(ids) or ids[-1] <= last_id) and not is_full:
-            is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
-            newcomers, rows = sum(each > end.last_id for each in seen), offset + len(ids)
-            is_all = rows - end.rows <= newcomers  # else some came in before the end
-            return ListEnd(last_id, rows) if is_whole and is_all and _shows_ours(access, end, seen) else None
-        last_id = max(last_id, int(ids[-1]))
-        offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_SHARE))
-        page = await _fetch_offset(access, offset)
-    return None
-
-
-async def _find_joint(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
-    """An offset and its page, which begins with a known row (None: none does): rows before the end may have gone. The
-    first page of a list that was empty joins in any case."""
-    for number in range(_STEPS_BACK):
-        offset = max(0, end.rows - (_OVERLAP << number))
-        page = await _fetch_offset(access, offset)
-        ids = _read_ascending(page)
-        if not end.rows or (ids is not None and len(ids) and ids[0] <= end.last_id):
-            return offset, page
-        if not offset:
-            break
-    return 0, None
-
-
-def _shows_ours(access: ListAccess, end: ListEnd, seen: set[int]) -> bool:
-    """Return whether it shows what this run created, as far as that should show by now."""
-    old = access.clock.monotonic() - access.shown_after_s
-    ours = [each.subscriber_id for each in access.sentinels if each.at < old and each.subscriber_id > end.last_id]
-    return not ours or ours[-1] in seen
-
-
-async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
-    """Return the page, or None if the service refuses the offset, as some do past the end."""
-    query = ListQuery(offset=offset, base_id=access.state.base_id)
-    try:
-        return await access.control.until_stopped(fetch_page(access.client, access.retrier, query))
-    except ListFailed as failure:
-        if failure.says_no_more:
-            return None
-        raise
-
-
-def _read_ascending(page: ListPage | None) -> IdArray | None:
-    """The ids of a page; None where they do not ascend, or are no ids."""
-    ids = [] if page is None else [row.get("Id") for row in page.subscribers]
-    if not all(type(each) is int for each in ids):
-        return None
-    numbers = np.array(ids, dtype=np.int64)
-    return numbers if (np.diff(numbers) > 0).all() else None

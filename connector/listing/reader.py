@@ -3,12 +3,11 @@
 Which page comes next and what they prove is decided in connector.paging; what a row means is the sink's business.
 """
 
-import asyncio
 import os
 import time
-from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import partial
@@ -31,7 +30,8 @@ from connector.listing.evidence import (
     gather_answers,
     list_unshown,
 )
-from connector.listing.pages import NO_WHOLE_ID, WIRE, Form, ListFailed, PageSink, fetch_page, try_page
+from connector.listing.page_fetcher import PageFetcher, ReadPage, read_pages
+from connector.listing.pages import WIRE, Form, ListFailed, PageSink, try_page
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import (
     Certificate,
@@ -43,11 +43,11 @@ from connector.paging.certificate import (
     Verdict,
     decide_cut_off,
 )
-from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageRequest
+from connector.paging.overlap import IdSet, Mask
 from connector.paging.pager import Pager
 from connector.service.client import Client
 from connector.service.retry import Retrier
-from connector.service.wire import ListPage, ListQuery, Rows
+from connector.service.wire import ListQuery, Rows
 
 _PAGING = frozenset({"offset", "limit"})
 _NONE: frozenset[int] = frozenset()
@@ -76,17 +76,6 @@ class ListProgress:
 
     sweep: int
     rows: int
-    total: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPage(Generic[Rows]):
-    """A page of a sweep: its rows, the id of each, which rows are to be kept, and the latest TotalCount."""
-
-    sweep: int
-    rows: Rows
-    ids: IdArray
-    kept: Mask
     total: int | None
 
 
@@ -275,33 +264,6 @@ async def _read_part(
     return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if is_capped else "")
 
 
-async def read_pages(
-    fetcher: "PageFetcher[Rows]", pager: Pager, form: Form[Rows], limit: ConcurrencyLimit
-) -> AsyncGenerator[ReadPage[Rows], None]:
-    """Have every page fetched that `pager` asks for, until it asks for none, with at most as many in flight as `limit`
-    allows; yield each page that came. Raises ListFailed."""
-    await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
-    while (page := pager.decide_next()) is not None:
-        try:
-            listed = await fetcher.take_next()
-        except ListFailed as failure:
-            if page.ends_at is None or not failure.says_no_more:
-                raise
-            pager.take(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
-            await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
-            continue
-        ids = read_ids(form, listed)
-        kept = pager.take(ids, total=listed.total_count, offset=listed.offset, limit=listed.limit)
-        await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
-        await asyncio.sleep(0)  # lets the next request leave before this page is worked on
-        yield ReadPage(page.sweep, listed.subscribers, ids, kept, pager.total)
-
-
-def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
-    page = pager.decide_next()
-    return [] if page is None else [page, *pager.decide_ahead(limit.allowed - 1)]
-
-
 def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -> ListQuery:
     """The query by one of its filters, or by none."""
     others: dict[str, Any] = {name: None for name in filters if name != sent}
@@ -327,14 +289,6 @@ def list_filters(query: ListQuery) -> dict[str, object]:
     """Return the filters that are asked for, by field name (those of the query are the field table's)."""
     values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in _PAGING}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
-    """Return the subscribers' ids; without them two pages cannot be distinguished."""
-    ids = form.read_ids(listed.subscribers)
-    if ids is None:
-        raise ListFailed(NO_WHOLE_ID)
-    return ids
 
 
 @dataclass(slots=True)
@@ -434,106 +388,3 @@ class PartDispatcher(Generic[Rows]):
         kept = page.kept & ~self.seen.holds(page.ids)
         self.seen.add(page.ids[kept])
         _hand_over(page.rows, kept, self.sink, self.form, self.match, self.listed)
-
-
-class PageFetcher(Generic[Rows]):
-    """The pages in flight, in the order in which `take_next` returns them. At the end of the context all are cancelled.
-
-    Only the next page is retried; the others are attempted once. Otherwise all pages together would use up the retries
-    that one page needs to outlast a restart of the service. `limit` is told the time of each page, and each failure.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        retrier: Retrier,
-        query: ListQuery,
-        form: Form[Rows],
-        limit: ConcurrencyLimit,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._retrier = retrier
-        self._query = query
-        self._form = form
-        self._limit = limit
-        self._monotonic = monotonic
-        self._in_flight: deque[tuple[PageRequest, asyncio.Task[ListPage[Rows] | None]]] = deque()
-        self._unanswered = 0
-
-    async def follow(self, wanted: Sequence[PageRequest], *, is_calm: bool) -> None:
-        """Fetch the `wanted` pages, the next page first.
-
-        Requests in flight that differ from `wanted` are dropped; without `is_calm` all are. During a pause that the
-        service has asked for, only the next page is requested.
-        """
-        same = 0
-        while is_calm and same < min(len(self._in_flight), len(wanted)) and self._in_flight[same][0] == wanted[same]:
-            same += 1
-        if same < len(self._in_flight) and is_calm and same == len(wanted):
-            same = len(self._in_flight)  # fewer are allowed now: those in flight are taken all the same
-        await self._drop_from(same)
-        for page in wanted[same:1] if self._client.is_quiet else wanted[same:]:
-            fetch = self._attempt if self._in_flight else self._fetch
-            self._in_flight.append((page, asyncio.create_task(fetch(page))))
-
-    async def take_next(self) -> ListPage[Rows]:
-        """Return the answer to the next page; raises what its request raised."""
-        page, answer = self._in_flight[0]
-        listed = await answer
-        if listed is None:
-            self._client.counts["list"].retried += 1
-            listed = await self._fetch(page)
-        self._in_flight.popleft()
-        return listed
-
-    async def __aenter__(self) -> "PageFetcher[Rows]":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """End every request whose answer is no longer needed; their own failures do not count."""
-        await self._drop_from(0)
-
-    async def _fetch(self, page: PageRequest) -> ListPage[Rows]:
-        retried = self._client.counts["list"].retried
-        with self._measure() as measure:
-            listed = await fetch_page(self._client, self._retrier, self._ask_for(page), parse=self._form.parse)
-            measure.is_refused = self._client.counts["list"].retried > retried
-        return listed
-
-    async def _attempt(self, page: PageRequest) -> ListPage[Rows] | None:
-        with self._measure() as measure:
-            answer = await self._client.list_subscribers(self._ask_for(page), self._form.parse)
-            measure.is_refused = not isinstance(answer, ListPage)
-        return answer if isinstance(answer, ListPage) else None
-
-    @contextmanager
-    def _measure(self) -> Iterator["_Measure"]:
-        """Pass the time or the failure of one request to the limit. The time of a request that waits for the end of a
-        pause is left out."""
-        measure, sent_at, is_paused = _Measure(), self._monotonic(), self._client.is_quiet
-        self._unanswered += 1
-        try:
-            yield measure
-            if measure.is_refused:
-                self._limit.note_refused(sent_at, self._monotonic())
-            elif not is_paused:
-                self._limit.note(sent_at, self._monotonic(), self._unanswered)
-        finally:
-            self._unanswered -= 1
-
-    def _ask_for(self, page: PageRequest) -> ListQuery:
-        return replace(self._query, offset=page.offset, limit=page.limit)
-
-    async def _drop_from(self, kept: int) -> None:
-        dropped = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept)]
-        for answer in dropped:
-            answer.cancel()
-        await asyncio.gather(*dropped, return_exceptions=True)
-
-
-@dataclass(slots=True)
-class _Measure:
-    """The result of one request for a page."""
-
-    is_refused: bool = False

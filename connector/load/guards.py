@@ -14,9 +14,10 @@ from connector.fields import is_similar_base_name
 from connector.ledger.entries import Known, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import shows_identity
-from connector.listing.base_list import detect_hidden_base, give_time_to_show, list_account
+from connector.listing.base_list import give_time_to_show, list_account
 from connector.listing.base_reader import is_known
 from connector.listing.controls import Control, try_sample
+from connector.listing.hidden_base import detect_hidden_base
 from connector.listing.pages import ListFailed, fetch_page
 from connector.load.candidates import describe_other
 from connector.load.session import Session

@@ -474,7 +474,7 @@ SEEN_BY_TESTS = (
     SeenByTest(
         "a base is not asked for together with a class that the list hides",
         Edit(
-            "listing/base_list.py",
+            "listing/hidden_base.py",
             "        others = await access.control.until_stopped(_ask_for_classes",
             "        _ = (_ask_for_classes",
         ),
@@ -605,7 +605,7 @@ SEEN_BY_TESTS = (
     ),
     SeenByTest(
         "subscribers with old ids enter unseen",
-        Edit("listing/base_list.py", "is_all = rows - end.rows <= newcomers", "is_all = True"),
+        Edit("listing/renewal.py", "is_all = rows - end.rows <= newcomers", "is_all = True"),
         "load/looks/test_presence.py::test_a_list_that_has_grown_before_its_end_is_read_again_in_full",
     ),
     SeenByTest(
