@@ -8,5 +8,9 @@ ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
 FILE_FORMATS = ("csv", "tsv", "excel", "parquet", "jsonl")
 """What a source file may hold."""
 
-EXPORT_FORMATS = ("csv", "jsonl", "parquet")
+EXPORT_FORMATS = ("csv", "jsonl", "parquet", "excel")
 """What an exported file may hold."""
+
+CSV_DIALECTS = ("standard", "excel")
+CSV_DELIMITERS = (",", ";", "|", "tab")
+"""How an exported CSV file is written."""

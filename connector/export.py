@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import pyarrow as pa
 
@@ -81,7 +81,8 @@ async def export_subscribers(
     """
     writer = open_writer(destination)
     filters = list_filters(query)
-    staging = _Staging(writer, select_columns(destination.columns), run_id, now())
+    schema = select_columns(destination.columns, has_run=destination.has_run_columns)
+    staging = _Staging(writer, schema, run_id, now())
     try:
         await _block(partial(writer.prepare, ExportStart(run_id, job, filters, staging.exported_at)), writer)
         has_target = writer.has_target
@@ -241,7 +242,7 @@ def open_writer(destination: Destination) -> Writer:
 
     Only the libraries of the destination's kind are imported.
     """
-    schema = select_columns(destination.columns)
+    schema = select_columns(destination.columns, has_run=destination.has_run_columns)
     if not destination.is_database:
         from connector.warehouse.files import FileWriter
 
@@ -251,6 +252,7 @@ def open_writer(destination: Destination) -> Writer:
             schema,
             is_packed=destination.is_packed,
             is_adopting=destination.is_adopting,
+            make=_find_maker(destination),
         )
     from connector.warehouse.database import TableName
     from connector.warehouse.table_writer import TableWriter
@@ -277,14 +279,25 @@ def _open_target(destination: Destination) -> "FileTarget":
 
 
 def _find_format(destination: Destination) -> "type[FileFormat]":
-    from connector.warehouse.file_formats import CsvFormat, GuardedCsvFormat, JsonLinesFormat, ParquetFormat
+    from connector.warehouse.file_formats import CsvFormat, ExcelFormat, JsonLinesFormat, ParquetFormat
 
     formats: dict[Format, type[FileFormat]] = {
         Format.PARQUET: ParquetFormat,
-        Format.CSV: GuardedCsvFormat if destination.guard_formulas else CsvFormat,
+        Format.CSV: CsvFormat,
         Format.JSON_LINES: JsonLinesFormat,
+        Format.EXCEL: ExcelFormat,
     }
     return formats[destination.format]
+
+
+def _find_maker(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], FileFormat] | None":
+    """Return what makes a CSV as the destination has it, or None for the other formats."""
+    if destination.format is not Format.CSV:
+        return None
+    from connector.warehouse.file_formats import CsvFormat, CsvOptions
+
+    options = CsvOptions(destination.delimiter, destination.is_for_excel, destination.guard_formulas)
+    return partial(CsvFormat, options=options)
 
 
 def _open_database(destination: Destination) -> "Database":

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "connector.subscribers", "connector.states",
         "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.kept_values",
-        "connector.atomic_file",
+        "connector.atomic_file", "connector.sheet_file",
     ),
     ("connector.run_log", "connector.spool", "connector.conflicts"),
     ("connector.settings", "connector.kept_rows"),

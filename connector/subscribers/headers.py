@@ -131,6 +131,12 @@ GOOGLE_ONLY = frozenset({"email1value", "phone1value", "address1street", "groupm
 _GOOGLE_SPLIT = ":::"
 """Google Contacts writes several values of one cell so: `+49 151 1 ::: +49 30 2`."""
 
+OWN_EXPORT = frozenset({"id", "_invalid"})
+"""Columns of every export of the connector itself."""
+
+_OWN_SPLIT = "|"
+"""The connector writes tags so to workbooks, and to CSV for Excel."""
+
 MAILCHIMP_ONLY = frozenset({"memberrating", "leid", "euid"})
 """Headers by which a Mailchimp export is known."""
 
@@ -170,6 +176,8 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
     """Return the rule for a column, with what its header and all the `columns` tell of the way its cells are
     written."""
+    if field == "tags" and set(columns) >= OWN_EXPORT:  # also where tags are JSON, which is not split
+        return ColumnRule(column=column, split=_OWN_SPLIT)
     if not _is_known(columns, GOOGLE_ONLY):
         return ColumnRule(column=column)
     if field == "tags":

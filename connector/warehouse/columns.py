@@ -6,7 +6,7 @@ and 40 MB. This module builds values from bytes instead.
 
 import json
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -18,6 +18,9 @@ import pyarrow.compute as pc
 
 from connector.fields import FIELDS, Kind
 from connector.warehouse.runs import EXPORTED_AT, INVALID, OF_RUN, RUN_ID
+
+TAG_SEPARATOR: Final = "|"
+"""Separates tags where a person reads them: in a workbook, and in CSV for Excel."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,11 +42,12 @@ PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in OF_RUN])
 """The columns of a page: those of an export without the run's."""
 
 
-def select_columns(names: Collection[str] | None) -> pa.Schema:
-    """Return the schema of an export with these fields (None: all)."""
-    if names is None:
+def select_columns(names: Collection[str] | None, *, has_run: bool = True) -> pa.Schema:
+    """Return the schema of an export with these fields (None: all), and with the columns of the run if it `has_run`."""
+    if names is None and has_run:
         return SCHEMA
-    return pa.schema([field for field in SCHEMA if field.name in names or field.name in (*OF_RUN, INVALID)])
+    chosen = {*(PAGE_SCHEMA.names if names is None else names), INVALID, *(OF_RUN if has_run else ())}
+    return pa.schema([field for field in SCHEMA if field.name in chosen])
 
 
 def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -140,13 +144,29 @@ _IN_UTC = build_text("+00:00")
 _ISO_TIME = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S has the fraction of the unit: microseconds here
 
 
-def flatten_table(table: pa.Table, *, is_list_kept: bool = False) -> pa.Table:
-    """Return the table with times as ISO 8601 in UTC (2026-11-21T09:00:00.000000+00:00) and lists, unless they are
-    kept, as JSON arrays."""
+def join_tags(tags: list[str] | None) -> str | None:
+    """Return a list of tags as a person writes it, `vip|news`: as a JSON array if that could be read otherwise."""
+    if tags is None:
+        return None
+    joined = TAG_SEPARATOR.join(tags)
+    is_ambiguous = any(not tag or TAG_SEPARATOR in tag for tag in tags) or joined.startswith(("[", "{", '"'))
+    return orjson.dumps(tags).decode() if is_ambiguous else joined
+
+
+def join_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return each list of tags as `join_tags` writes it."""
+    return pa.chunked_array([pa.array(map(join_tags, column.to_pylist()), pa.string())], pa.string())
+
+
+def flatten_table(
+    table: pa.Table, *, write_lists: Callable[[pa.ChunkedArray], pa.ChunkedArray] | None = write_lists_as_json
+) -> pa.Table:
+    """Return the table with times as ISO 8601 in UTC (2026-11-21T09:00:00.000000+00:00) and lists as texts by
+    `write_lists` (None: as they are)."""
     columns = []
     for column in table.columns:
-        if pa.types.is_list(column.type) and not is_list_kept:
-            column = write_lists_as_json(column)
+        if pa.types.is_list(column.type) and write_lists is not None:
+            column = write_lists(column)
         elif pa.types.is_timestamp(column.type):
             column = pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _IN_UTC, EMPTY)
         columns.append(column)

@@ -29,6 +29,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
     CSV = "csv"
     JSON_LINES = "jsonl"
+    EXCEL = "excel"
     DUCKDB = "duckdb"
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
@@ -36,7 +37,13 @@ class Format(StrEnum):
     SQL = "sql"  # any other database that SQLAlchemy reaches
 
 
-_BY_SUFFIX = {".parquet": Format.PARQUET, ".csv": Format.CSV, ".jsonl": Format.JSON_LINES}
+_BY_SUFFIX = {
+    ".parquet": Format.PARQUET,
+    ".csv": Format.CSV,
+    ".jsonl": Format.JSON_LINES,
+    ".xlsx": Format.EXCEL,
+}
+_COMPRESSED = (Format.PARQUET, Format.EXCEL)  # by themselves
 _PACKED = ".gz"
 STANDARD_OUTPUT = "-"
 _BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
@@ -55,8 +62,8 @@ _WAREHOUSES = {
 }
 _BY_PYMYSQL = ("mysql", "mariadb")
 _SUPPORTED = (
-    "a file ending in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such an object in a store (s3://bucket/x.parquet), "
-    "- (standard output), or a database as postgresql://user@host/database, "
+    "a file ending in .xlsx, .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such an object in a store "
+    "(s3://bucket/x.parquet), - (standard output), or a database as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
     "path), or the URL of another one whose SQLAlchemy dialect is installed"
 )
@@ -71,9 +78,9 @@ class Destination:
 
     `path` is the file, the database file, the name of a server's database, or the bucket and key of an object. `url` is
     the URL of a server, and `object_url` that of an object. `table`, `schema` and `mode` are for databases;
-    `guard_formulas` (a spreadsheet does not run the cells) is for CSV. `columns` are the fields to write besides the id
-    (None: all). `is_adopting` overwrites a table or file that no export made. `is_group_readable` lets the file's group
-    read the file.
+    `guard_formulas` (a spreadsheet does not run the cells), `is_for_excel` and `delimiter` are for CSV. `columns` are
+    the fields to write besides the id (None: all). A file without `has_run_columns` lacks `_run_id` and `_exported_at`.
+    `is_adopting` overwrites a table or file that no export made. `is_group_readable` lets the file's group read it.
     """
 
     format: Format
@@ -87,6 +94,9 @@ class Destination:
     is_adopting: bool = False
     is_group_readable: bool = False
     object_url: str | None = None
+    is_for_excel: bool = False
+    delimiter: str = ","
+    has_run_columns: bool = True
 
     @property
     def is_database(self) -> bool:
@@ -127,9 +137,13 @@ def parse_destination(
     overwrite: bool = False,
     group_readable: bool = False,
     file_format: str | None = None,
+    csv_dialect: str = "standard",
+    delimiter: str | None = None,
+    run_columns: bool = True,
 ) -> Destination:
-    """Return the destination of a file name or a URL. `file_format` (csv, jsonl, parquet) is for a file whose suffix
-    does not tell its format; the other options are those of Destination.
+    """Return the destination of a file name or a URL. `file_format` (csv, jsonl, parquet, excel) is for a file whose
+    suffix does not tell its format; `csv_dialect` and `delimiter` are of CSV_DIALECTS and CSV_DELIMITERS; the other
+    options are those of Destination.
 
     Raises ConfigurationError, without any password of a URL, for a destination that cannot be written, such as an
     unknown suffix, a missing driver or folder, or an option that the destination does not have.
@@ -152,9 +166,10 @@ def parse_destination(
     else:
         url = _parse_server(text)
         form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
+    separator = "\t" if delimiter == "tab" else delimiter or ","
     destination = Destination(
         form, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
-        group_readable, object_url,
+        group_readable, object_url, csv_dialect == "excel", separator, run_columns,
     )  # fmt: skip
     if destination.is_database:
         _check_names(form, table, schema)
@@ -168,7 +183,8 @@ def parse_destination(
             raise ConfigurationError(
                 f"{path.absolute()} has a '?', after which DuckDB reads options: put the file elsewhere."
             )
-    _check_means_something(destination, file_format)
+    is_csv_described = guard_formulas or csv_dialect != "standard" or delimiter is not None
+    _check_means_something(destination, file_format, is_csv_described=is_csv_described)
     return destination
 
 
@@ -181,7 +197,7 @@ def _find_file_format(text: str, option: str | None) -> Format:
         form = Format.CSV
     elif form is None and option is not None:
         form = Format(option)
-    if form is None or (is_packed and form is Format.PARQUET):  # Parquet compresses itself
+    if form is None or (is_packed and form in _COMPRESSED):
         suffix = name.suffix  # the whole text may be a mistyped URL with a password
         is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not any(each in text for each in "@:=")
         shown = f"a file ending in {suffix!r}" if is_plain else "this text, which is neither a file's name nor a URL"
@@ -238,10 +254,19 @@ def _check_names(form: Format, table: str, schema: str | None) -> None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or export to DuckDB.")
 
 
-def _check_means_something(destination: Destination, file_format: str | None) -> None:
+def _check_means_something(destination: Destination, file_format: str | None, *, is_csv_described: bool) -> None:
     """Raise ConfigurationError for an option that this kind of destination does not have."""
-    if destination.guard_formulas and destination.format is not Format.CSV:
-        raise ConfigurationError(f"{destination} is no CSV: formulas are guarded against in CSV alone")
+    if is_csv_described and destination.format is not Format.CSV:
+        raise ConfigurationError(
+            f"{destination} is not CSV: --guard-formulas, --csv-dialect and --delimiter (in a job: guard_formulas, "
+            "csv_dialect, delimiter) are for CSV. Leave them out"
+            + (". No cell of a workbook is a formula." if destination.format is Format.EXCEL else ".")
+        )
+    if destination.is_database and not destination.has_run_columns:
+        raise ConfigurationError(
+            f"{destination} is a table, which needs _run_id and _exported_at: leave out --no-run-columns (in a job: "
+            "run_columns), or export to a file."
+        )
     if destination.object_url is not None and destination.is_group_readable:
         raise ConfigurationError(f"{destination} is in a store, which says itself who may read it")
     if destination.is_database:

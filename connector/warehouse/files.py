@@ -211,8 +211,10 @@ class FileWriter:
         *,
         is_packed: bool = False,
         is_adopting: bool = False,
+        make: Callable[[BinaryIO, pa.Schema], FileFormat] | None = None,
     ) -> None:
-        self._target, self._form, self._schema = target, form, schema
+        """`make` opens a new file of the format `form` with options; None: without any."""
+        self._target, self._form, self._schema, self._make = target, form, schema, make or form
         self._is_packed, self._is_adopting = is_packed, is_adopting
         self._packed: gzip.GzipFile | None = None
         self._rows: FileFormat | None = None
@@ -236,7 +238,7 @@ class FileWriter:
         if self._is_packed:
             self._packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
         with self._translate():
-            self._rows = self._form(cast(BinaryIO, self._packed or file), self._schema)
+            self._rows = self._make(cast(BinaryIO, self._packed or file), self._schema)
 
     def add(self, table: pa.Table) -> None:
         if self._rows is None:
@@ -245,7 +247,7 @@ class FileWriter:
             self._rows.write(table)
 
     def count_last(self, filters: Mapping[str, object]) -> int | None:
-        """Return the rows of the present export; only Parquet tells its filters."""
+        """Return the rows of the present export; only Parquet and workbooks tell their filters."""
         if self._target.is_free or not self._read_present(self._form.is_ours):
             return None
         return self._read_present(partial(self._form.count_rows, filters=filters))

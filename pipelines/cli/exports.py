@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from connector.choices import EXPORT_FORMATS
+from connector.choices import CSV_DELIMITERS, CSV_DIALECTS, EXPORT_FORMATS
 from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     SHARE,
@@ -35,9 +35,13 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 
 _OF_A_JOB = (
     "table", "schema", "mode", "guard_formulas", "columns", "group_readable", "file_format", "subscriber_id", "base_id",
-    "client_user_id", "email", "is_active", "first_name", "last_name", "gender",
+    "client_user_id", "email", "is_active", "first_name", "last_name", "gender", "csv_dialect", "delimiter",
+    "run_columns",
 )  # fmt: skip
 """Options that have a key in a job's export section, which has the last word."""
+
+_OF_A_FILE = ("guard_formulas", "columns", "group_readable", "file_format", "csv_dialect", "delimiter", "run_columns")
+"""Options that `parse_destination` takes by these names."""
 
 
 @click.command("export")
@@ -63,6 +67,23 @@ _OF_A_JOB = (
     "--guard-formulas/--no-guard-formulas",
     default=False,
     help="In CSV, put an apostrophe before what a spreadsheet runs.",
+)
+@click.option(
+    "--csv-dialect",
+    type=click.Choice(CSV_DIALECTS),
+    default="standard",
+    help="How CSV is written. `excel`: with a byte order mark, so that Excel reads UTF-8, and tags as a|b.  "
+    "[default: standard]",
+)
+@click.option(
+    "--delimiter",
+    type=click.Choice(CSV_DELIMITERS),
+    help="The separator of cells in CSV; in countries with decimal commas Excel expects ;.  [default: ,]",
+)
+@click.option(
+    "--run-columns/--no-run-columns",
+    default=True,
+    help="Write _run_id and _exported_at to a file. A table always has them.  [default: --run-columns]",
 )
 @click.option(
     "--columns",
@@ -103,7 +124,7 @@ def export_command(
 ) -> None:
     """Copy the list to DEST, or as the job file JOB describes.
 
-    DEST is a file (.parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), an object in a store with such a name
+    DEST is a file (.xlsx, .parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), an object in a store with such a name
     (s3://bucket/people.parquet), - for standard output, or a database URL.
     """
     from connector.service.wire import ListQuery
@@ -128,7 +149,7 @@ def export_command(
         plan = plan_export_job(job, settings, **accepted, max_shrink=max_shrink, overwrite=overwrite)
         _refuse_clash(plan, output)
         finish(run_and_notify(partial(run_export, plan), job, settings, output), output)
-    file = {name: options.pop(name) for name in ("guard_formulas", "columns", "group_readable", "file_format")}
+    file = {name: options.pop(name) for name in _OF_A_FILE}
     query = ListQuery(id=options.pop("subscriber_id"), gender="" if gender == "unspecified" else gender, **options)
     settings = read_settings(os.environ, None, time_limit_s=time_limit_s)
     destination = parse_destination(

@@ -80,6 +80,9 @@ def plan_export_job(
         overwrite=export.overwrite or overwrite,
         group_readable=export.group_readable,
         file_format=export.format,
+        csv_dialect=export.csv_dialect,
+        delimiter=export.delimiter,
+        run_columns=export.run_columns,
     )
     return ExportPlan(
         job.name,

@@ -39,7 +39,9 @@ Share = Annotated[
 ]
 
 
-ExportFormat = Literal["csv", "jsonl", "parquet"]
+ExportFormat = Literal["csv", "jsonl", "parquet", "excel"]
+CsvDialect = Literal["standard", "excel"]
+CsvDelimiter = Literal[",", ";", "|", "tab"]
 ExportMode = Literal["replace", "upsert", "append", "history"]
 
 
@@ -191,6 +193,16 @@ class Export(BaseModel):
     accept_cut_off_possible: bool = Field(default=False, description="take a list that the service may cut off unseen")
     guard_formulas: bool = Field(
         default=False, description="in CSV, an apostrophe before texts that a spreadsheet would run"
+    )
+    csv_dialect: CsvDialect = Field(
+        default="standard",
+        description="how CSV is written; excel: with a byte order mark, so that Excel reads UTF-8, and tags as a|b",
+    )
+    delimiter: CsvDelimiter | None = Field(
+        default=None, description="the separator of cells in CSV: a comma when not given"
+    )
+    run_columns: bool = Field(
+        default=True, description="write _run_id and _exported_at to a file; a table always has them"
     )
     columns: list[Name] | None = Field(
         default=None, description="only these fields, beside the id and the run's columns; all when not given"

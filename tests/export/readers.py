@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
+import python_calamine
 import sqlalchemy as sa
 
 from connector.databases import build_engine
@@ -43,6 +44,31 @@ def read_csv(path: Path) -> pa.Table:
 def read_json_lines(path: Path) -> pa.Table:
     rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
     return pa.Table.from_pylist([_read_plain(row) for row in rows], schema=SCHEMA)
+
+
+def read_excel(path: Path) -> pa.Table:
+    """The first sheet, by the library that reads sources: an empty cell is null, tags are `a|b` or a JSON array."""
+    header, *lines = python_calamine.load_workbook(path).get_sheet_by_index(0).to_python()
+    assert header == SCHEMA.names
+    rows = [dict(zip(SCHEMA.names, line, strict=True)) for line in lines]
+    for row in rows:
+        tags = str(row["tags"])
+        row["tags"] = orjson.loads(tags) if tags.startswith("[") else tags.split("|") if tags else None
+        row["id"], row["base_id"] = (int(row[name]) if row[name] != "" else None for name in ("id", "base_id"))
+        row["_exported_at"] = datetime.fromisoformat(str(row["_exported_at"])).replace(tzinfo=UTC)
+    return pa.Table.from_pylist(
+        [{name: row[name] if row[name] != "" else None for name in row} for row in rows], SCHEMA
+    )
+
+
+def hold_in_excel(table: pa.Table) -> pa.Table:
+    """The table as a workbook holds it: without empty texts and lists, times to the millisecond."""
+    rows = table.to_pylist()
+    for row in rows:
+        row |= {name: None for name, value in row.items() if value in ("", [])}
+        at = row["_exported_at"]
+        row["_exported_at"] = at.replace(microsecond=at.microsecond // 1000 * 1000)
+    return pa.Table.from_pylist(rows, schema=table.schema)
 
 
 def read_duckdb(path: Path, table: str = "subscribers") -> pa.Table:
@@ -94,6 +120,7 @@ READERS: dict[Format, Reader] = {
     Format.PARQUET: read_parquet,
     Format.CSV: read_csv,
     Format.JSON_LINES: read_json_lines,
+    Format.EXCEL: read_excel,
     Format.DUCKDB: read_duckdb,
     Format.SQLITE: read_sqlite,
 }
@@ -102,6 +129,7 @@ NAMES = {
     Format.PARQUET: "out.parquet",
     Format.CSV: "out.csv",
     Format.JSON_LINES: "out.jsonl",
+    Format.EXCEL: "out.xlsx",
     Format.DUCKDB: "duckdb:///{}/w.duckdb",
     Format.SQLITE: "sqlite:///{}/w.db",
 }

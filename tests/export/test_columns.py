@@ -21,7 +21,7 @@ from connector.warehouse.columns import (
     write_lists_as_json,
 )
 from connector.warehouse.database import Interruption, Statement
-from connector.warehouse.file_formats import GuardedCsvFormat
+from connector.warehouse.file_formats import CsvFormat, CsvOptions
 from connector.warehouse.servers import MysqlDatabase, write_inserts
 from tests.databases import Database
 from tests.export.people import AT, BARE, BROKEN, FULL, RUN, build_table, table_of
@@ -169,7 +169,7 @@ def test_lists_as_json_are_what_python_writes(lists: list[list[str] | None], sta
 )  # fmt: skip
 def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) -> None:
     table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
-    rows = GuardedCsvFormat(file, table.schema)
+    rows = CsvFormat(file, table.schema, CsvOptions(is_guarded=True))
     rows.write(table)
     rows.close(None)
 

@@ -42,7 +42,7 @@ def test_a_suffix_or_a_scheme_tells_the_format(text: str, form: Format, path: st
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("out.xlsx", ".parquet, .csv"),
+        ("out.xls", ".parquet, .csv"),
         ("out", ".parquet, .csv"),
         ("", ".parquet, .csv"),
         ("mongodb://host/db", "duckdb:///warehouse.duckdb"),

@@ -1,11 +1,13 @@
 """Every destination passes the same tests: what is read back is what was written, all of it or nothing."""
 
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from connector.warehouse.columns import SCHEMA
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.runs import EXPORTED_AT, ExportRun, Writer
 from tests.export.people import AT, BARE, FULL, MIXED, beginning_of, run_of, table_of
-from tests.export.readers import place_in, read_back
+from tests.export.readers import hold_in_excel, place_in, read_back
 from tests.export.warehouses import DATABASE_FILES, FILES, run_sql
 
 _MINUTES = count()
@@ -60,7 +62,12 @@ def write(destination: Destination, *tables: pa.Table) -> pa.Table:
         writer.add(table)
     writer.publish(run)
     writer.discard()
-    return pa.concat_tables([SCHEMA.empty_table(), *stamped])
+    return as_held(destination, pa.concat_tables([SCHEMA.empty_table(), *stamped]))
+
+
+def as_held(destination: Destination, table: pa.Table) -> pa.Table:
+    """The table as the format holds it."""
+    return hold_in_excel(table) if destination.format is Format.EXCEL else table
 
 
 def _stamp(table: pa.Table, run: ExportRun) -> pa.Table:
@@ -98,7 +105,7 @@ def test_starting_again_forgets_what_was_staged(destination: Destination) -> Non
     writer.add(table_of(BARE))
     writer.publish(run_of(1))
 
-    assert read_back(destination).equals(table_of(BARE))
+    assert read_back(destination).equals(as_held(destination, table_of(BARE)))
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -257,6 +264,12 @@ CELLS = st.tuples(TEXT, st.none() | TEXT, st.none() | st.lists(TEXT, max_size=3)
 @settings(max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(CELLS, max_size=15))
 def test_any_text_comes_back_as_it_was(file: Destination, rows: list[tuple[str, str | None, list[str] | None]]) -> None:
+    if file.format is Format.EXCEL:  # XML has not all characters
+        keep = partial(re.sub, "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "")
+        rows = [
+            (keep(first), last and keep(last), None if tags is None else [keep(tag) for tag in tags])
+            for first, last, tags in rows
+        ]
     wires = [
         {"Id": number, "FirstName": first, "LastName": last, "Tags": tags}
         for number, (first, last, tags) in enumerate(rows)

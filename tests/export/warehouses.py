@@ -21,7 +21,7 @@ MERGING = (Format.SQLITE, Format.DUCKDB, Format.POSTGRESQL, Format.MYSQL)
 BY_ID = ("upsert", "history")
 """Modes in which any other database is not written."""
 DATABASE_FILES = (Format.SQLITE, Format.DUCKDB)
-FILES = (Format.PARQUET, Format.CSV, Format.JSON_LINES)
+FILES = (Format.PARQUET, Format.CSV, Format.JSON_LINES, Format.EXCEL)
 
 _NUMBERS = count()
 

@@ -1,0 +1,180 @@
+"""An .xlsx workbook of one sheet, written row by row into an open file: flat memory, and no other file on the disk.
+
+A text is an inline string, so that a spreadsheet never takes the text for a formula, a number or a date. Excel keeps 15
+digits of a number, has no date before 1900, and takes 1900 for a leap year: a value that a number cannot hold is
+written as text. The parts and their names are those of ECMA-376 (Office Open XML), part 1.
+"""
+
+import re
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import BinaryIO
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
+
+MOST_ROWS = 1_048_576  # with the header
+MOST_UNITS = 32_767  # UTF-16 units of a cell's text
+
+Cell = str | int | bool | date | datetime | None
+
+_BATCH = 1 << 18  # characters that are packed at once
+_DIGITS = 15  # of a number
+_EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - a workbook has no time zone; day 60 is the false 29 February 1900
+_FIRST_DAY = date(1900, 3, 1)  # from here on all programs agree on the number of a day
+_DATE_STYLE, _TIME_STYLE = 1, 2  # indices of cellXfs
+
+_UNHOLDABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML 1.0 has not."""
+
+_SPECIAL = re.compile("[&<>\r]|_x[0-9A-Fa-f]{4}_")
+_ESCAPED = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
+
+_PROPERTIES = "docProps/custom.xml"
+_SHEET = "xl/worksheets/sheet1.xml"
+_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+_MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_TYPES = "application/vnd.openxmlformats-officedocument"
+_CUSTOM = "http://schemas.openxmlformats.org/officeDocument/2006/custom-properties"
+_VALUES = "http://schemas.openxmlformats.org/officeDocument/2006/docPropsVTypes"
+_FORMAT_ID = "{D5CDD505-2E9C-101B-9397-08002B2CF9AE}"  # of user-defined properties
+
+_PARTS = {
+    "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    '<Default Extension="xml" ContentType="application/xml"/>'
+    f'<Override PartName="/xl/workbook.xml" ContentType="{_TYPES}.spreadsheetml.sheet.main+xml"/>'
+    f'<Override PartName="/{_SHEET}" ContentType="{_TYPES}.spreadsheetml.worksheet+xml"/>'
+    f'<Override PartName="/xl/styles.xml" ContentType="{_TYPES}.spreadsheetml.styles+xml"/>'
+    f'<Override PartName="/{_PROPERTIES}" ContentType="{_TYPES}.custom-properties+xml"/></Types>',
+    "_rels/.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+    f'<Relationship Id="rId1" Type="{_LINKS}/officeDocument" Target="xl/workbook.xml"/>'
+    f'<Relationship Id="rId2" Type="{_LINKS}/custom-properties" Target="{_PROPERTIES}"/></Relationships>',
+    "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}">'
+    '<sheets><sheet name="Sheet1" sheetId="1" r:id="rId1"/></sheets></workbook>',
+    "xl/_rels/workbook.xml.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+    f'<Relationship Id="rId1" Type="{_LINKS}/worksheet" Target="worksheets/sheet1.xml"/>'
+    f'<Relationship Id="rId2" Type="{_LINKS}/styles" Target="styles.xml"/></Relationships>',
+    "xl/styles.xml": f'<styleSheet xmlns="{_MAIN}"><numFmts count="2">'
+    '<numFmt numFmtId="164" formatCode="yyyy\\-mm\\-dd"/>'
+    '<numFmt numFmtId="165" formatCode="yyyy\\-mm\\-dd\\ hh:mm:ss"/></numFmts>'
+    '<fonts count="1"><font><sz val="11"/><name val="Calibri"/></font></fonts>'
+    '<fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill>'
+    "</fills><borders count=\"1\"><border><left/><right/><top/><bottom/><diagonal/></border></borders>"
+    '<cellStyleXfs count="1"><xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs><cellXfs count="3">'
+    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>'
+    '<xf numFmtId="164" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/>'
+    '<xf numFmtId="165" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/></cellXfs>'
+    '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>',
+}  # fmt: skip
+
+
+class CellError(ValueError):
+    """A value that no cell of a workbook can hold, or a row that no sheet has room for."""
+
+
+class SheetFile:
+    """A workbook that is written into `file`, which stays open."""
+
+    def __init__(self, file: BinaryIO, header: Sequence[str]) -> None:
+        """Write the header. Raises CellError, and OSError."""
+        self._header = header
+        self._letters = [name_column(index) for index in range(len(header))]
+        self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4)
+        for name, content in _PARTS.items():
+            self._archive.writestr(name, _HEAD + content)
+        self._sheet = self._archive.open(_SHEET, "w", force_zip64=True)
+        self._sheet.write(
+            f'{_HEAD}<worksheet xmlns="{_MAIN}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" '
+            'topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetData>'.encode()
+        )
+        self._pending: list[str] = []
+        self._pending_length = 0
+        self.rows = 0
+        self.write_row(header)
+
+    def write_row(self, cells: Iterable[Cell]) -> None:
+        """Write a row of as many cells as the header has. Raises CellError, and OSError."""
+        self.rows += 1
+        if self.rows > MOST_ROWS:
+            raise CellError(f"a sheet has {MOST_ROWS:,} rows, the header's included, and there are more")
+        row = "".join(
+            _write_cell(f"{letters}{self.rows}", cell, name)
+            for letters, cell, name in zip(self._letters, cells, self._header, strict=True)
+            if cell is not None and cell != ""
+        )
+        self._pending.append(f'<row r="{self.rows}">{row}</row>')
+        self._pending_length += len(row)
+        if self._pending_length > _BATCH:
+            self._flush()
+
+    def close(self, properties: Mapping[str, str]) -> None:
+        """Write the end of the workbook, with these texts as its custom properties. Raises OSError."""
+        self._flush()
+        self._sheet.write(b"</sheetData></worksheet>")
+        self._sheet.close()
+        entries = "".join(
+            f'<property fmtid="{_FORMAT_ID}" pid="{number}" name={quoteattr(name)}>'
+            f"<vt:lpwstr>{escape(value)}</vt:lpwstr></property>"
+            for number, (name, value) in enumerate(properties.items(), start=2)  # 0 and 1 are reserved
+        )
+        content = f'{_HEAD}<Properties xmlns="{_CUSTOM}" xmlns:vt="{_VALUES}">{entries}</Properties>'
+        self._archive.writestr(_PROPERTIES, content)
+        self._archive.close()
+
+    def discard(self) -> None:
+        """Write nothing more; the file is no workbook."""
+        self._pending.clear()
+        self._sheet.close()
+        self._archive.close()
+
+    def _flush(self) -> None:
+        self._sheet.write("".join(self._pending).encode())
+        self._pending.clear()
+        self._pending_length = 0
+
+
+def read_properties(file: BinaryIO) -> dict[str, str]:
+    """Return the custom properties of a workbook, which is not loaded. Raises what zipfile and ElementTree raise for a
+    file that is no workbook, and KeyError for one without custom properties."""
+    with zipfile.ZipFile(file) as archive:
+        root = ElementTree.fromstring(archive.read(_PROPERTIES))  # noqa: S314 - expat bounds entities since 2.4
+    return {entry.get("name", ""): "".join(entry.itertext()) for entry in root}
+
+
+def name_column(index: int) -> str:
+    """Return the letters of a column (from 0): 27 is AB."""
+    letters = ""
+    index += 1
+    while index:
+        index, letter = divmod(index - 1, 26)
+        letters = chr(65 + letter) + letters
+    return letters
+
+
+def _write_cell(reference: str, value: str | int | date, column: str) -> str:
+    if isinstance(value, str):
+        return _write_text(reference, value, column)
+    if isinstance(value, bool):
+        return f'<c r="{reference}" t="b"><v>{int(value)}</v></c>'
+    if isinstance(value, int):
+        if abs(value) >= 10**_DIGITS:
+            return _write_text(reference, str(value), column)
+        return f'<c r="{reference}"><v>{value}</v></c>'
+    if isinstance(value, datetime):
+        days = (value.replace(tzinfo=None) - _EPOCH) / timedelta(days=1)
+        return f'<c r="{reference}" s="{_TIME_STYLE}"><v>{days}</v></c>'
+    if value < _FIRST_DAY:
+        return _write_text(reference, value.isoformat(), column)
+    return f'<c r="{reference}" s="{_DATE_STYLE}"><v>{(value - _EPOCH.date()).days}</v></c>'
+
+
+def _write_text(reference: str, text: str, column: str) -> str:
+    if (found := _UNHOLDABLE.search(text)) is not None:
+        raise CellError(f"{column} has the character {found[0]!a}, which a workbook cannot hold")
+    if 2 * len(text) > MOST_UNITS and (units := len(text.encode("utf-16-le")) // 2) > MOST_UNITS:
+        raise CellError(f"{column} has {units:,} characters, and a cell of a workbook holds {MOST_UNITS:,}")
+    if _SPECIAL.search(text):
+        text = escape(_ESCAPED.sub("_x005F_", text)).replace("\r", "_x000D_")
+    return f'<c r="{reference}" t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>'

@@ -1,0 +1,227 @@
+"""The list as an .xlsx workbook or as CSV for Excel: programs and an import read the values that the service has."""
+
+import io
+import json
+import stat
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pyarrow.parquet as pq
+import pytest
+
+from connector.sheet_file import MOST_ROWS, CellError, SheetFile
+from tests.export.exports import create
+from tests.pipelines.conftest import Connector, list_stored
+
+BASE: dict[str, object] = {"base_name": "News"}
+PEOPLE: tuple[dict[str, object], ...] = (
+    {
+        "email": "ann@example.com",
+        "is_active": True,
+        "first_name": "=1+1",
+        "last_name": "+SUM(A1)",
+        "phone": "+4930123",
+        "tags": ["vip", "a,b; c"],
+        "client_user_id": "00123",
+        "custom_field1": "-5",
+        "custom_field2": "@x",
+        "custom_field3": "1e5",
+        "address_country": "DE",
+        "address_city": "München 🎂",
+        "address_zip": 2134,
+        "birthday": "1990-01-31",
+    },
+    {
+        "email": "bob@example.com",
+        "is_active": False,
+        "first_name": "  Bob  ",
+        "last_name": "a\nb\r\nc\rd",
+        "phone": "004912",
+        "tags": ["x|y", "z"],
+        "client_user_id": "12345678901234567890",
+        "custom_field1": "_x0041_",
+        "custom_field2": "<&>\"'",
+        "custom_field3": "true",
+        "birthday": "1900-01-15",
+        "address_line1": "\t1",
+        "address_line2": "2020-01-31",
+    },
+    {"email": "cem@example.com", "is_active": True, "tags": ["[1]"], "first_name": "'tis", "birthday": "1904-02-29"},
+    {"email": "dov@example.com", "is_active": True, "tags": [], "custom_field1": "00"},
+)
+
+
+@pytest.fixture
+def exporter(connector: Connector) -> Connector:
+    create(connector.sandbox, *(BASE | person for person in PEOPLE))
+    return connector
+
+
+def read_sheet(path: Path) -> list[dict[str, Any]]:
+    """The rows as openpyxl reads them."""
+    header, *rows = openpyxl.load_workbook(path).active.iter_rows()
+    assert not any(cell.data_type == "f" for row in rows for cell in row), "a formula"
+    return [{name.value: cell.value for name, cell in zip(header, row, strict=True)} for row in rows]
+
+
+def test_a_workbook_has_texts_as_texts_and_dates_numbers_and_booleans_as_such(exporter: Connector) -> None:
+    assert exporter.run("export", "people.xlsx").code == 0
+    path = exporter.folder / "people.xlsx"
+    ann, bob, cem, dov = read_sheet(path)
+    assert (ann["id"], type(ann["base_id"]), ann["is_active"], bob["is_active"]) == (ann["id"], int, True, False)
+    assert isinstance(ann["id"], int)
+    for name in (
+        "first_name",
+        "last_name",
+        "phone",
+        "client_user_id",
+        "custom_field1",
+        "custom_field2",
+        "custom_field3",
+    ):
+        assert ann[name] == PEOPLE[0][name]
+    assert (ann["address_zip"], ann["tags"], ann["birthday"]) == ("2134", "vip|a,b; c", datetime(1990, 1, 31))  # noqa: DTZ001
+    assert (bob["client_user_id"], bob["birthday"], bob["tags"]) == (
+        "12345678901234567890",
+        "1900-01-15",
+        '["x|y","z"]',
+    )
+    assert cem["first_name"] == "'tis"
+    assert (dov["custom_field1"], dov["first_name"], dov["tags"]) == ("00", None, None)
+    assert isinstance(ann["_exported_at"], datetime)
+    assert ann["_invalid"] is None
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+TARGETS: dict[str, tuple[str, ...]] = {
+    "workbook": ("people.xlsx",),
+    "workbook without run columns": ("people.xlsx", "--no-run-columns"),
+    "csv for excel": ("people.csv", "--csv-dialect", "excel"),
+    "csv for excel with semicolons": ("people.csv", "--csv-dialect", "excel", "--delimiter", ";", "--guard-formulas"),
+    "csv with tabs": ("people.csv", "--delimiter", "tab", "--no-run-columns"),
+    "csv with bars": ("people.csv.gz", "--csv-dialect", "excel", "--delimiter", "|"),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_an_import_of_an_export_creates_the_values_that_were_exported(
+    exporter: Connector, target: tuple[str, ...]
+) -> None:
+    assert exporter.run("export", *target).code == 0
+    before = list_stored(exporter.sandbox)
+    exporter.sandbox.reset()
+    imported = exporter.run_json(
+        "import", target[0], "--base-name", "News", "--quiet-period", "200ms", environ={"CONNECTOR_STATE_DIR": "other"}
+    )
+    assert (imported.code, imported.rows) == (0, {"read": 4, "created": 4}), imported.stderr
+    after = list_stored(exporter.sandbox)
+    for email, subscriber in before.items():
+        for name in set(subscriber) - {"Id", "Base", "Email"}:
+            wanted, found = subscriber[name], after[email].get(name)
+            assert _trim(found) == _trim(wanted), (email, name)
+
+
+def _trim(value: Any) -> Any:
+    """As an import trims: texts without blanks at their ends; line ends of a CSV are the file's."""
+    if isinstance(value, dict):
+        return {name: _trim(each) for name, each in value.items()}
+    return value.strip() if isinstance(value, str) else value or []
+
+
+def test_a_file_without_run_columns_is_replaced_by_the_next_export(exporter: Connector) -> None:
+    for name in ("people.xlsx", "people.csv", "people.jsonl", "people.parquet", "people.csv.gz"):
+        for _ in range(2):
+            ended = exporter.run("export", name, "--no-run-columns")
+            assert ended.code == 0, ended.stderr
+    names = pq.read_schema(exporter.folder / "people.parquet").names
+    assert ("_run_id" in names, "_exported_at" in names, "_invalid" in names) == (False, False, True)
+    assert list(read_sheet(exporter.folder / "people.xlsx")[0])[-2:] == ["birthday", "_invalid"]
+    first = json.loads((exporter.folder / "people.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert list(first)[-2:] == ["birthday", "_invalid"]
+
+
+def test_csv_for_excel_begins_with_a_mark_and_has_the_delimiter_that_was_given(exporter: Connector) -> None:
+    exporter.run("export", "people.csv", "--csv-dialect", "excel", "--delimiter", ";", "--columns", "email,tags")
+    lines = (exporter.folder / "people.csv").read_bytes().splitlines()
+    assert lines[0].startswith(b'\xef\xbb\xbf"id";"email";"tags";')
+    assert b';"ann@example.com";"vip|a,b; c";' in lines[1]
+
+
+def test_a_job_has_keys_for_the_options_of_files(exporter: Connector) -> None:
+    (exporter.folder / "job.yaml").write_text(
+        "job: x\nexport: {to: people.csv, csv_dialect: excel, delimiter: ';', run_columns: false, columns: [email]}\n"
+    )
+    assert exporter.run("export", "job.yaml").code == 0
+    assert (exporter.folder / "people.csv").read_bytes().startswith(b'\xef\xbb\xbf"id";"email";"_invalid"')
+    (exporter.folder / "book.yaml").write_text("job: y\nexport: {to: people.xlsx}\n")
+    assert exporter.run("export", "book.yaml").code == 0
+    assert len(read_sheet(exporter.folder / "people.xlsx")) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("sqlite:///w.db", "--no-run-columns"), "is a table, which needs _run_id"),
+        (("people.xlsx", "--delimiter", ";"), "is not CSV"),
+        (("people.xlsx", "--csv-dialect", "excel"), "is not CSV"),
+        (("people.xlsx", "--guard-formulas"), "No cell of a workbook is a formula"),
+        (("people.parquet", "--delimiter", "tab"), "is not CSV"),
+        (("people.xlsx", "--mode", "append"), "can only be replaced"),
+        (("people.xlsx.gz",), "Cannot export"),
+        (("people.xls",), "Cannot export"),
+    ],
+    ids=str,
+)
+def test_what_a_destination_has_not_is_refused(connector: Connector, arguments: tuple[str, ...], words: str) -> None:
+    ended = connector.run("export", *arguments)
+    assert (ended.code, words in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize("text", ["x" * 32_768, "🎂" * 16_384, "a\x00b", "a\x1bb", "a\uffffb"], ids=ascii)
+def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connector, text: str) -> None:
+    create(connector.sandbox, BASE | {"email": "ann@example.com"})
+    assert connector.run("export", "people.xlsx").code == 0
+    before = (connector.folder / "people.xlsx").read_bytes()
+    create(connector.sandbox, BASE | {"email": "bob@example.com", "custom_field1": text})
+    ended = connector.run("export", "people.xlsx")
+    assert (ended.code, "custom_field1" in ended.stderr, "as it was" in ended.stderr) == (2, True, True), ended.stderr
+    assert (connector.folder / "people.xlsx").read_bytes() == before
+    assert [each.name for each in connector.folder.glob(".*partial")] == []
+    assert connector.run("export", "people.xlsx", "--columns", "email").code == 0
+
+
+def test_the_longest_texts_of_a_cell_are_written(connector: Connector) -> None:
+    longest = {"custom_field1": "x" * 32_767, "custom_field2": "🎂" * 16_383}
+    create(connector.sandbox, BASE | {"email": "ann@example.com"} | longest)
+    assert connector.run("export", "people.xlsx").code == 0
+    [ann] = read_sheet(connector.folder / "people.xlsx")
+    assert {name: ann[name] for name in longest} == longest
+
+
+def test_a_workbook_of_another_program_is_left_alone(exporter: Connector) -> None:
+    book = openpyxl.Workbook()
+    book.active.append(["id", "_invalid", "_run_id"])
+    book.save(exporter.folder / "people.xlsx")
+    before = (exporter.folder / "people.xlsx").read_bytes()
+    assert exporter.run("export", "people.xlsx").code == 2
+    assert (exporter.folder / "people.xlsx").read_bytes() == before
+    assert exporter.run("export", "people.xlsx", "--overwrite").code == 0
+
+
+def test_a_list_that_shrank_does_not_replace_a_workbook(exporter: Connector) -> None:
+    assert exporter.run("export", "people.xlsx").code == 0
+    exporter.sandbox.reset()
+    create(exporter.sandbox, BASE | PEOPLE[0])
+    refused = exporter.run("export", "people.xlsx")
+    assert (refused.code, "75% fewer" in refused.stderr) == (3, True), refused.stderr
+
+
+def test_a_sheet_has_no_row_beyond_the_last_one_of_excel() -> None:
+    sheet = SheetFile(io.BytesIO(), ["email"])
+    sheet.rows = MOST_ROWS - 1
+    sheet.write_row(["ann@example.com"])
+    with pytest.raises(CellError, match="1,048,576 rows"):
+        sheet.write_row(["bob@example.com"])
+    sheet.discard()
