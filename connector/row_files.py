@@ -6,6 +6,7 @@ that the source has and the service does not have (architecture 8).
 
 import csv
 import io
+import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -15,7 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from connector.atomic_file import create_private
+from connector.atomic_file import PartialFile, create_private
+from connector.errors import ConnectorError
 from connector.formulas import GUARDED, guard_formula
 from connector.load.candidates import take_row
 from connector.load.session import Change, OptOut, Problem, Tally
@@ -23,6 +25,7 @@ from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
 from connector.service.answers import refusal_kind
+from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import PreparedChunk
 
 ADDED_COLUMNS = (
@@ -48,6 +51,10 @@ COLUMNS = {
 
 OPTED_OUT = ("is_active", True, False)
 """The field of a changed row that is an opt-out: its name, the service's value and the source's."""
+
+logger = logging.getLogger(__name__)
+
+_WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xls")
 
 _EXAMPLES = 3  # of each cause
 _MOST_CAUSES = 30  # a service that words each refusal differently would have one for each row
@@ -178,8 +185,17 @@ class RowFile(Closing):
         )
 
 
+def is_workbook_name(name: str) -> bool:
+    """Return whether a file or a source with this name is a workbook."""
+    return name.lower().endswith(_WORKBOOK_SUFFIXES)
+
+
 class RejectsFile(RowFile):
-    """The rejects file of a run: a line for each problem, which `findings` records, too."""
+    """The rejects file of a run: a line for each problem, which `findings` records, too.
+
+    With `workbook`, the lines become an .xlsx workbook at that path when the file is closed, and the CSV is removed.
+    The CSV stays if the run is killed, or if a workbook cannot hold the lines.
+    """
 
     def __init__(
         self,
@@ -188,8 +204,11 @@ class RejectsFile(RowFile):
         run_id: str,
         now: Callable[[], datetime],
         findings: RowFindings | None = None,
+        *,
+        workbook: Path | None = None,
     ) -> None:
         """`columns` are the source's."""
+        self._workbook = workbook
         self.findings = findings or RowFindings()
         self._columns, self._run_id, self._now = own_columns(columns), run_id, now
         header = [*self._columns, *ADDED_COLUMNS]
@@ -206,6 +225,32 @@ class RejectsFile(RowFile):
             *(problem.http_status, problem.attempts, self._run_id, at, problem.raw),
         ])  # fmt: skip
 
+    def close(self) -> None:
+        """Close the file, whose lines are all written; may be called more than once."""
+        super().close()
+        workbook, self._workbook = self._workbook, None
+        if workbook is not None and self.written and self.failure is None:
+            self._convert(workbook)
+
+    def _convert(self, workbook: Path) -> None:
+        """Replace the CSV by a workbook with the same lines."""
+        try:
+            with PartialFile(workbook) as partial, self._path.open(encoding="utf-8", newline="") as file:
+                lines = csv.reader(file)
+                sheet = SheetFile(partial.file, next(lines))
+                try:
+                    for line in lines:
+                        sheet.write_row([re.sub(GUARDED, r"\1", cell) for cell in line])
+                    sheet.close({})
+                finally:
+                    sheet.discard()
+                partial.put_in_free_place()
+            self._path.unlink()
+        except (CellError, csv.Error, OSError, ConnectorError) as error:
+            logger.warning("the rejects file stays a CSV: %s: %s", self._path, error)
+            return
+        self._path = workbook
+
     def restart(self) -> None:
         """Remove the file, and forget the findings: all rows are read again."""
         super().restart()
@@ -213,16 +258,17 @@ class RejectsFile(RowFile):
 
 
 class CorrectedRejects(Closing):
-    """A rejects file as a source: its cells unguarded, and a record that is still not a row as malformed."""
+    """A rejects file as a source: the cells of a CSV unguarded, and a record that is still not a row as malformed."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._is_guarded = not is_workbook_name(source.name)
         self.name, self.columns = source.name, source.columns
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         for chunk in self._source.chunks(used):
-            frame = chunk.frame.replace(GUARDED, r"\1", regex=True)
+            frame = chunk.frame.replace(GUARDED, r"\1", regex=True) if self._is_guarded else chunk.frame
             own = list(own_columns([str(name) for name in frame.columns]))
             is_uncorrected = ((frame[own] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
             uncorrected = frame[is_uncorrected]
@@ -302,12 +348,16 @@ class LoadFiles(Closing):
         run_id: str,
         now: Callable[[], datetime],
         findings: RowFindings | None = None,
+        *,
+        is_workbook: bool = False,
     ) -> None:
+        """`columns` are the source's. If the source `is_workbook`, the rejects file becomes one."""
         self.findings = findings or RowFindings()
         self._run_id, self._now = run_id, now
         rejects = state_dir / "rejects" / f"{run_id}.csv"
+        workbook = rejects.with_suffix(".xlsx") if is_workbook else None
         drift = state_dir / "drift" / f"{run_id}.csv"
-        self._rejects = RejectsFile(rejects, columns, run_id, now, self.findings)
+        self._rejects = RejectsFile(rejects, columns, run_id, now, self.findings, workbook=workbook)
         self._drift = RowFile(drift, tuple(COLUMNS), "drift file", "what the service does not have")
         self._known = 0  # changed rows that an earlier run has reported
         self._not_compared = Counter[str]()  # rows, by the reason

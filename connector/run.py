@@ -106,6 +106,7 @@ class Frame:
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     retention_s: float = RETENTION_S
+    is_workbook: bool = False  # whether the rejects file becomes a workbook
 
 
 @dataclass(slots=True)
@@ -300,7 +301,8 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
     findings = RowFindings(frame.columns_by_field)
     rows: LoadFiles | PlannedRows
     if not frame.is_planned:
-        rows = LoadFiles(frame.state_dir, frame.columns, report.run_id, clock.now, findings)
+        names = frame.columns, report.run_id
+        rows = LoadFiles(frame.state_dir, *names, clock.now, findings, is_workbook=frame.is_workbook)
     else:
         rows = PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
     with rows, open_commits(ledger) as commits:

@@ -30,7 +30,7 @@ _LONGEST_INTERVAL_S = 35 * _DAY_S  # between two runs of a monthly schedule
 RETENTION_S = 90 * _DAY_S
 
 _RUNS = "runs"
-_OURS = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv)(\.partial)?")
+_OURS = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv|xlsx)(\.partial)?")
 """Names of files that runs make, with the run's id; all other files in the folders are a person's."""
 
 _SECONDS = len("20261123T080000")  # of a run's id, which says no more of its time

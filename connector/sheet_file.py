@@ -8,6 +8,7 @@ written as text. The parts and their names are those of ECMA-376 (Office Open XM
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import BinaryIO
 from xml.etree import ElementTree
@@ -124,10 +125,11 @@ class SheetFile:
         self._archive.close()
 
     def discard(self) -> None:
-        """Write nothing more; the file is no workbook."""
+        """Write nothing more; the file is no workbook. Harmless after `close`."""
         self._pending.clear()
-        self._sheet.close()
-        self._archive.close()
+        for part in (self._sheet, self._archive):
+            with suppress(OSError, ValueError):  # the disk is full, or the file is closed
+                part.close()
 
     def _flush(self) -> None:
         self._sheet.write("".join(self._pending).encode())

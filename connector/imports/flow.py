@@ -34,7 +34,7 @@ from connector.outcomes import Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.report import Report, RunScope
-from connector.row_files import build_invalid, build_malformed, own_columns
+from connector.row_files import build_invalid, build_malformed, is_workbook_name, own_columns
 from connector.rows import Source
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
@@ -198,6 +198,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress) -> Report:
         ledger_url=plan.settings.ledger_url,
         state_dir=plan.settings.state_dir,
         retention_s=plan.settings.retention_s,
+        is_workbook=plan.shard.is_whole and is_workbook_name(plan.source.name),  # files of shards are joined as CSV
         shard=plan.shard,
         may_make_ledger=plan.settings.may_make_ledger,
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,

@@ -322,7 +322,11 @@ _SHOWN = 60  # characters of an example in a table; the JSON has more
 @click.command("validate")
 @click.argument("target", metavar="JOB|FILE", type=SourcePath())
 @file_options
-@click.option("--rejects", type=click.Path(path_type=Path), help="Write the rejects file of an import here.")
+@click.option(
+    "--rejects",
+    type=click.Path(path_type=Path),
+    help="Write the rejects file of an import here: a workbook if it ends in .xlsx, else CSV.",
+)
 @output_options
 def validate_command(target: Path | str, given: FileGiven, rejects: Path | None, output: Output) -> None:
     """Extract, map and validate the rows of a job's source or of a file, and say what is wrong with which.

@@ -43,7 +43,7 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.row_files import RejectsFile
+from connector.row_files import RejectsFile, is_workbook_name
 from connector.rows import Row
 from connector.run_log import list_runs
 from connector.scope import describe_limit, describe_rate, drop_empty
@@ -95,7 +95,9 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
             with ExitStack() as opened:
                 opened.enter_context(plan.source)
                 path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
-                rejects = opened.enter_context(RejectsFile(path, plan.source.columns, report.run_id, clock.now))
+                workbook = path.with_suffix(".xlsx") if is_workbook_name(plan.source.name) else None
+                names = plan.source.columns, report.run_id
+                rejects = opened.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook))
                 run = _Run(plan, report, stop, progress, clock, rejects)
                 log = opened.enter_context(
                     open_emails(plan.settings.ledger_url, may_make=plan.settings.may_make_ledger)
@@ -335,6 +337,7 @@ def _report_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
 
 def _end(run: _Run, reason: str | None) -> None:
     report, at = run.report, run.clock.now()
+    run.rejects.close()
     report.rejects_file, report.causes = run.rejects.path, run.rejects.findings.causes
     try:
         report.rows = count_mail_rows(run.checked.read, run.checked.outcomes)

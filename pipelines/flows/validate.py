@@ -110,7 +110,11 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
         kept = opened.enter_context(KeptRows(plan.source, plan.rules.identity))
         file = None
         if rejects is not None:
-            file = opened.enter_context(RejectsFile(rejects, plan.source.columns, report.run_id, clock.now))
+            is_workbook = rejects.suffix.lower() == ".xlsx"
+            path = rejects.with_name(f".{rejects.name}.csv") if is_workbook else rejects
+            names = plan.source.columns, report.run_id
+            workbook = rejects if is_workbook else None
+            file = opened.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook))
         reason = _read_all(plan, kept, verdict, file, clock)
         report.messages += kept.messages
     if file is not None:

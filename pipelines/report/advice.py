@@ -100,7 +100,9 @@ def _run_again(run: Mapping[str, Any]) -> str:
 
 
 def _look_at_rejects(run: Mapping[str, Any]) -> str:
-    return f"Rows of run {run['run_id']} need a person: less {_quote(run['rejects_file'])}"
+    path = str(run["rejects_file"])
+    opening = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote(path)}"
+    return f"Rows of run {run['run_id']} need a person: {opening}"
 
 
 def _quote(path: object) -> str:
