@@ -31,7 +31,7 @@ def test_a_ledger_that_another_version_wrote_is_refused_by_every_command(connect
     connector.import_file(path)
     with closing(sqlite3.connect(tmp_path / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("ALTER TABLE account DROP COLUMN limit_low")
-        ledger.execute("UPDATE meta SET value = '2' WHERE name = 'schema_version'")
+        ledger.execute("UPDATE meta SET value = '3' WHERE name = 'schema_version'")
     given = "--base-name", "News"
     for command in (
         ("import", path, *given),
@@ -41,7 +41,7 @@ def test_a_ledger_that_another_version_wrote_is_refused_by_every_command(connect
     ):
         ended = connector.run_json(*command)
         assert ended.is_refused, (command, ended.stderr)
-        assert "schema_version 2" in ended.stderr
+        assert "schema_version 3" in ended.stderr
         assert "name a new ledger (CONNECTOR_LEDGER)" in ended.stderr
 
 

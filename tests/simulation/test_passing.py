@@ -91,7 +91,7 @@ def test_a_run_that_ends_in_the_pause_loses_nobody(ending: Ending) -> None:
 
 
 def test_a_refused_create_that_took_effect_is_found_and_not_sent_again() -> None:
-    storm = Storm({"executed_status": 1.0, "executed_statuses": ["400"]}, after_s=0.8, until_s=5.0)
+    storm = Storm({"executed_status": 1.0, "executed_statuses": ["400"]}, after_s=1.2, until_s=5.0)
     result = play([storm, None])
     first, _ = result.world.played
     assert first.report is not None
