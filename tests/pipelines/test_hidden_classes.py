@@ -8,6 +8,7 @@ import pytest
 
 from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, count_stored, list_stored, write_csv
 from tests.pipelines.planned import write_job
+from tests.pipelines.reconciled import plant
 
 EXISTING = 40
 FIRST_ID = 100_001  # of the sandbox
@@ -96,6 +97,24 @@ def test_nobody_of_two_classes_that_the_list_hides_is_created_twice(
         return
     assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
     assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 5}), ended.report["messages"]
+
+
+@pytest.mark.parametrize("base_of_others", [50, 7])
+@pytest.mark.parametrize(("hide", "gender", "active"), TWO_CLASSES)
+def test_nobody_of_two_classes_that_the_list_hides_is_created_twice_where_all_others_are_alike(
+    connector: Connector, tmp_path: Path, hide: str, gender: str, active: bool, base_of_others: int
+) -> None:
+    people, first = write_alike(tmp_path, gender, active, 2), {"CONNECTOR_STATE_DIR": str(tmp_path / "first state")}
+    assert connector.run_json("import", people, "--base-id", "7", environ=first).rows == {"read": 2, "created": 2}
+    hide_classes(connector, hide)
+    connector.sandbox.switch(max_limit=5)  # so that filters take fewer requests than a sweep
+    for number in range(60):
+        plant(connector.sandbox, f"other{number}@x.org", {"Id": base_of_others}, IsActive=True)
+
+    ended = connector.run_json("import", people, "--base-id", "7", "--quiet-period", "200ms")
+
+    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
+    assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 2}), ended.report["messages"]
 
 
 @pytest.mark.parametrize("others", [0, 300, 1500], ids=["an empty list", "a sweep", "filters"])
