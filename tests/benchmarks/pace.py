@@ -9,11 +9,18 @@ one more or less is half a percent); what arrives while a Retry-After runs is co
 Promised are 95 % of what is allowed, at most 2 % refused, and nothing sent inside a Retry-After by a
 connection that had brought it: whatever else arrives then may have been on its way.
 
+`--chance` imports 2,000 rows into sandboxes without a limit that refuse requests by chance, with Retry-After 1 s, and
+compares with a script that sends one create after the other and obeys Retry-After, in the same run. Promised is at most
+1.3 times the script's time.
+
 A run during which the machine itself stood still (this process, which only sleeps, woke up late) for more than 1 % of
 the window is said to be so and made once more, twice at most.
 """
 
 import argparse
+import csv
+import http.client
+import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,7 +34,7 @@ from tests.benchmarks.creates import read_creates
 from tests.benchmarks.importing import import_file
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND, install
-from tests.benchmarks.people import write_people
+from tests.benchmarks.people import BASE_ID, write_people
 from tests.benchmarks.processes import CommandError
 from tests.benchmarks.tables import at_least, at_most, print_json, print_promises, print_table, write_number
 
@@ -51,6 +58,9 @@ LIMITS = tuple(
 )
 
 OURS = "connector import"
+
+CHANCES = ((0.01, 0), (0.01, LATENCY_MS))  # share of creates that is refused, and latency (ms)
+_CHANCE_ROWS = 2_000
 
 _COLUMNS = (
     *("limiter", "Retry-After", "creates/s", "of allowed", "refused"),
@@ -164,12 +174,57 @@ def _count(sandbox: SandboxProcess) -> _Counts:
     return _Counts(time.monotonic(), created, stats["limited"], received)
 
 
+def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
+    """Create a subscriber for each row, one after the other, and sleep for each Retry-After; return the seconds."""
+    began_at = time.monotonic()
+    connection = http.client.HTTPConnection(sandbox.base_url.removeprefix("http://"))
+    headers = {"Authorization": sandbox.token, "Content-Type": "application/json"}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            email = next(value for value in row.values() if "@" in value)
+            body = json.dumps({"Subscriber": {"Base": {"Id": BASE_ID}, "Email": email, "IsActive": True}})
+            status = 0
+            while status != http.client.OK:
+                connection.request("POST", "/api/subscribers/create-subscriber/", body, headers)
+                answer = connection.getresponse()
+                answer.read()
+                status = answer.status
+                if status == http.client.TOO_MANY_REQUESTS:
+                    time.sleep(float(answer.headers["Retry-After"]))
+                elif status != http.client.OK:
+                    raise EndedEarlyError(f"the sandbox answered {status}")
+    return time.monotonic() - began_at
+
+
+def compare_chance() -> None:
+    """Import under refusals by chance beside the script, and print the times."""
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for chance, latency_ms in CHANCES:
+            path = write_people(Path(folder) / "people.csv", _CHANCE_ROWS)
+            with SandboxProcess(refuse=chance, latency_ms=latency_ms, fault_operations="create") as sandbox:
+                script_s = create_by_script(sandbox, path)
+            with SandboxProcess(refuse=chance, latency_ms=latency_ms, fault_operations="create") as sandbox:
+                began_at = time.monotonic()
+                rows = import_file(sandbox, path, Path(folder) / f"state-{chance}-{latency_ms}").rows
+                ours_s = time.monotonic() - began_at
+                creates, inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
+            share = f"{ours_s / script_s:.2f}"
+            counts = f"{rows['created']:,}, {creates.duplicates}, {inside['told']}"
+            lines.append((f"{chance:.1%}, {latency_ms} ms", f"{script_s:.1f} s", f"{ours_s:.1f} s", share, counts))
+    print_table(("refused by chance, latency", "script", OURS, "share", "created, twice, inside a pause"), lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--search", type=float, default=120.0, help="seconds before a run counts")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--chance", action="store_true", help="refuse by chance, without a limit")
     options = parser.parse_args()
+    if options.chance:
+        compare_chance()
+        return
     machine = describe_machine()
     rows = int(RATE * (options.search + options.seconds + _REST_S))
     measured: list[Measured] = []

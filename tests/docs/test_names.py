@@ -16,7 +16,7 @@ from tests.docs.test_pages import PAGES, ROOT, read_blocks
 
 _OF_OTHER_PROGRAMS = {
     *("--help", "--clear", "--rm", "--now"),
-    *("--rates", "--others"),
+    *("--chance",),
     *("--vars", "--project-dir", "--profiles-dir"),
     *("--nthreads", "--nworkers"),
 }

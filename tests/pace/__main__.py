@@ -13,6 +13,8 @@ from itertools import groupby
 from pathlib import Path
 
 from connector.pace.rate import RateController
+from tests.pace.ablation import write_rules
+from tests.pace.chance import measure_chance
 from tests.pace.matrix import (
     ALONE,
     CHANGED,
@@ -24,14 +26,21 @@ from tests.pace.matrix import (
     Shown,
     average,
     list_cells,
+    list_chance_cells,
     measure,
     play,
-    read_design,
     read_promise,
 )
 from tests.pace.others import Aimd, CubicRetry
 
 _PLAYS = {5.0: 12, 50.0: 12, 500.0: 4}  # of each cell: the fewer the requests, the more is left to chance
+_CHANCE_PLAYS = 6
+_HEAD = """# The pace, cell by cell
+
+This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page.
+"""
+_MISSES = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
+_RULES = "What each rule is worth (one play of the cells at 5 and 50/s and 20 ms, and of the chance cells):"
 _WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
 
 Result = tuple[Cell, Shown]
@@ -83,33 +92,42 @@ def write_table(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_counts(results: Sequence[Result]) -> str:
-    """Return in Markdown how many cells keep the design, how many what an even rate allows, and how many neither."""
+def write_summary(results: Sequence[Result]) -> str:
+    """Return in Markdown goodput, first minute and refusals of the cells with a steady limit, by Retry-After."""
     lines = [
-        "| requests/s | cells | keep the design's promise | keep what an even rate allows | do not |",
+        "| Retry-After | cells | goodput: mean, least | first minute: mean, least, below 70 % | refused: most, > 3 % |",
         "|---|---|---|---|---|",
     ]
-    for rate in dict.fromkeys(cell.rate for cell, _ in results):
-        mine = [(cell, shown) for cell, shown in results if cell.rate == rate]
-        whole = sum(not read_design(cell).list_misses(cell, shown) for cell, shown in mine)
-        kept = sum(not read_promise(cell).list_misses(cell, shown) for cell, shown in mine)
-        lines.append(f"| {rate:g} | {len(mine)} | {whole} | {kept - whole} | {len(mine) - kept} |")
+    alone = [(cell, shown) for cell, shown in results if cell.scene == ALONE]
+    for pause in (*PAUSES, "all"):
+        mine = [shown for cell, shown in alone if pause in (cell.pause_s, "all")]
+        goodput, first = [each.goodput for each in mine], [each.first for each in mine]
+        refused = [each.refused for each in mine]
+        lines.append(
+            f"| {pause if isinstance(pause, str) else write_pause(pause)} | {len(mine)} "
+            f"| {sum(goodput) / len(mine):.3f}, {min(goodput):.3f} "
+            f"| {sum(first) / len(mine):.3f}, {min(first):.3f}, {sum(each < 0.7 for each in first)} "
+            f"| {max(refused):.1%}, {sum(each > 0.03 for each in refused)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
-def write_bounds(results: Sequence[Result]) -> str:
-    """Return in Markdown the cells that keep no more than an even rate allows: why, the bound, and what they reach."""
-    lines = ["| cell | forbidden by | bound | reached |", "|---|---|---|---|"]
-    for cell, shown in results:
-        promise = read_promise(cell)
-        if not promise.list_misses(cell, shown) and read_design(cell).list_misses(cell, shown):
-            bound = f"doubled limit used after {promise.used_s:.0f} s"
-            lines.append(f"| {cell} | {promise.bound} | {bound} | {shown.used_s:.0f} s |")
+def write_chance(results: Sequence[tuple[Cell, tuple[float, float, int]]]) -> str:
+    """Return in Markdown what each chance cell is served, as a share of the bound."""
+    lines = ["| cell | of the bound | first minute | sent inside a pause |", "|---|---|---|---|"]
+    lines += [f"| {cell} | {served:.3f} | {first:.3f} | {inside} |" for cell, (served, first, inside) in results]
     return "\n".join(lines) + "\n"
+
+
+def play_chance(cell: Cell) -> tuple[Cell, tuple[float, float, int]]:
+    """Return the mean of a chance cell's plays, for a process of the pool."""
+    plays = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + _CHANCE_PLAYS)]
+    served, first = (sum(each[index] for each in plays) / len(plays) for index in (0, 1))
+    return cell, (served, first, sum(each[2] for each in plays))
 
 
 def write_misses(results: Sequence[Result]) -> str:
-    """Return in Markdown each cell that does not keep what an even rate allows."""
+    """Return in Markdown each cell that does not keep its promise."""
     lines = [
         f"- {cell}: {'; '.join(misses)}"
         for cell, shown in results
@@ -165,9 +183,11 @@ def main() -> None:
     order = list(dict.fromkeys((write_limiter(cell), cell.pause_s) for cell in list_cells()))
     with ProcessPoolExecutor(2) as pool:
         results = list(pool.map(play_cell, cells, chunksize=4))
+        chance = list(pool.map(play_chance, list_chance_cells()))
     results.sort(key=lambda each: order.index((write_limiter(each[0]), each[0].pause_s)))
-    table = f"{write_counts(results)}\n{write_table(results)}\n{write_bounds(results)}\n{write_misses(results)}"
-    (options.to / "pace_table.md").write_text(table, encoding="utf-8")
+    table = f"{_HEAD}\n{write_summary(results)}\n{write_chance(chance)}\n{write_table(results)}\n{_MISSES}\n\n"
+    table += f"{write_misses(results)}\n{_RULES}\n\n{write_rules()}"
+    (options.to / "pace-table.md").write_text(table, encoding="utf-8")
     (options.to / "pace.svg").write_text(draw(results), encoding="utf-8")
 
 

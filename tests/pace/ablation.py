@@ -1,0 +1,84 @@
+"""What each rule of the rate controller is worth: the matrix without the rule."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+
+from connector.pace import rate
+from connector.pace.rate import RateController
+from tests.pace.chance import measure_chance
+from tests.pace.matrix import ALONE, ROUND_TRIPS_S, Cell, list_cells, list_chance_cells, measure, play
+
+
+class _WithoutBurst(RateController):
+    def __init__(self) -> None:
+        super().__init__()
+        self._burst = inf  # (served - burst) proves nothing
+
+
+class _WithoutMean(RateController):
+    def _find_low(self, paused_s: float) -> float:
+        last = self._last
+        return max(super()._find_low(paused_s) ** 2 / last.rate, last.rate / 16)
+
+
+class _WithoutChance(RateController):
+    def _is_chance(self) -> bool:
+        return False
+
+
+class _WithoutRisk(RateController):
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_risked = True
+
+
+@contextmanager
+def _set_constant(name: str, value: float) -> Iterator[None]:
+    before = getattr(rate, name)
+    setattr(rate, name, value)
+    try:
+        yield
+    finally:
+        setattr(rate, name, before)
+
+
+RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
+    ("all rules", RateController, "_WINDOWS", 2.0),
+    ("without the bound (n − b) / t", _WithoutBurst, "_WINDOWS", 2.0),
+    ("without the geometric mean", _WithoutMean, "_WINDOWS", 2.0),
+    ("without windows", RateController, "_LONGEST_WINDOW_S", 0.0),
+    ("a ramp of at most 5 pauses", RateController, "_PAUSES_APART", 5.0),
+    ("a ramp of at most 60 pauses", RateController, "_PAUSES_APART", 60.0),
+    ("without chance", _WithoutChance, "_WINDOWS", 2.0),
+    ("chance only while the rate doubles", RateController, "_KNOWN", inf),
+    ("no refusal risked without evidence", _WithoutRisk, "_WINDOWS", 2.0),
+)
+
+
+def write_rules() -> str:
+    """Return in Markdown what the cells at 5 and 50/s and 20 ms, and the chance cells, reach without each rule."""
+    alone = [cell for cell in list_cells() if cell.scene == ALONE and cell.trip_s == ROUND_TRIPS_S[0]]
+    alone = [cell for cell in alone if cell.rate <= 50]
+    chance = [cell for cell in list_chance_cells() if cell.status == 429]
+    lines = [
+        "| rules | goodput: mean, least, < 85 % | first minute | refused > 3 % | chance: mean, least, < 85 % |",
+        "|---|---|---|---|---|",
+    ]
+    for name, build, constant, value in RULES:
+        with _set_constant(constant, value):
+            lines.append(f"| {name} | {_describe(alone, build)} | {_describe_chance(chance, build)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _describe(cells: list[Cell], build: Callable[[], RateController]) -> str:
+    shown = [measure(cell, play(cell, build())) for cell in cells]
+    goodput, first = [each.goodput for each in shown], [each.first for each in shown]
+    lost, refused = sum(each < 0.85 for each in goodput), sum(each.refused > 0.03 for each in shown)
+    mean = f"{sum(goodput) / len(goodput):.3f}, {min(goodput):.3f}, {lost}"
+    return f"{mean} | {sum(first) / len(first):.3f} | {refused}"
+
+
+def _describe_chance(cells: list[Cell], build: Callable[[], RateController]) -> str:
+    served = [measure_chance(cell, build(), seed=1)[0] for cell in cells]
+    return f"{sum(served) / len(served):.3f}, {min(served):.3f}, {sum(each < 0.85 for each in served)}"
