@@ -117,6 +117,21 @@ def test_nobody_of_two_classes_that_the_list_hides_is_created_twice_where_all_ot
     assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 2}), ended.report["messages"]
 
 
+@pytest.mark.parametrize("hide", ["inactive", "male", "inactive,male"])
+def test_lost_creates_are_found_if_they_are_the_first_of_a_class_that_the_list_hides(
+    connector: Connector, tmp_path: Path, hide: str
+) -> None:
+    for number in range(60):
+        plant(connector.sandbox, f"other{number}@x.org", {"Id": 7}, IsActive=True)
+    connector.sandbox.switch(max_limit=5, hide=hide, filters="icase", drop_after=1)
+
+    ended = connector.run_json(
+        "import", write_alike(tmp_path, "male", False, 2), "--base-id", "7", "--quiet-period", "200ms"
+    )
+
+    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.report["messages"]
+
+
 @pytest.mark.parametrize("others", [0, 300, 1500], ids=["an empty list", "a sweep", "filters"])
 @pytest.mark.parametrize(("hide", "gender", "active"), TWO_CLASSES)
 def test_no_lost_create_of_two_classes_that_the_list_hides_is_sent_again(

@@ -421,12 +421,17 @@ SEEN_BY_TESTS = (
     SeenByTest(
         "filters are relied on although the list hides a class",
         Edit("listing/classes.py", "        state.hidden = tuple(dict.fromkeys([*state.hidden, *found]))\n", ""),
-        "pipelines/test_hidden_classes.py::test_filters_alone_do_not_prove_that_somebody_of_a_hidden_class_is_absent",
+        _OF_TWO_CLASSES + "is_created_twice[inactive,male-male-False-filters---base-id 7]",
     ),
     SeenByTest(
         "unresolved creates are looked up by filters that leave out their class",
-        Edit("load/lookups.py", "is_again=True):", "is_again=True) is None:"),
-        "pipelines/test_hidden_classes.py::test_no_lost_create_of_a_hidden_class_is_sent_again",
+        Edit(
+            "load/lookups.py",
+            "by_filter and await learn_hidden_classes(self._unasked[0].access, is_again=True):",
+            "by_filter and learn_hidden_classes is None:",
+        ),
+        "pipelines/test_hidden_classes.py::"
+        "test_lost_creates_are_found_if_they_are_the_first_of_a_class_that_the_list_hides[inactive]",
     ),
     SeenByTest(
         "filters need not find subscribers that the list leaves out",
