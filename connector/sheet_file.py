@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import BinaryIO
-from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 MOST_ROWS = 1_048_576  # with the header
@@ -141,6 +140,8 @@ def read_properties(file: BinaryIO) -> dict[str, str]:
     """Return the custom properties of a workbook, which is not loaded. Raises what zipfile and ElementTree raise for a
     file that is no workbook, and KeyError for one without custom properties."""
     with zipfile.ZipFile(file) as archive:
+        from xml.etree import ElementTree  # only a workbook needs the parser
+
         root = ElementTree.fromstring(archive.read(_PROPERTIES))  # noqa: S314 - expat bounds entities since 2.4
     return {entry.get("name", ""): "".join(entry.itertext()) for entry in root}
 
