@@ -16,56 +16,29 @@ import pyarrow.compute as pc
 
 from connector.subscribers.checks import FLAGS, INACTIVE_WORDS, UNSUBSCRIBED_WORDS, YES_OR_NO, read_cells, translate
 from connector.subscribers.identity import Mask
-from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header, split_header
+from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header
 
 # Headers as `normalise_header` writes them.
 _UNSUBSCRIBED = re.compile(
-    "unsub|optout|blocked$|optedout|donot(bulk)?e?mail|donotcontact|^no(mail|email|newsletter|marketing)|blacklist"
-    "|blocklist|suppress|bounced|hardbounce|^deactivated|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung"
-    "|keinnewsletter|ausgetragen|^deaktiviert|gesperrt"
-    "|desabonn|desinscri|^baja$|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
+    "unsub|optout|^blocked$|optedout|donotemail|donotmail|donotcontact|nomail|noemail|blacklist|blocklist|suppress"
+    "|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
+    "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
     "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac"
 )
-_TOPIC = re.compile(
-    "mail|newsletter|nieuwsbrief|infolettre|boletin|bollettino|marketing|campaign|kampagne|(?<!be|ge|er)werb|consent|einwilligung"
-    "|permission|zgod|consens"
-)
-_REFUSED = re.compile(  # beside a topic
-    "cancel|disabl|declin|refus|reject|revo[ck]|withdr[ae]w|exclu|abgelehnt|gekundigt|widerspr|oppos|annul|^stop|stop$"
-)
-_NEGATED = re.compile(  # words: do_not_allow_bulk_emails, Keine E-Mail, Ne pas envoyer
-    r"(?<!yes )(?<!oui )(?<!sim )(?<!tak )(?<!si )(?<!ja )"  # of a header that names both answers
-    r"\b(no|not|non|kein|keine|keinen|ohne|geen|niet|nie|brak|sin|sans|pas|plus|nao|senza|without)"
-    r"( \w+){0,2}? (e mail|\w*mail|newsletter|nieuwsbrief|infolettre|boletin|bollettino|marketing|promo|werb|consent"
-    r"|einwilligung|zgod|permission|contact|kontakt|contatt|envoyer|enviar|inviare|wysyla|send)"
-)
 _SUBSCRIBED = re.compile(
-    "newsletter|optin|optedin|consent|permission|marketing|mailing|subscri|einwilligung|(?<!be|ge|er)werb|infolettre|infomail"
-    "|rundmail|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne|dsgvo|gdpr|rgpd|lgpd|wants?email"
-    "|receives?email|emailallowed|contactable|^mailen$|^(is)?(active|aktiv|actif|activo|attivo|ativo|actief|aktywny)$"
+    "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
+    "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
 )
 _STATUS = re.compile("status|statut|estado|stato$|stan$")
-_OTHER = re.compile("url|link|token|hash|doubleoptin")  # unsubscribe_url
-_OTHER_CHANNEL = re.compile("sms|phone|whatsapp|calls?$|^call|calling")  # accepts_sms_marketing
+_OTHER = re.compile("url|link|token|hash|sms|phone|whatsapp|call|doubleoptin")  # unsubscribe_url, accepts_sms_marketing
 
 _NO = ("", *(word for word, is_yes in YES_OR_NO.items() if not is_yes))
-_WORDS_FOR_NO = tuple(word for word in _NO if len(word) > 1)  # a 0 or an N among other words may mean something else
-_REFUSAL = rf"^({'|'.join(map(re.escape, (*UNSUBSCRIBED_WORDS, *_WORDS_FOR_NO)))})[^\pL\pN]"
 
 
 def is_unsubscribed_header(column: str) -> bool:
     """Return whether a column's header alone says that the column holds who has unsubscribed."""
     header = normalise_header(column)
-    if _is_other(header):
-        return False
-    if _UNSUBSCRIBED.search(header) or (_TOPIC.search(header) and _REFUSED.search(header)):
-        return True
-    return bool(_NEGATED.search(split_header(column)))
-
-
-def _is_other(header: str) -> bool:
-    """Return whether a header is about an address of a page, or about phones alone (`Email/SMS opt-out` is not)."""
-    return bool(_OTHER.search(header) or (_OTHER_CHANNEL.search(header) and "email" not in header))
+    return bool(_UNSUBSCRIBED.search(header)) and not _OTHER.search(header)
 
 
 def build_consent_rule(column: str) -> ColumnRule:
@@ -80,13 +53,11 @@ def build_consent_rule(column: str) -> ColumnRule:
 
 
 def find_unread(mapping: FieldMapping, columns: Sequence[str], ignored: Collection[str]) -> list[str]:
-    """Return the columns that neither is_active nor email is made of, without the ignored ones; none if nobody becomes
-    active."""
+    """Return the columns that is_active is not made of, without the ignored ones; none if nobody becomes active."""
     rule = mapping.rules.get("is_active")
     if rule is not None and rule.value == "false":
         return []
-    email = mapping.rules.get("email")
-    read = {*(rule.columns if rule else ()), *(email.columns if email else ())}
+    read = () if rule is None else rule.columns
     return [column for column in columns if column not in read and column not in ignored]
 
 
@@ -100,26 +71,17 @@ def find_consent(frame: pd.DataFrame, mapping: FieldMapping, ignored: Collection
 
 def _says_consent(column: str, cells: "pd.Series[str]", *, is_said: bool) -> bool:
     header = normalise_header(column)
-    if _is_other(header):
+    if _OTHER.search(header):
         return False
-    if is_unsubscribed_header(column):
+    if _UNSUBSCRIBED.search(header):
         return True
     words = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
-    is_subscribed = bool(_SUBSCRIBED.search(header))
-    if _contains(words, UNSUBSCRIBED_WORDS):
+    if _contains(words, UNSUBSCRIBED_WORDS) or (_STATUS.search(header) and _contains(words, INACTIVE_WORDS)):
         return True
-    if (is_subscribed or _STATUS.search(header)) and (_contains(words, INACTIVE_WORDS) or _begins_with_refusal(words)):
-        return True
-    if is_said or not is_subscribed:
+    if is_said or not _SUBSCRIBED.search(header):
         return False
     filled = words.filter(pc.fill_null(pc.not_equal(words, ""), False))
-    is_each_known = len(filled) > 0 and bool(pc.all(pc.is_in(filled, pa.array(YES_OR_NO, words.type))).as_py())
-    return is_each_known or _contains(words, _WORDS_FOR_NO)
-
-
-def _begins_with_refusal(words: pa.Array) -> bool:
-    """Return whether a cell is such as `Opted out (by contact)`, `Unsubscribed by customer` or `Nein, danke`."""
-    return bool(pc.any(pc.match_substring_regex(words, _REFUSAL)).as_py())
+    return len(filled) > 0 and bool(pc.all(pc.is_in(filled, pa.array(YES_OR_NO, words.type))).as_py())
 
 
 def _contains(cells: pa.Array, words: Sequence[str]) -> bool:

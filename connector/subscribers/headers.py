@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from connector.errors import ConfigurationError
-from connector.subscribers.rules import HUMP, MAPPABLE, ColumnRule, FieldMapping, explain_missing, normalise_header
+from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, explain_missing, normalise_header
 
 HEADERS: dict[str, tuple[str, ...]] = {
     "is_active": (
@@ -189,6 +189,7 @@ def build_column_rule(field: str, column: str, columns: Sequence[str]) -> Column
 
 _LEAST_WORD = 4  # letters; shorter words of headers (`via`, `cap`, `nom`) mean too many other things
 _WORDS = re.compile(r"[^\W\d_]+")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def find_useful(mapping: FieldMapping, unmapped: Sequence[str]) -> dict[str, str]:
@@ -196,7 +197,7 @@ def find_useful(mapping: FieldMapping, unmapped: Sequence[str]) -> dict[str, str
     with the field: by the whole header, without its number, or by a word in the header (`Vorname2`, `phone_mobile`)."""
     useful: dict[str, str] = {}
     for column in unmapped:
-        words = [word for word in _WORDS.findall(HUMP.sub(" ", column)) if len(word) >= _LEAST_WORD]
+        words = [word for word in _WORDS.findall(_HUMP.sub(" ", column)) if len(word) >= _LEAST_WORD]
         texts = [column, column.rstrip("0123456789 _.-"), *words]
         fields = [_MEANINGS[key][0] for key in map(normalise_header, texts) if key in _MEANINGS]
         field = next((each for each in fields if each != "is_active"), None)  # consent has rules of its own

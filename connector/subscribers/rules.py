@@ -3,7 +3,6 @@
 It knows no row and imports neither pandas nor Arrow: a job file is checked by these rules before anything is read.
 """
 
-import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,20 +171,10 @@ def explain_missing(what: str, name: str, there_are: Sequence[str]) -> str:
     return f"there is no {what} {name!r}.{meant} There are: {', '.join(there_are)}"
 
 
-HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
-"""The place between two words of `doNotEmail`."""
-
-
 def normalise_header(header: str) -> str:
     """Return the header's letters and digits alone, in lower case, without accents."""
-    return split_header(header).replace(" ", "")
-
-
-def split_header(header: str) -> str:
-    """Return the header's words in lower case, without accents, with one blank between two words."""
-    plain = unicodedata.normalize("NFKD", HUMP.sub(" ", header)).casefold().replace("ł", "l")
-    plain = "".join(sign for sign in plain if not unicodedata.combining(sign))
-    return " ".join("".join(sign if sign.isalnum() else " " for sign in plain).split())
+    plain = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
+    return "".join(sign for sign in plain if sign.isalnum())
 
 
 # What a row must hold
