@@ -229,7 +229,8 @@ class Creator:
 
     async def _complete(self, candidate: Candidate, answer: Created) -> tuple[Created, Move]:
         """Return the answered subscriber as the list shows it by its Id, and the verdict on that. If the list does not
-        show the Id, look the identity up. LOST if that does not show the subscriber either."""
+        show the Id, look the identity up. If that does not show the subscriber either, hold the entry: the answered Id
+        contradicts every later proof of absence."""
         access, intent = self._session.access, candidate.intent
         rows = await list_id(access, answer.subscriber_id)
         listed = [Created(answer.subscriber_id, row, answer.status) for row in rows]
@@ -251,7 +252,7 @@ class Creator:
             f"the answer has the subscriber {answer.subscriber_id} without its base or its identity, and the list does "
             "not show that subscriber yet"
         )
-        return answer, Move(Event.LOST, status=answer.status, message=words)
+        return answer, Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
 
     def _end_lasting(self, verdict: Move) -> None:
         """End the run if nothing but refusals of one kind has come for a minute after accepted creates."""
