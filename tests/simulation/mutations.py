@@ -151,8 +151,8 @@ MUTATIONS = (
         (
             Edit(
                 "load/creates.py",
-                "Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)",
-                "Move(Event.LOST)",
+                "        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)",
+                "        return Move(Event.LOST)",
             ),
         ),
     ),
@@ -286,6 +286,15 @@ SEEN_BY_TESTS = (
         "the plain spelling of an id is not looked up by a filter",
         Edit("load/mistaken_ids.py", "        if not is_listed:\n", "        if not found:\n"),
         _OF_IDS + "test_ids_in_an_unusual_spelling_are_looked_up_by_filters",
+    ),
+    SeenByTest(
+        "an answered subscriber whom the list does not show counts as lost",
+        Edit(
+            "load/creates.py",
+            "Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)\n\n    def _end_lasting",
+            "Move(Event.LOST)\n\n    def _end_lasting",
+        ),
+        _OF_ANSWERS + "test_an_answered_subscriber_whom_the_list_does_not_show_is_held_and_never_sent_again",
     ),
     SeenByTest(
         "creates that may move subscribers leave all at once",
