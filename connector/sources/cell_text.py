@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -136,7 +137,10 @@ def read_scalar(value: pa.Scalar) -> object:
     except UnicodeDecodeError as error:
         return error.object
     except (ValueError, OverflowError):
-        text = value.cast(pa.string()).as_py()
+        try:
+            text = value.cast(pa.string()).as_py()
+        except pa.ArrowNotImplementedError:
+            return NoText(f"<{value.type}>")  # a list with such a date
         return NoText(text) if text.startswith("<") else text  # <value out of range: 2147483647>
 
 
@@ -158,9 +162,15 @@ def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
         values = [read_scalar(value) for value in column]
     if pa.types.is_nested(column.type):
         if _is_list(column.type) and _is_short_float(column.type.value_type):
-            values = [[_lengthen(item) for item in value] if isinstance(value, list) else value for value in values]
+            short = column.type.value_type.to_pandas_dtype()
+            values = [
+                [_lengthen(item, short) for item in value] if isinstance(value, list) else value for value in values
+            ]
         return write_lists(values)
-    return [_lengthen(value) for value in values] if _is_short_float(column.type) else values
+    if not _is_short_float(column.type):
+        return values
+    short = column.type.to_pandas_dtype()
+    return [_lengthen(value, short) for value in values]
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -171,9 +181,9 @@ def _is_short_float(kind: pa.DataType) -> bool:
     return bool(pa.types.is_float32(kind) or pa.types.is_float16(kind))
 
 
-def _lengthen(value: object) -> object:
+def _lengthen(value: object, short: type[np.floating[Any]]) -> object:
     """Return the float of 64 bits that has the digits of one of 32 or 16 bits: 0.1 for 0.10000000149011612."""
-    return float(str(np.float32(value))) if isinstance(value, float) else value
+    return float(str(short(value))) if isinstance(value, float) else value
 
 
 def write_text(value: object) -> str:

@@ -168,10 +168,14 @@ def _write_series(series: pd.Series) -> Text:
 
 def _convert(value: object) -> object:
     """Return the Python value of a cell of a DataFrame."""
-    if isinstance(value, np.ndarray | pd.Series | np.generic):
-        return value.tolist()
-    if isinstance(value, set | frozenset):
-        return list(value)
+    if isinstance(value, np.floating):
+        return float(str(value))  # a short float has the digits that are written for it
+    if isinstance(value, np.ndarray | pd.Series):
+        return [_convert(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_convert(item) for item in value]
     return str(value) if isinstance(value, pd.Period) else value
 
 

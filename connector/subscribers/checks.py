@@ -87,23 +87,33 @@ def is_short_list(lists: pa.Array) -> pa.Array:
 # Values that are not one text, or not the whole text
 
 _SHORTENED = (
-    r"^([+-]?[0-9]([.,][0-9]+)?[eE][+-][0-9]{1,3}|[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0+)?"
+    r"^([+-]?[0-9]([.,][0-9]+[eE][+-]?|[eE][+-])[0-9]{1,3}|[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0+)?"
     r"|(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]00:00(:00)?)?)$"
 )
 
 
 def is_unspoiled(cells: pa.Array) -> pa.Array:
     """Return whether each text is not a number as spreadsheets show it, in scientific notation or with commas between
-    thousands, nor a date that a spreadsheet has made of it (null where missing). A text such as `12e4` may be an id."""
+    thousands, nor a date that a spreadsheet has made of it (null where missing). A text such as `12e4` may be an id.
+    `4.91512E11` is a number as Java writes it."""
     return pc.invert(pc.match_substring_regex(cells, _SHORTENED))
 
 
-_ERROR = r"^#([A-ZÀ-Ý][A-ZÀ-Ý/0_]*[!?]|#{2,})$"
+_ERROR = (
+    r"^#("
+    r"[¡¿]?(REF|NAME|VALUE|DIV/0|NULL|NUM|SPILL|CALC|FIELD|BLOCKED|CONNECT|UNKNOWN|BUSY|PYTHON|ERROR"
+    r"|BEZUG|WERT|ZAHL|ÜBERLAUF|KALK|FELD|VALEUR|NOM|NOMBRE|NUL|PROPAGATION|VALOR|NULO|DESBORDAMIENTO|CÁLC"
+    r"|RIF|NOME|VALORE|NULLO|ESPANSIONE|NÚM|DESPEJAR|WAARDE|VERW|NAAM|GETAL|LEEG|OVERLOOP"
+    r"|ADR|ARG|NAZWA|LICZBA|ZERO|DZIEL/0|ROZLANIE)[!?]"
+    r"|#{2,})$"
+)
+"""The errors of Excel, LibreOffice and Google Sheets in the languages of the headers. `#N/A` and its like are read as
+missing values. Another text of this form, such as `#VIP!`, is a text."""
 
 
 def is_free_of_errors(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not an error of a spreadsheet, such as `#REF!`, or `####` for a number that was too
-    wide (null where missing)."""
+    """Return whether each text is not an error of a spreadsheet, such as `#REF!` or `#¡VALOR!`, or `####` for a number
+    that was too wide (null where missing)."""
     if not pc.any(pc.starts_with(cells, "#")).as_py():
         return pa.repeat(pa.scalar(True), len(cells))
     return pc.invert(pc.match_substring_regex(cells, _ERROR))

@@ -5,11 +5,13 @@ The mapping reads and translates cells. The validation decides whether a value m
 
 import ast
 import csv
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +92,10 @@ _CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title
 _GUARDED_DIGITS = "^'('*[=+@\t\r\n-]|[0-9])"
 """GUARDED, or an apostrophe before a digit, as Shopify and Excel write one so that the text stays a text."""
 
-_GUARDED_EMAIL = "^'(.*?)'?$"
+_GUARDED_EMAIL = "^'([^@]*[^'@]@.*?)'?$"
+"""An apostrophe before an address, or around an address as Outlook writes it. In `'ann'@example.com` the two belong to
+the address."""
+
 _FORMULA_TEXT = r'^="([^"]*)"$'
 """A text as programs write it for Excel, so that it stays a text: `="0151"`."""
 
@@ -100,14 +105,18 @@ _INVISIBLE = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u20
 """Soft hyphens, spaces without width, marks of direction and BOMs, for a regular expression: texts that were copied
 from a page or an address book have them."""
 
-_INVISIBLE_ENDS = rf"^[\s\pZ{_INVISIBLE}\x{{200c}}\x{{200d}}]+|[\s\pZ{_INVISIBLE}\x{{200c}}\x{{200d}}]+$"
+_UNSEEN = rf"[\s\pZ{_INVISIBLE}\x{{200c}}\x{{200d}}]"
+_INVISIBLE_ENDS = rf"^{_UNSEEN}+|(\pM[\x{{200c}}\x{{200d}}])?{_UNSEEN}*$"
+"""White space and characters that nobody sees, at both ends. A joiner behind a mark stays: names of Malayalam may
+end with a virama and a joiner, which make one letter with the letter before."""
+
 _INVISIBLE_ANYWHERE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
 _CODED = (Kind.EMAIL, Kind.FLAG, Kind.GENDER, Kind.COUNTRY, Kind.ZIP, Kind.DATE)
 """Kinds whose values are codes: no character that nobody sees belongs to them."""
 
 _NULL_TEXTS = (
     "NULL", "null", "(null)", "[null]", "<null>", "None", "NaN", "nan", "NaT", "<NA>", "N/A", "n/a", "#N/A", "#NV",
-    "\\N", "undefined",
+    "#N/D", "#N/D!", "#N/B", "#N/DISP", "\\N", "undefined",
 )  # fmt: skip
 """What programs write for a missing value. `Null`, `Nan` and `NA` may be names."""
 
@@ -123,8 +132,8 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, guarded, r"\1")
     if pc.any(pc.starts_with(cells, '="')).as_py():
         cells = pc.replace_substring_regex(cells, _FORMULA_TEXT, r"\1")
-    if name == "phone" and pc.any(pc.ends_with(cells, ".0")).as_py():
-        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})\.0$", r"\1")
+    if name == "phone" and pc.any(pc.match_substring(cells, ".0")).as_py():
+        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})\.0+$", r"\1")
     if rule.case is not None:  # in NFC: Arrow changes no letter whose accent is a character by itself
         cells = _CASES[rule.case](pc.utf8_normalize(cells, form="NFC"))
     if rule.values:
@@ -158,7 +167,7 @@ def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
         cells = pc.replace_substring_regex(cells, _INVISIBLE_ANYWHERE, "")
         is_wide = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
         cells = pc.if_else(is_wide, pc.utf8_normalize(cells, form="NFKC"), cells)
-    return pc.replace_substring_regex(cells, _INVISIBLE_ENDS, "")
+    return pc.replace_substring_regex(cells, _INVISIBLE_ENDS, r"\1")
 
 
 def _parse_dates(cells: pa.Array, forms: Sequence[str], today: date) -> pa.Array:
@@ -241,7 +250,7 @@ def _read_tags(cell: str, split: str) -> list[str] | None:
 
     Raises ValueError for a list or an object that cannot be read."""
     if (cell[0], cell[-1]) in (("[", "]"), ("{", "}")):
-        texts = [value if isinstance(value, str) else orjson.dumps(value).decode() for value in _read_list(cell)]
+        texts = [value if isinstance(value, str) else _write_number(value) for value in _read_list(cell)]
         "".join(texts).encode()  # raises UnicodeEncodeError for half a character, which JSON can hold
         return [text.strip() for text in texts if text.strip()]
     texts = cell.split(split)
@@ -249,6 +258,16 @@ def _read_tags(cell: str, split: str) -> list[str] | None:
         with suppress(csv.Error):  # a line break outside quotes: the cell is not such a list
             texts = next(csv.reader([cell], delimiter=split, skipinitialspace=True))
     return [text.strip() for text in texts if text.strip()] or None
+
+
+def _write_number(value: object) -> str:
+    """Return a number or a bool of a list as text: 2024 for 2024.0. Raises ValueError for a float that has lost digits
+    of a whole number, or is infinite."""
+    if not isinstance(value, float):
+        return orjson.dumps(value).decode()
+    if not math.isfinite(value) or (abs(value) >= 2.0**53 and value.is_integer()):
+        raise ValueError("digits are lost")
+    return f"{Decimal(repr(value)):f}".removesuffix(".0")
 
 
 def _read_list(cell: str) -> list[object]:

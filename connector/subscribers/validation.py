@@ -88,6 +88,7 @@ KINDS: dict[Kind, KindRules] = {
             "control": partial(check_items, is_fine=is_free_of_controls),
             "length": is_short_list,
             "decoding": partial(check_items, is_fine=is_well_decoded),
+            "error": partial(check_items, is_fine=is_free_of_errors),
         },
         sent=TAGS,
         listed=TAGS,

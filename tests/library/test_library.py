@@ -194,14 +194,14 @@ def test_cells_of_mixed_kinds_and_of_types_of_pandas_own_are_read_as_they_are_sh
     frame = pd.DataFrame(
         {
             "email": [f"{name}@example.com" for name in ("one", "two", "six")],
-            "tags": [np.array(["x", "y"]), "z", {"w"}],
+            "tags": [np.array(["x", "y"]), [np.float32(0.1), 2.0], {"w"}],
             "birthday": pd.period_range("1990-05-01", periods=3, freq="D"),
         }
     )
     base_id: Any = np.int64(20)
     assert import_subscribers(frame, base_id=base_id, active=True).rows["created"] == 3
     stored = read_subscribers(base_id=20)
-    assert stored["tags"].tolist() == [("x", "y"), ("z",), ("w",)]
+    assert stored["tags"].tolist() == [("x", "y"), ("0.1", "2"), ("w",)]
     assert stored["birthday"].dt.day.tolist() == [1, 2, 3]
 
 

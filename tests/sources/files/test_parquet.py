@@ -30,6 +30,7 @@ def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
         (pa.array([7.0]), "7"),
         (pa.array([1e22]), "10000000000000000000000"),
         (pa.array([0.1], pa.float32()), "0.1"),
+        (pa.array([0.1], pa.float16()), "0.1"),
         (pa.array([Decimal("1.50")]), "1.5"),
         (pa.array([Decimal("1E+3")], pa.decimal128(10, 2)), "1000"),
         (pa.array([True]), "true"),

@@ -44,3 +44,13 @@ def test_a_composite_value_or_a_range_costs_its_row_only_if_it_is_used(value: st
             assert [malformed.message.split(" holds")[0] for malformed in chunk.malformed] == ["column v"]
             (chunk,) = source.chunks(["email"])
             assert chunk.frame["email"].tolist() == ["a@x.org"]
+
+
+def test_a_list_with_an_infinite_date_costs_its_row_only_if_it_is_used() -> None:
+    with OPEN["duckdb"]() as database:
+        query = "select 'a@x.org' as email, [date 'infinity'] as v"
+        with open_sql(database.url, query=query) as source:
+            (chunk,) = source.chunks(["v"])
+            assert [malformed.message.split(" holds")[0] for malformed in chunk.malformed] == ["column v"]
+            (chunk,) = source.chunks(["email"])
+            assert chunk.frame["email"].tolist() == ["a@x.org"]
