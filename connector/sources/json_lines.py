@@ -43,6 +43,10 @@ class JsonLinesSource(Closing):
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         self._keys = self._find_keys()
         self.columns = name_columns(self._keys)
+        within = [key for key in self._keys if "." in key]
+        self._mixed = {  # columns that may be an object in some rows, with the keys within
+            key: inner for key in self._keys if (inner := [path for path in within if path.startswith(f"{key}.")])
+        }
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. The number of a row is the number of its line."""
@@ -103,6 +107,9 @@ class JsonLinesSource(Closing):
         texts = [build_texts(write_lists([row.get(key) for row in rows.values()])) for key in self._keys]
         for index, problem in find_wrong(self.columns, [wrong for _, wrong in texts], used).items():
             faults[int(numbers[index])] = ("encoding", problem)
+        for number, row in rows.items() if used is not None and self._mixed else ():
+            if unread := self._find_unread_object(row, frozenset(used or ())):
+                faults[number] = ("json", unread)
         is_good = np.isin(numbers, list(faults), invert=True)
         malformed = tuple(
             MalformedRow(number, number, show_bytes(text), *faults[number])
@@ -111,6 +118,14 @@ class JsonLinesSource(Closing):
         )
         table = pa.table([array for array, _ in texts], names=list(self.columns)).filter(pa.array(is_good))
         return Chunk(build_frame(table), numbers[is_good], malformed, self.name)
+
+    def _find_unread_object(self, row: Mapping[str, object], used: frozenset[str]) -> str | None:
+        """Return the problem of a row that has an object of which nothing is used in a column of `used`, or None."""
+        for column, inner in self._mixed.items():
+            filled = [key for key in inner if row.get(key) is not None]
+            if column in used and column not in row and filled and used.isdisjoint(filled):
+                return f"column {column} holds an object here, and other values in other rows: write one kind of value"
+        return None
 
 
 def parse_object(text: bytes) -> dict[str, object]:

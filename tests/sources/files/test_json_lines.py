@@ -58,6 +58,21 @@ def test_a_key_that_is_an_object_here_and_a_value_there_keeps_both(tmp_path: Pat
     assert list(frame.columns) == ["address", "address.city"]
 
 
+def test_an_object_among_other_values_costs_its_row_if_only_the_other_values_are_used(tmp_path: Path) -> None:
+    lines = (
+        '{"email": "a", "tags": "vip"}',
+        '{"email": "b", "tags": {"vip": true}}',
+        '{"email": "c", "tags": null, "tags.x": 1}',
+    )
+    with open_file(str(write(tmp_path, "a.jsonl", "\n".join(lines) + "\n"))) as source:
+        (chunk,) = source.chunks(["email", "tags"])
+        assert [(row.number, "column tags holds an object" in row.message) for row in chunk.malformed] == [(2, True)]
+        assert chunk.frame["email"].tolist() == ["a", "c"]
+        for used in (["email"], ["email", "tags", "tags.vip"]):
+            (chunk,) = source.chunks(used)
+            assert (chunk.malformed, len(chunk.frame)) == ((), 3)
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
