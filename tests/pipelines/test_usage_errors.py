@@ -98,7 +98,7 @@ PLAIN = f"send {FROM} {TO} {SUBJECT} {TEXT}"
 
 CASES: list[tuple[str, str]] = [
     ("export out.csv --mode upsert", "can only be replaced"),
-    ("export out.parquet --guard-formulas", "no CSV"),
+    ("export out.parquet --guard-formulas", "out.parquet is not CSV"),
     ("export out.csv --max-shrink 0.5", "share"),
     ("export out.csv --gender other", "gender"),
     ("export nowhere.yaml", "nowhere.yaml"),
