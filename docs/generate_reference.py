@@ -13,13 +13,13 @@ import click
 
 import connector
 from connector.fields import FIELDS, wire_name
+from connector.jobs import models
+from connector.jobs.mail_models import MessageFile
+from connector.jobs.schema import JobKey, list_keys
 from connector.row_files import COLUMNS
 from connector.sandbox.switches import list_switches
 from pipelines import job_runs
 from pipelines.cli import cli
-from pipelines.jobs import models
-from pipelines.jobs.mail_models import MessageFile
-from pipelines.jobs.schema import JobKey, list_keys
 from pipelines.report.differences import DIFFERENCE_COLUMNS
 
 FOLDER = Path(__file__).parent / "reference"
@@ -119,7 +119,7 @@ def _describe_command(parent: click.Context, command: click.Command) -> str:
 def _describe_library() -> Iterator[str]:
     """Each public function of `connector`, and `run_job`, with its docstring; then the types."""
     public = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
-    public |= {"pipelines.job_runs.run_job": job_runs.run_job, "pipelines.jobs.models.Job": models.Job}
+    public |= {"pipelines.job_runs.run_job": job_runs.run_job, "connector.jobs.models.Job": models.Job}
     for name, value in public.items():
         if inspect.isfunction(value):
             yield f"## {name}\n\n```text\n{_write_signature(value)}\n```\n\n{_show_examples(value)}"

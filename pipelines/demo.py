@@ -20,6 +20,9 @@ from connector.control import Stop
 from connector.fields import normalise_email
 from connector.imports.flow import run_load
 from connector.imports.plan import RowOptions
+from connector.jobs.build import build_policy
+from connector.jobs.models import Load
+from connector.jobs.reader import load_job, override_load
 from connector.progress import Progress
 from connector.report import Report
 from connector.sandbox.people import Person, draw_people
@@ -28,9 +31,6 @@ from connector.settings import Settings, read_settings
 from connector.subscribers.rules import ValidationRules
 from pipelines.flows.exports import plan_export_job, run_export
 from pipelines.flows.load_plan import FileReading, plan_import, plan_sync
-from pipelines.jobs.build import build_policy
-from pipelines.jobs.models import Load
-from pipelines.jobs.reader import load_job, override_load
 from pipelines.report.text import show_report
 
 BASE_NAME = "Newsletter"

@@ -12,6 +12,9 @@ from typing import Any
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
 from connector.imports.flow import run_load
+from connector.jobs.models import Job
+from connector.jobs.reader import load_job
+from connector.jobs.settings import read_settings
 from connector.library.threads import make_token, override_environ, run_flow
 from connector.progress import Progress
 from connector.report import Report
@@ -22,9 +25,6 @@ from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.mails import run_mail
 from pipelines.flows.notify import notify_unless_stopped, report_refused
-from pipelines.jobs.models import Job
-from pipelines.jobs.reader import load_job
-from pipelines.jobs.settings import read_settings
 
 _Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 

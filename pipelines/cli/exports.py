@@ -127,10 +127,10 @@ def export_command(
     DEST is a file (.xlsx, .parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), an object in a store with such a name
     (s3://bucket/people.parquet), - for standard output, or a database URL.
     """
+    from connector.jobs.settings import read_settings
     from connector.service.wire import ListQuery
     from connector.warehouse.destination import MAX_SHRINK, parse_destination
     from pipelines.flows.exports import ExportPlan, plan_export_job, run_export
-    from pipelines.jobs.settings import read_settings
 
     table, schema = options.pop("table"), options.pop("schema")
     accepted: dict[str, Any] = {
@@ -142,7 +142,7 @@ def export_command(
         source_of = click.get_current_context().get_parameter_source
         if any(source_of(name) is ParameterSource.COMMANDLINE for name in _OF_A_JOB):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
-        from pipelines.jobs.reader import load_job
+        from connector.jobs.reader import load_job
 
         job = load_job(Path(target), os.environ)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s)
@@ -203,9 +203,9 @@ def reconcile_command(
     is given: then the entries of vanished subscribers are deleted, once a second listing agrees, and the next sync
     creates those that the source has.
     """
+    from connector.jobs.reader import load_job
+    from connector.jobs.settings import read_settings
     from pipelines.flows.reconciles import plan_reconcile, run_reconcile
-    from pipelines.jobs.reader import load_job
-    from pipelines.jobs.settings import read_settings
     from pipelines.report.differences import check_difference_path
 
     if is_sure and not forget_missing:

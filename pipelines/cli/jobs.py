@@ -19,8 +19,8 @@ from pipelines.cli.output import write_json_stdout, write_stdout
 if TYPE_CHECKING:
     import pandas as pd
 
+    from connector.jobs.draft import GuessedField
     from connector.rows import Source
-    from pipelines.jobs.draft import GuessedField
 
 _ROWS = 1000  # enough to see how a column is written; reading them takes no noticeable time
 
@@ -62,10 +62,10 @@ def init_command(
     """
     from connector.atomic_file import PartialFile
     from connector.clock import system_clock
+    from connector.jobs.draft import draft_job, guess_fields, propose_cursor
+    from connector.jobs.reader import load_job
     from connector.row_files import own_columns
     from connector.stores import is_store_url
-    from pipelines.jobs.draft import draft_job, guess_fields, propose_cursor
-    from pipelines.jobs.reader import load_job
 
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
         raise ConfigurationError(f"--write {target}: name a new file, in a folder that exists; nothing is overwritten")
@@ -123,9 +123,9 @@ def _shorten(source: str, folder: Path) -> str:
 
 
 def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
+    from connector.jobs.build import open_as
+    from connector.jobs.reader import check_format
     from connector.sources.inputs import STANDARD_INPUT
-    from pipelines.jobs.build import open_as
-    from pipelines.jobs.reader import check_format
 
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
@@ -164,8 +164,8 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from connector.jobs.draft import write_rule
     from connector.plurals import count
-    from pipelines.jobs.draft import write_rule
     from pipelines.report.console import PlainConsole
     from pipelines.report.text import show_value
 
@@ -184,6 +184,6 @@ def schema_command() -> None:
     Write it beside your jobs (`connector schema > job.schema.json`) and begin them with
     `# yaml-language-server: $schema=job.schema.json`.
     """
-    from pipelines.jobs.schema import build_schema
+    from connector.jobs.schema import build_schema
 
     write_json_stdout(build_schema())

@@ -41,9 +41,9 @@ def forget_command(
     IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
     lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
     """
+    from connector.jobs.reader import load_job
     from connector.settings import read_base_url, read_state
     from pipelines.flows.forget import run_forget
-    from pipelines.jobs.reader import load_job
 
     job = load_job(job_path, os.environ) if job_path is not None else None
     service = job.service if job is not None else None

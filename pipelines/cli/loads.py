@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from connector.imports.flow import LoadPlan
+    from connector.jobs.models import Job
     from connector.load.retry import Held
     from connector.report import Report
     from connector.shards import Shard
     from pipelines.flows.validate import ValidationFinding
-    from pipelines.jobs.models import Job
 
 
 @click.command("import")
@@ -133,11 +133,11 @@ def plan_file(
     """
     if is_job(file):
         raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
+    from connector.jobs.build import build_policy
+    from connector.jobs.models import Load
+    from connector.jobs.reader import override_load
+    from connector.jobs.settings import read_settings
     from pipelines.flows.load_plan import plan_import, plan_import_by_job
-    from pipelines.jobs.build import build_policy
-    from pipelines.jobs.models import Load
-    from pipelines.jobs.reader import override_load
-    from pipelines.jobs.settings import read_settings
 
     job = given.load_job()
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
@@ -199,9 +199,9 @@ def sync_command(
     subscribers that are there already are not created again.
     """
     from connector.imports.flow import run_load
+    from connector.jobs.reader import load_job
+    from connector.jobs.settings import read_settings
     from pipelines.flows.load_plan import plan_sync
-    from pipelines.jobs.reader import load_job
-    from pipelines.jobs.settings import read_settings
 
     refuse_both(is_full, since)
     if engine is None and (workers, scheduler, shards) != (None, None, None):
@@ -292,9 +292,9 @@ def plan_command(
     created.
     """
     from connector.imports.flow import run_load
+    from connector.jobs.settings import read_settings
     from connector.planned_rows import check_rows_path
     from pipelines.flows.load_plan import plan_sync
-    from pipelines.jobs.settings import read_settings
 
     refuse_both(is_full, since)
     check_rows_path(rows_path, output.report_path)
@@ -405,13 +405,13 @@ def retry_command(
     What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
+    from connector.jobs.build import build_policy, build_rules, plan_suppression
+    from connector.jobs.models import Load
+    from connector.jobs.reader import load_job, override_load
+    from connector.jobs.settings import read_settings
     from connector.load.retry import RetryPlan
     from connector.subscribers.rules import ValidationRules
     from pipelines.flows.retries import RetryOrder, run_retry
-    from pipelines.jobs.build import build_policy, build_rules, plan_suppression
-    from pipelines.jobs.models import Load
-    from pipelines.jobs.reader import load_job, override_load
-    from pipelines.jobs.settings import read_settings
 
     asked: dict[Held, bool] = {"resend": resend_held, "accept": accept_held, "drop": drop_held}
     chosen = [held for held, is_asked in asked.items() if is_asked]

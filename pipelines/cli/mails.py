@@ -14,7 +14,7 @@ from pipelines.cli.options import refuse_empty, time_limit_option, wait_option
 from pipelines.cli.output import Output, end, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
-    from pipelines.jobs.mail_models import MessageFile
+    from connector.jobs.mail_models import MessageFile
 
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
 
@@ -52,10 +52,10 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     never sent again: the report calls it unknown (exit 1).
     """
     from connector.clock import system_clock
+    from connector.jobs.settings import read_settings
     from connector.mail.draft import compose_draft
     from connector.mail.single import run_send
     from pipelines.flows.sends import describe_message, draft_file, show_email, write_new
-    from pipelines.jobs.settings import read_settings
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
@@ -73,8 +73,8 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
 def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     """Return the message of a message file and of options, which are called like its keys. Raises
     ConfigurationError."""
-    from pipelines.jobs.mail_models import MessageFile
-    from pipelines.jobs.reader import check_message, load_model
+    from connector.jobs.mail_models import MessageFile
+    from connector.jobs.reader import check_message, load_model
 
     lists = {name: list(value) for name, value in options.items() if isinstance(value, tuple) and value}
     texts = {name: value for name, value in options.items() if isinstance(value, str)}
@@ -144,10 +144,10 @@ def mail_command(
     Every row is checked before the first email leaves. No recipient gets the email twice, however often this
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
+    from connector.jobs.reader import load_job
+    from connector.jobs.settings import read_settings
     from pipelines.flows.mail_plan import plan_mail
     from pipelines.flows.mails import preview, run_mail
-    from pipelines.jobs.reader import load_job
-    from pipelines.jobs.settings import read_settings
 
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")

@@ -18,9 +18,9 @@ from connector.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from connector.imports.plan import RowOptions
+    from connector.jobs.models import Job
     from connector.subscribers.rules import ValidationRules
     from pipelines.flows.load_plan import FileReading
-    from pipelines.jobs.models import Job
 
 
 Command = Callable[..., Any]
@@ -176,7 +176,7 @@ class FileGiven:
 
         Raises ConfigurationError, also for options that say what the job says already.
         """
-        from pipelines.jobs.reader import load_job
+        from connector.jobs.reader import load_job
 
         if self.job_path is None:
             return None
@@ -185,7 +185,7 @@ class FileGiven:
 
     def load_target(self, target: Path) -> Job:
         """Return the job that is the command's argument itself. Raises ConfigurationError as `load_job` does."""
-        from pipelines.jobs.reader import load_job
+        from connector.jobs.reader import load_job
 
         self.refuse_beside_job()
         if self.reading.file.model_fields_set - {"path"}:
@@ -206,8 +206,8 @@ def file_options(command: Command) -> Command:
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         from connector.imports.plan import RowOptions
+        from connector.jobs.reader import check_format
         from pipelines.flows.load_plan import FileReading
-        from pipelines.jobs.reader import check_format
 
         take = kwargs.pop
         file = check_format({key: take(key) for key in ("format", "sheet", "encoding", "delimiter")})

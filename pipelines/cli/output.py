@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from connector.control import Stop
+    from connector.jobs.models import Job
     from connector.progress import Progress
     from connector.report import Report
     from connector.settings import Settings
-    from pipelines.jobs.models import Job
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 

@@ -14,6 +14,9 @@ from typing import TypeGuard
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
 from connector.export import open_writer
+from connector.jobs.models import Job
+from connector.jobs.reader import load_job
+from connector.jobs.settings import read_settings
 from connector.ledger.beside import check_ledger_rights, count_open_entries, read_lag
 from connector.listing.classes import count_classes
 from connector.listing.controls import Ask, Control, try_made_up, try_sample
@@ -29,9 +32,6 @@ from pipelines.flows.exports import plan_export_job
 from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
-from pipelines.jobs.models import Job
-from pipelines.jobs.reader import load_job
-from pipelines.jobs.settings import read_settings
 
 _ROWS = 100  # of the source: enough to show a wrong mapping
 _ATTEMPTS, _LONGEST_S = 2, 5.0  # a person waits for the answer

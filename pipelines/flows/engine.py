@@ -31,6 +31,8 @@ from connector.control import Stop, stay_alive, work_beside
 from connector.databases import parse_place
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.imports.flow import LoadPlan, describe_load, run_load
+from connector.jobs.reader import load_job
+from connector.jobs.settings import read_settings
 from connector.ledger.beside import count_lost_work, find_last_run_key
 from connector.ledger.store import LEASE_S
 from connector.plurals import count
@@ -39,8 +41,6 @@ from connector.report import Report, describe_fault, record_report, start_report
 from connector.shards import WHOLE, Shard
 from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.shard_report import ShardEnd, end_sharded
-from pipelines.jobs.reader import load_job
-from pipelines.jobs.settings import read_settings
 
 if TYPE_CHECKING:
     from distributed import Client, Worker

@@ -24,12 +24,12 @@ from connector.warehouse.destination import MAX_SHRINK, Destination, parse_desti
 
 if TYPE_CHECKING:
     from connector.export import Exported
+    from connector.jobs.models import Job
     from connector.ledger.entries import Known, Ledger
     from connector.listing.reader import ListProgress
     from connector.paging.overlap import IdArray
     from connector.progress import Progress
     from connector.service.client import Client
-    from pipelines.jobs.models import Job
 
 
 _LOG = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def plan_export_job(
     overwrite: bool = False,
 ) -> ExportPlan:
     """Return the plan of a job's export. The arguments have priority over the job. Raises ConfigurationError."""
-    from pipelines.jobs.build import build_query  # who has no job need not wait for pydantic
+    from connector.jobs.build import build_query  # who has no job need not wait for pydantic
 
     export = job.export
     if export is None:

@@ -16,6 +16,19 @@ from connector.imports.plan import (
     plan_rows,
     refuse_unknown_columns,
 )
+from connector.jobs.build import (
+    build_guard,
+    build_mapping,
+    build_policy,
+    build_rules,
+    open_as,
+    open_source,
+    plan_increment,
+    plan_suppression,
+)
+from connector.jobs.models import Job, JobSubscriber
+from connector.jobs.source_models import FileSource
+from connector.jobs.subscriber_models import build_base
 from connector.load.session import LoadPolicy
 from connector.row_files import is_rejects, own_columns, read_corrections
 from connector.rows import Source
@@ -27,19 +40,6 @@ from connector.stores import is_url
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from pipelines.flows.validate import ValidationPlan
-from pipelines.jobs.build import (
-    build_guard,
-    build_mapping,
-    build_policy,
-    build_rules,
-    open_as,
-    open_source,
-    plan_increment,
-    plan_suppression,
-)
-from pipelines.jobs.models import Job, JobSubscriber
-from pipelines.jobs.source_models import FileSource
-from pipelines.jobs.subscriber_models import build_base
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ import numpy as np
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports.plan import closed_on_error, refuse_unknown_columns
 from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.jobs.build import open_source, plan_suppression
+from connector.jobs.mail_models import EmailText, Mail
+from connector.jobs.models import Job
 from connector.kept_rows import KeptRows
 from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
@@ -33,9 +36,6 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRule
 from connector.subscribers.suppression import InactiveIdentities, Suppression
 from connector.templates import Template, TemplateError, compile_template
 from pipelines.flows.sends import draft_shared, read_body
-from pipelines.jobs.build import open_source, plan_suppression
-from pipelines.jobs.mail_models import EmailText, Mail
-from pipelines.jobs.models import Job
 
 _LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)
 

@@ -5,10 +5,10 @@ import json
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConnectorError, RunAborted
+from connector.jobs.mail_models import Notify
+from connector.jobs.models import Job
 from connector.report import Report, describe_fault, end_report, start_report
 from connector.service.transport import post_webhook
-from pipelines.jobs.mail_models import Notify
-from pipelines.jobs.models import Job
 
 _TRIES = 3
 _WAIT_S = 2.0

@@ -14,6 +14,7 @@ from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import describe_base
 from connector.imports.flow import LoadPlan, describe_load
 from connector.imports.suppression import read_suppression
+from connector.jobs.models import Job
 from connector.kept_rows import KeptRows
 from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger
@@ -46,7 +47,6 @@ from pipelines.flows.reconcile_sides import (
     add_entries,
     report_differences,
 )
-from pipelines.jobs.models import Job
 from pipelines.report.differences import DifferenceFile, Differences
 
 _CONNECTIONS = 4  # a list is read page after page

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
+from connector.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_stated
+from connector.jobs.reader import read_text
 from connector.mail.draft import Draft, read_attachment
 from connector.mail.eml import write_eml
 from connector.mail.message import SETTINGS, TRACKING, Header, Message, Recipient
-from pipelines.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_stated
-from pipelines.jobs.reader import read_text
 
 _LARGEST_BODY = 50_000_000  # bytes
 

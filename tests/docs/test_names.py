@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import click
 import yaml
 
+from connector.jobs.mail_models import MessageFile
+from connector.jobs.schema import list_keys
 from connector.outcomes import MailOutcome, Outcome
 from connector.row_files import ADDED_COLUMNS
 from pipelines.cli import cli
-from pipelines.jobs.mail_models import MessageFile
-from pipelines.jobs.schema import list_keys
 from tests.docs.test_pages import PAGES, ROOT, read_blocks
 
 _OF_OTHER_PROGRAMS = {

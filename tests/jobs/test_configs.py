@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from connector.fields import normalise_email
+from connector.jobs.build import build_mapping, build_rules, open_source
+from connector.jobs.reader import load_job
+from connector.jobs.schema import list_keys
 from connector.rows import Source
 from connector.sources.files import open_file
 from connector.subscribers.headers import guess_mapping
@@ -14,9 +17,6 @@ from connector.subscribers.preparation import check_mapping
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows
 from pipelines.demo import draw_data, write_crm, write_people
-from pipelines.jobs.build import build_mapping, build_rules, open_source
-from pipelines.jobs.reader import load_job
-from pipelines.jobs.schema import list_keys
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

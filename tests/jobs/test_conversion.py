@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
+from connector.jobs.build import build_mapping, build_policy, build_query, build_rules, open_source
+from connector.jobs.models import Filters, JobSubscriber, Load
+from connector.jobs.source_models import JobSource
 from connector.load.session import LoadPolicy
 from connector.service.wire import ListQuery
 from connector.subscribers.preparation import check_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, PhoneRule, ValidationRules
-from pipelines.jobs.build import build_mapping, build_policy, build_query, build_rules, open_source
-from pipelines.jobs.models import Filters, JobSubscriber, Load
-from pipelines.jobs.source_models import JobSource
 
 
 def make_subscriber(**keys: object) -> JobSubscriber:

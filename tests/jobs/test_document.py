@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.jobs.reader import fill_in, parse_document
+from connector.jobs.reader import fill_in, parse_document
 
 
 def test_scalars_stay_the_text_that_was_written() -> None:

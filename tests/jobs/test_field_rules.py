@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.build import build_mapping
+from connector.jobs.build import build_mapping
 from tests.jobs.test_loading import read, refuse
 
 JOB = """\

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError
-from pipelines.jobs.models import Job, Load
-from pipelines.jobs.reader import load_job, override_load
+from connector.jobs.models import Job, Load
+from connector.jobs.reader import load_job, override_load
 
 ENVIRON = {"CRM_URL": "postgresql://reader:hunter2@db/crm", "CONNECTOR_BASE_URL": "https://esp.example.com"}
 

@@ -11,8 +11,8 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from connector.fields import SENT
-from pipelines.jobs.reader import load_job
-from pipelines.jobs.schema import build_schema, list_keys
+from connector.jobs.reader import load_job
+from connector.jobs.schema import build_schema, list_keys
 from tests.jobs.test_field_rules import JOB, TEXT_FAULTS
 from tests.jobs.test_loading import CRM, ENVIRON, EXPORT, SMALL
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
+from connector.jobs.models import Job
+from connector.jobs.settings import read_settings
 from connector.settings import build_service, read_state, read_token
-from pipelines.jobs.models import Job
-from pipelines.jobs.settings import read_settings
 
 SECRET = "s3cr3t-token"
 

@@ -23,8 +23,8 @@ from connector import (
     read_subscribers,
     send_email,
 )
+from connector.jobs.models import Job
 from pipelines.job_runs import run_job
-from pipelines.jobs.models import Job
 
 
 def load(frame: pd.DataFrame, path: Path) -> list[Report]:

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
+from connector.jobs.mail_models import MessageFile
 from connector.mail.draft import (
     DEFAULT_SETTINGS,
     UNKNOWN_TYPE,
@@ -27,7 +28,6 @@ from connector.mail.message import (
     Recipient,
     encode_email,
 )
-from pipelines.jobs.mail_models import MessageFile
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")

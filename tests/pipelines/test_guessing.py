@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from hypothesis import example, given, strategies as st
 
+from connector.jobs.build import build_mapping
+from connector.jobs.draft import GuessedField, draft_job, guess_fields
+from connector.jobs.reader import load_job
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
-from pipelines.jobs.build import build_mapping
-from pipelines.jobs.draft import GuessedField, draft_job, guess_fields
-from pipelines.jobs.reader import load_job
 
 TODAY = date(2026, 11, 21)
 EMAILS = ["ann@x.org", "bo@x.org", "cy@x.org", "di@x.org"]

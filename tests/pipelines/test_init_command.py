@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from connector.jobs.build import build_mapping
+from connector.jobs.reader import load_job
 from connector.sources.files import open_file
 from connector.subscribers.headers import guess_mapping
-from pipelines.jobs.build import build_mapping
-from pipelines.jobs.reader import load_job
 from tests.databases import OPEN
 from tests.pipelines.conftest import Connector, list_stored, write_csv
 from tests.pipelines.forked import Forked

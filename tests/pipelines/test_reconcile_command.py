@@ -12,11 +12,11 @@ from typing import Self
 import pytest
 
 from connector.control import Stop
+from connector.jobs.reader import load_job
+from connector.jobs.settings import read_settings
 from connector.progress import Progress
 from connector.rows import Chunk, Source
 from pipelines.flows.reconciles import plan_reconcile, run_reconcile
-from pipelines.jobs.reader import load_job
-from pipelines.jobs.settings import read_settings
 from tests.pipelines.conftest import Connector, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, put_lag_on_record
 from tests.pipelines.planned import JOB, write_job

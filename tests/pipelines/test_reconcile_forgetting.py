@@ -9,10 +9,10 @@ import pytest
 
 from connector.clock import system_clock
 from connector.control import Stop
+from connector.jobs.reader import load_job
+from connector.jobs.settings import read_settings
 from connector.progress import Progress
 from pipelines.flows.reconciles import plan_reconcile, run_reconcile
-from pipelines.jobs.reader import load_job
-from pipelines.jobs.settings import read_settings
 from tests.ledger.places import run_sql
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_csv
 from tests.pipelines.planned import count_requests, write_job

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
+from connector.jobs.reader import load_job
+from connector.jobs.removed import REMOVED_KEYS
 from connector.sandbox import SandboxProcess
-from pipelines.jobs.reader import load_job
-from pipelines.removed import REMOVED_COMMANDS, REMOVED_KEYS, REMOVED_OPTIONS
+from pipelines.removed import REMOVED_COMMANDS, REMOVED_OPTIONS
 from tests.pipelines.conftest import Connector
 from tests.pipelines.planned import JOB, describe
 

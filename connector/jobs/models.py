@@ -16,13 +16,13 @@ from pydantic import (
     model_validator,
 )
 
+from connector.jobs.key_types import STRICT, Identity, Name, find_folder
+from connector.jobs.mail_models import Mail, Notify
+from connector.jobs.source_models import JobSource, Suppress
+from connector.jobs.subscriber_models import BaseKeys, FieldName, MappedField, ZipPolicy, find_rule_faults
 from connector.run_log import RETENTION_S
 from connector.subscribers.rules import find_mapping_faults
 from connector.units import parse_duration, parse_share, resolve_destination
-from pipelines.jobs.mail_models import Mail, Notify
-from pipelines.jobs.source_models import JobSource, Suppress
-from pipelines.jobs.subscriber_models import BaseKeys, FieldName, MappedField, ZipPolicy, find_rule_faults
-from pipelines.key_types import STRICT, Identity, Name, find_folder
 
 
 def _resolve_destination(value: str, info: ValidationInfo) -> str:

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from connector.errors import ConfigurationError
-from pipelines.jobs.mail_models import MessageFile
-from pipelines.jobs.models import Job, Load
-from pipelines.jobs.source_models import FileSource
-from pipelines.key_types import find_model
-from pipelines.removed import explain_removed_key
+from connector.jobs.key_types import find_model
+from connector.jobs.mail_models import MessageFile
+from connector.jobs.models import Job, Load
+from connector.jobs.removed import explain_removed_key
+from connector.jobs.source_models import FileSource
 
 Keys = tuple[str | int, ...]
 """Where a value stands in a document: its keys from the outermost in, a list's items by number from 0."""

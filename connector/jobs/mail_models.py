@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from connector.errors import ConfigurationError, ConnectorError
+from connector.jobs.key_types import STRICT, ColumnName, FilePath, Name, short_for
 from connector.mail.draft import MOST_ATTACHED, Stated, build_recipient, parse_recipient
 from connector.mail.message import Recipient
 from connector.service.settings import parse_base_url
 from connector.units import parse_size
-from pipelines.key_types import STRICT, ColumnName, FilePath, Name, short_for
 
 _TIME_FORMS = (
     "must be a time with an offset, such as 2026-12-24T09:00+01:00 or 2026-12-24T08:00Z, or a Unix timestamp in "

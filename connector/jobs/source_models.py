@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from connector.jobs.key_types import STRICT, FilePlace, Identity, find_folder
 from connector.units import parse_duration, resolve_url
-from pipelines.key_types import STRICT, FilePlace, Identity, find_folder
 
 if TYPE_CHECKING:
     from connector.sources.cursor import CursorKind, CursorValue

@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from connector.fields import SENT
-from pipelines.jobs.models import Job
-from pipelines.key_types import find_model
+from connector.jobs.key_types import find_model
+from connector.jobs.models import Job
 
 _SHORT = ("FieldRule", "PhoneForm", "EmailText", "AttachedFile", "RecipientColumns")
 """Models that may be written as one text."""

@@ -9,8 +9,8 @@ import connector.settings
 from connector.settings import Settings
 
 if TYPE_CHECKING:  # who has no job need not wait for pydantic
+    from connector.jobs.models import Job
     from connector.service.settings import Token
-    from pipelines.jobs.models import Job
 
 
 def read_settings(

@@ -8,6 +8,9 @@ from pathlib import Path
 from connector.errors import ConfigurationError
 from connector.imports.increments import Increment
 from connector.imports.suppression import SuppressionPlan, open_suppression
+from connector.jobs.models import Filters, Guard, Job, JobSubscriber, Load
+from connector.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
+from connector.jobs.subscriber_models import build_column_rule
 from connector.load.session import LoadGuard, LoadPolicy
 from connector.rows import Source
 from connector.service.wire import ListQuery
@@ -16,9 +19,6 @@ from connector.sources.cursor import parse_cursor
 from connector.sources.files import open_file, open_files
 from connector.sources.sql import IncrementalSource, describe_place, open_sql
 from connector.subscribers.rules import FieldMapping, PhoneRule, ValidationRules
-from pipelines.jobs.models import Filters, Guard, Job, JobSubscriber, Load
-from pipelines.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
-from pipelines.jobs.subscriber_models import build_column_rule
 
 _DIGEST_BYTES = 16
 

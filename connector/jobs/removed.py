@@ -1,0 +1,41 @@
+"""Keys of job and message files that earlier versions had, and what replaces each of them.
+
+Each text is a complete sentence or two: what replaces the removed key, as an instruction.
+"""
+
+from fnmatch import fnmatchcase
+
+ONE_FILE = (
+    "Export one Parquet file. To divide it into a folder for each value of a column, use DuckDB: "
+    "COPY (FROM 'subscribers.parquet') TO 'subscribers' (FORMAT parquet, PARTITION_BY (base_id))."
+)
+
+_SPLIT = (
+    "Use `template`: \"{{ name.partition(' ')[0] }}\" is the text before the first blank, "
+    "\"{{ name.partition(' ')[2] }}\" after it, \"{{ name.rpartition(' ')[0] or name }}\" before the last blank, and "
+    "\"{{ name.rpartition(' ')[2] if ' ' in name else '' }}\" after it."
+)
+
+REMOVED_KEYS: dict[str, str] = {
+    "subscriber.fields.*.join": (
+        "Use `template`, such as \"{{ [street, row['House No']] | select | join(' ') }}\"; `select` leaves out empty "
+        "cells."
+    ),
+    "subscriber.fields.*.split_at": _SPLIT,
+    "subscriber.fields.*.part": _SPLIT,
+    "subscriber.fields.*.drop_apostrophe": "Remove this key: an apostrophe before a number is always dropped.",
+    "notify.email": (
+        "Use `notify.webhook` to send the report to a chat. For an email, run the command with --quiet from cron: cron "
+        "mails the output of a run that has problems."
+    ),
+    "export.partition_by": ONE_FILE,
+    "source.sql.part_by": "Remove this key: sync --shard I/N divides the work by identity, and needs no column for it.",
+}
+"""What replaces a key of a job or message file, by its dotted name without list indexes (`source.file.quote`); `*`
+stands for any field of the subscriber."""
+
+
+def explain_removed_key(keys: tuple[str | int, ...]) -> str | None:
+    """Return what replaces a key, given with the keys above it, or None if no version had the key."""
+    dotted = ".".join(key for key in keys if isinstance(key, str))
+    return next((text for key, text in REMOVED_KEYS.items() if fnmatchcase(dotted, key)), None)
