@@ -196,15 +196,20 @@ def write_id_as_number(wire: bytes) -> bytes:
 
 
 def write_activity(wire: bytes, shown: str) -> bytes:
-    """Return the JSON of a subscriber with IsActive as a number, as a text, or only if it is true (omit_false)."""
+    """Return the JSON of a subscriber with IsActive as the switch `activity` has it."""
     subscriber = orjson.loads(wire)
     is_active = subscriber.pop("IsActive", False)
-    if shown == "number":
-        subscriber["IsActive"] = int(is_active)
-    elif shown == "text":
-        subscriber["IsActive"] = str(is_active).lower()
-    elif is_active:
-        subscriber["IsActive"] = True
+    match shown:
+        case "number":
+            subscriber["IsActive"] = int(is_active)
+        case "text":
+            subscriber["IsActive"] = str(is_active).lower()
+        case "letter":
+            subscriber["IsActive"] = "Y" if is_active else "N"
+        case "omit_false" if is_active:
+            subscriber["IsActive"] = True
+        case "omit_some" if subscriber["Id"] % 3:
+            subscriber["IsActive"] = is_active
     return orjson.dumps(subscriber)
 
 

@@ -167,8 +167,9 @@ class SandboxSettings(BaseModel):
     """How a row of the list shows an email: as stored, or as its first letter, asterisks and its domain."""
     client_user_ids: Literal["text", "number"] = "text"
     """How answers show a ClientUserId of digits: as a text, or as a JSON number."""
-    activity: Literal["boolean", "number", "text", "omit_false"] = "boolean"
-    """How answers show IsActive: as a boolean, as 0 or 1, as a text, or as a boolean only if it is true."""
+    activity: Literal["boolean", "number", "text", "letter", "omit_false", "omit_some", "omit"] = "boolean"
+    """How answers show IsActive: as a boolean, as 0 or 1, as a text, as Y or N, as a boolean only if it is true, as a
+    boolean except for each third Id, or not at all."""
     list_omits: _Words[Literal["TotalCount", "Offset", "Limit"]] = ()
     """Numbers that a page of the list leaves out."""
     uuids: bool = False

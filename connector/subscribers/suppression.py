@@ -95,6 +95,10 @@ class InactiveIdentities:
         """Note an inactive identity."""
         self._noted += identity
 
+    def update(self, other: "InactiveIdentities") -> None:
+        """Note all identities of another object."""
+        self._noted += other._known.tobytes() + bytes(other._noted)
+
     def find(self, digests: Digests) -> Mask:
         """Return which of these digests have been noted."""
         if self._noted:

@@ -7,7 +7,6 @@ from collections import Counter, deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import compress, islice
-from operator import not_
 from pathlib import Path
 
 from connector.atomic_file import create_private
@@ -20,9 +19,6 @@ from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
-from connector.listing.access import shows_identity
-from connector.listing.pages import ListFailed
-from connector.listing.reader import read_list
 from connector.load.session import Problem
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
 from connector.mail.draft import MailTexts
@@ -47,13 +43,12 @@ from connector.row_files import RejectsFile, is_workbook_name
 from connector.rows import Row
 from connector.run_log import list_runs
 from connector.scope import describe_limit, describe_rate, drop_empty
-from connector.service.client import Client, open_client
+from connector.service.client import open_client
 from connector.service.retry import Retrier
-from connector.service.wire import LARGEST_PAGE, ListQuery, WireRows
 from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
-from connector.subscribers.suppression import InactiveIdentities
+from pipelines.flows.inactive import ListedActivity, read_activity
 from pipelines.flows.mail_plan import MailCheck, MailPlan, MailRows, check_rows
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
@@ -75,6 +70,7 @@ class _Run:
     has_others: bool = False  # further recipients are unknown, and no row of theirs was read
     is_token_refused: bool = False  # at the first email
     unreported: int = 0  # letters on record as leaving that have no verdict
+    unclear: int = 0  # recipients whom the service lists without a readable IsActive
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
         """Count and report what became of a recipient's email."""
@@ -166,7 +162,8 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
     unsent = run.checked.read - run.checked.outcomes.total() - run.unreported
     run.checked.outcomes[MailOutcome.UNSENT] += unsent
     _end(run, reason or run.rejects.failure)
-    is_refused = is_refused and not run.report.requests  # settings are at fault, and nothing was sent
+    has_sent = run.report.requests.get("send", {}).get("sent", 0) > 0
+    is_refused = is_refused and not has_sent  # settings are at fault
     if (run.is_token_refused or is_refused) and reason is not None:
         raise ConfigurationError(reason)
 
@@ -214,10 +211,14 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
             return f"{sent:,} sent; {progression.describe(sent, spool.rows)}{why}"
 
         try:
-            inactive = await _read_inactive(run, client) if plan.skips_inactive and spool.rows else InactiveIdentities()
+            activity = ListedActivity()
+            if plan.skips_inactive and spool.rows:
+                run.progress.follow(lambda: "reading who is inactive in the service")
+                activity = await read_activity(client, run.clock, run.stop)
             run.progress.follow(describe)
-            await mailer.send(_Letters(run, mailer, spool, inactive).take)
+            await mailer.send(_Letters(run, mailer, spool, activity).take)
         finally:
+            _report_unclear(run)
             run.report.note_requests(client, run.clock.monotonic())
             run.is_token_refused, run.unreported = mailer.is_token_refused, mailer.unreported
             if mailer.sent_again:
@@ -228,65 +229,13 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
     return run.stop.reason
 
 
-class _InactiveSink:
-    """Takes pages of the list, and notes the addresses of inactive subscribers. `is_unreadable`: there are inactive
-    subscribers, and no row has shown the address of one."""
-
-    def __init__(self) -> None:
-        self.identities = InactiveIdentities()
-        self._has_rows = self._has_email = False
-
-    @property
-    def is_unreadable(self) -> bool:
-        return self._has_rows and not self._has_email
-
-    def start_sweep(self, number: int) -> None:
-        """Keep what was noted: who was inactive a moment ago gets no email either."""
-
-    def take(self, rows: WireRows) -> None:
-        """Note the addresses of the inactive subscribers among these rows. A missing IsActive is false: that is the
-        service's default."""
-        for row in rows:
-            if row.get("IsActive") is True:
-                continue
-            self._has_rows = True
-            if shows_identity(row, "email"):
-                self._has_email = True
-                self.identities.note(digest_identity("email", row["Email"]))
-
-
-async def _read_inactive(run: _Run, client: Client) -> InactiveIdentities:
-    """Return the addresses that the service lists as inactive. Raises RunAborted if the list is incomplete."""
-    sink = _InactiveSink()
-    run.progress.follow(lambda: "reading who is inactive in the service")
-    query = ListQuery(limit=LARGEST_PAGE, is_active=False)
-    reading = read_list(client, Retrier(), query, sink, now=run.clock.now, monotonic=run.clock.monotonic)
-    try:
-        certificate = await run.stop.until_stopped(reading)
-    except ListFailed as error:
-        raise RunAborted(f"{error} {_NOBODY_KNOWN}") from None
-    if not certificate.is_complete:
-        raise RunAborted(
-            f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOBODY_KNOWN}"
-        )
-    if sink.is_unreadable:
-        raise RunAborted(f"The list shows the email of no inactive subscriber. {_NOBODY_KNOWN}")
-    return sink.identities
-
-
-_NOBODY_KNOWN = (
-    "Nothing was sent, because people who have unsubscribed could get this email. To send without reading the list, "
-    "set skip_inactive: false in the job"
-)
-
-
 class _Letters:
     """The emails of a spool to recipients who may be sent theirs, composed once more as they are taken. Recipients who
-    are `inactive` in the service are counted as suppressed."""
+    are inactive in the service, or whose activity the list does not show, are counted as suppressed."""
 
-    def __init__(self, run: _Run, mailer: CampaignSender, spool: MailRows, inactive: InactiveIdentities) -> None:
+    def __init__(self, run: _Run, mailer: CampaignSender, spool: MailRows, activity: ListedActivity) -> None:
         self._texts, self._now = run.plan.texts, run.report.started_at
-        self._run, self._mailer, self._inactive = run, mailer, inactive
+        self._run, self._mailer, self._activity = run, mailer, activity
         self._batches = spool.read(_AT_ONCE)
         self._fresh = deque[Addressee]()
 
@@ -302,11 +251,12 @@ class _Letters:
         """Return whether there are recipients who may be sent their email."""
         while not self._fresh and (batch := next(self._batches, None)) is not None:
             people = [_name_addressee(self._texts, row) for row in batch]
-            is_inactive = self._inactive.find(
-                join_digests([each.recipient for each in people], IDENTITY_BYTES)
-            ).tolist()
-            self._run.checked.outcomes[MailOutcome.SUPPRESSED] += sum(is_inactive)
-            self._fresh += self._mailer.look_up(list(compress(people, map(not_, is_inactive))))
+            recipients = join_digests([each.recipient for each in people], IDENTITY_BYTES)
+            is_inactive = self._activity.inactive.find(recipients)
+            is_unclear = self._activity.unclear.find(recipients) & ~is_inactive
+            self._run.unclear += int(is_unclear.sum())
+            self._run.checked.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum() + is_unclear.sum())
+            self._fresh += self._mailer.look_up(list(compress(people, ~(is_inactive | is_unclear))))
             await asyncio.sleep(0)
         return bool(self._fresh)
 
@@ -335,6 +285,17 @@ def _report_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         )
 
 
+def _report_unclear(run: _Run) -> None:
+    """Report recipients who got no email because the list does not show whether they are active."""
+    if run.unclear:
+        run.report.messages.append(
+            f"{count(run.unclear, 'recipient')} got no email, because the service lists "
+            f"{agree(run.unclear, 'the address', 'the addresses')} without an IsActive that can be read. Nothing "
+            "tells whether they have unsubscribed, so they are counted as suppressed. Look them up in the service. To "
+            "mail them, remove people who have unsubscribed from the source, and set skip_inactive: false in the job"
+        )
+
+
 def _end(run: _Run, reason: str | None) -> None:
     report, at = run.report, run.clock.now()
     run.rejects.close()
@@ -343,7 +304,7 @@ def _end(run: _Run, reason: str | None) -> None:
         report.rows = count_mail_rows(run.checked.read, run.checked.outcomes)
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
-    is_partial = run.has_others or any(run.checked.outcomes[each] for each in _FOR_A_PERSON)
+    is_partial = run.has_others or run.unclear > 0 or any(run.checked.outcomes[each] for each in _FOR_A_PERSON)
     end_run(report, run.stop, "aborted" if reason is not None else "partial" if is_partial else "ok", at, reason)
 
 

@@ -156,13 +156,17 @@ def test_a_campaign_from_an_export_of_ours_reaches_no_inactive_subscriber(
     assert sorted(list_recipients(mailer.sandbox)) == sorted(f"p{each}@example.net" for each in range(20, 120))
 
 
+@pytest.mark.parametrize("seeded", [0, 20], ids=["alone", "among active ones"])
 @pytest.mark.parametrize("activity", ["number", "text", "omit_false"])
 def test_inactive_subscribers_get_no_email_however_the_list_writes_is_active(
-    mailer: Connector, tmp_path: Path, activity: str
+    mailer: Connector, tmp_path: Path, activity: str, seeded: int
 ) -> None:
+    if seeded:
+        mailer.sandbox.seed(seeded, base_name="Others")
     unsubscribe(mailer, tmp_path, "bob@example.net")
     mailer.sandbox.switch(activity=activity)
-    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "suppressed": 1, "sent": 2}
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), ended.stderr
 
 
 @pytest.mark.parametrize("habit", [{"rows_omit": "Email"}, {"emails_in_rows": "masked"}], ids=["none", "masked"])
@@ -174,3 +178,38 @@ def test_nothing_is_sent_while_the_list_shows_no_email_of_inactive_subscribers(
     ended = mailer.run_json("mail", "mail.yaml")
     assert (ended.code, list_recipients(mailer.sandbox)) == (3, [])
     assert "skip_inactive: false" in ended.stderr
+
+
+@pytest.mark.parametrize("filters", ["exact", "ignored"])
+@pytest.mark.parametrize("activity", ["omit", "letter"])
+def test_a_list_that_shows_nobody_as_active_or_inactive_ends_a_campaign_before_its_first_email(
+    mailer: Connector, tmp_path: Path, activity: str, filters: str
+) -> None:
+    mailer.sandbox.seed(20, base_name="Others")
+    unsubscribe(mailer, tmp_path, "bob@example.net")
+    mailer.sandbox.switch(activity=activity, filters=filters)
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, list_recipients(mailer.sandbox)) == (2, []), ended.stderr
+    assert "No row of the service's list shows an IsActive that can be read" in ended.stderr
+    write_job(tmp_path, skip_inactive=False)
+    assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
+
+
+@pytest.mark.parametrize("filters", ["exact", "ignored"])
+def test_recipients_whose_activity_the_list_does_not_show_get_no_email_and_are_counted(
+    mailer: Connector, tmp_path: Path, filters: str
+) -> None:
+    people = [f"p{each}@example.net,{'true' if each else 'false'}" for each in range(9)]
+    write_csv(tmp_path / "base.csv", "email,is_active", *people)
+    other = {"CONNECTOR_STATE_DIR": str(tmp_path / "elsewhere")}
+    assert mailer.run_json("import", tmp_path / "base.csv", "--base-id", "7", environ=other).code == 0
+    mailer.sandbox.switch(activity="omit_some", filters=filters)
+    write_csv(tmp_path / "people.csv", "email,first,order", *(f"p{each}@example.net,P,1" for each in range(9)))
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert ended.code == 1, ended.stderr
+    events = [each for each in mailer.sandbox.truth()["events"] if each["kind"] == "created"]
+    unclear = {each["subscriber"]["Email"] for each in events if each["id"] % 3 == 0}
+    kept_back = unclear | {"p0@example.net"}
+    assert ended.rows == {"read": 9, "suppressed": len(kept_back), "sent": 9 - len(kept_back)}
+    assert kept_back.isdisjoint(list_recipients(mailer.sandbox))
+    assert f"{len(unclear - {'p0@example.net'})} recipients got no email" in ended.stderr or "p0@example.net" in unclear
