@@ -203,16 +203,22 @@ _UNREADABLE_LIST = (
 _ARRAY_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
 """An item of a PostgreSQL array as text, in quotes or without, and what follows."""
 
+_MAY_BE_LIST = r"""^[\[{"]|[\[{]\s*["']|["']\s*[\]}]"""
+_BRACKETED = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
+_BRACKET = re.compile(r"[\[\]{}]")
+_KEY = re.compile(r'"[^"]*"\s*:')
+"""A bracket outside `_BRACKETED` lacks its other half. Like the key of an object, it shows a list that was cut."""
+
 
 def build_tags(cells: pa.Array, split: str) -> tuple[pa.Array, list[int]]:
     """Make trimmed cells (large_string, null where empty) a list<string> array of the same length.
 
     A JSON array of texts and numbers, a list as Python writes it and an array as PostgreSQL writes it (`{vip,news}`)
     are that list, without its nulls; other cells are cut at `split`. Tags are trimmed, empty tags are left out. A cell
-    without any tag is null, except for an empty list. Also return the positions of cells that hold another list or an
-    object; they are null.
+    without any tag is null, except for an empty list. Also return the positions of cells that hold another list, an
+    object, or a part of them; they are null.
     """
-    is_special = pc.fill_null(pc.match_substring_regex(cells, r'^[\[{"]'), False)
+    is_special = pc.fill_null(pc.match_substring_regex(cells, _MAY_BE_LIST), False)
     if not pc.any(is_special).as_py():
         return _cut(cells, split), []
     indices = pc.indices_nonzero(is_special)
@@ -246,17 +252,20 @@ def _cut(cells: pa.Array, split: str) -> pa.Array:
 
 
 def _read_tags(cell: str, split: str) -> list[str] | None:
-    """Return the tags of a cell that is a list, or has quoted tags as Mailchimp writes them: `"VIP","Paris, France"`.
+    """Return the tags of a cell that is a list, has quoted tags as Mailchimp writes them (`"VIP","Paris, France"`), or
+    has tags in brackets (`[VIP], [news]`).
 
-    Raises ValueError for a list or an object that cannot be read."""
-    if (cell[0], cell[-1]) in (("[", "]"), ("{", "}")):
-        texts = [value if isinstance(value, str) else _write_number(value) for value in _read_list(cell)]
+    Raises ValueError for a list or an object that cannot be read, and for a part of one."""
+    if (cell[0], cell[-1]) in (("[", "]"), ("{", "}")) and (items := _read_list(cell)) is not None:
+        texts = [value if isinstance(value, str) else _write_number(value) for value in items]
         "".join(texts).encode()  # raises UnicodeEncodeError for half a character, which JSON can hold
         return [text.strip() for text in texts if text.strip()]
     texts = cell.split(split)
     if cell.startswith('"') and len(split) == 1:
         with suppress(csv.Error):  # a line break outside quotes: the cell is not such a list
             texts = next(csv.reader([cell], delimiter=split, skipinitialspace=True))
+    if _KEY.match(cell) or any(_BRACKET.search(_BRACKETED.sub("", text)) for text in texts):
+        raise ValueError("a part of a list")
     return [text.strip() for text in texts if text.strip()] or None
 
 
@@ -270,13 +279,16 @@ def _write_number(value: object) -> str:
     return f"{Decimal(repr(value)):f}".removesuffix(".0")
 
 
-def _read_list(cell: str) -> list[object]:
-    """Return the items of a list as JSON, Python or PostgreSQL writes it, without nulls. Raises ValueError."""
+def _read_list(cell: str) -> list[object] | None:
+    """Return the items of a list as JSON, Python or PostgreSQL writes it, without nulls, or None for a text in
+    brackets. Raises ValueError for a list of lists or objects, and for an object."""
     found: object
     try:
         found = orjson.loads(cell)
     except orjson.JSONDecodeError:
         found = _read_array(cell) if cell.startswith("{") else _read_literal(cell)
+    if found is None:
+        return None
     if found == {}:  # an empty array of PostgreSQL
         return []
     if not isinstance(found, list) or not all(isinstance(item, str | int | float | None) for item in found):
@@ -285,21 +297,21 @@ def _read_list(cell: str) -> list[object]:
 
 
 def _read_literal(cell: str) -> object:
-    """Return the value that Python writes as `cell`. Raises ValueError."""
+    """Return the list that Python writes as `cell`, or None."""
     try:
         return ast.literal_eval(cell)
-    except (SyntaxError, TypeError, MemoryError, RecursionError):
-        raise ValueError("not a value of Python") from None
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
 
 
-def _read_array(cell: str) -> list[object]:
-    """Return the items of a one-dimensional PostgreSQL array (`{vip,"a, b",NULL}`). Raises ValueError."""
+def _read_array(cell: str) -> list[object] | None:
+    """Return the items of a one-dimensional PostgreSQL array (`{vip,"a, b",NULL}`), or None."""
     items = list[object]()
     text, place = cell[1:-1], 0
     while text.strip():
         found = _ARRAY_ITEM.match(text, place)
         if found is None:
-            raise ValueError("not an array of PostgreSQL")
+            return None
         quoted, bare, end = found.groups()
         if quoted is not None:
             items.append(re.sub(r"\\(.)", r"\1", quoted))

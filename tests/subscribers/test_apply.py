@@ -127,12 +127,18 @@ def test_a_constant_fills_every_row(field: str, value: str, expected: object) ->
         ('["a|b"]', "|", ["a|b"]),
         ("[]", None, []),
         ("[a], b", None, ["[a]", "b"]),
+        ("[VIP]", None, ["[VIP]"]),
+        ("[VIP], [news]", None, ["[VIP]", "[news]"]),
+        ("[VIP];[O'Neil]", ";", ["[VIP]", "[O'Neil]"]),
+        ("{VIP}, {news}", None, ["{VIP}", "{news}"]),
+        ("[WIP] Feature, VIP [old]", None, ["[WIP] Feature", "VIP [old]"]),
         ('["a", null, 7, 1.50, true]', None, ["a", "7", "1.5", "true"]),  # an array of a database
         ("['vip', \"d'or\", None, 7]", None, ["vip", "d'or", "7"]),  # a list that Python wrote as text
         ('{vip,"news, weekly",NULL,"a\\"b", "NULL"}', None, ["vip", "news, weekly", 'a"b', "NULL"]),  # PostgreSQL
         ("{}", None, []),
         ("{a}", None, ["a"]),
         ('"VIP","Paris, France"', None, ["VIP", "Paris, France"]),
+        ('"VIP [old, new]","b"', None, ["VIP [old, new]", "b"]),
         ('"half open, b', None, ["half open, b"]),
         ('"a" b\nc, d', None, ['"a" b\nc', "d"]),
         ('"', None, None),
@@ -151,6 +157,8 @@ def test_tags(cell: str | None, split: str | None, tags: list[str] | None) -> No
         '[{"id": 1, "name": "VIP"}]', '[["a"], ["b"]]', '{"name": "VIP"}', r'["\ud800"]', "[vip, news]",
         "[12345678901234567890123]", "[1e999]",
         "['a', {'b': 1}]", "{{a},{b}}", "{a,{b}}", '{a"b}', "[(1, 2)]",
+        '[{"id":1', '"name":"VIP"}]', '"id":1', 'id":1},"x"]', '{"a":1}, {"b":2}', '["VIP","ne', "['a', 'b", "[VIP, ne",
+        "{vip,new", '["a"], ["b"]', "[VIP, news] x", 'x, ["a"',
     ],
 )  # fmt: skip
 def test_a_list_of_anything_but_plain_values_makes_no_tags_and_is_a_fault(cell: str) -> None:
