@@ -72,6 +72,9 @@ FIELDS: tuple[Field, ...] = (
 DIGIT_FIELDS = frozenset({"phone", "client_user_id", "address_zip"})
 """Fields of texts that are mostly digits. Spreadsheets take such texts for numbers and change them."""
 
+NAME_FIELDS = frozenset({"first_name", "last_name", "address_city"})
+"""Fields of names, which may be any word: also a word that programs write for a missing value, or for yes."""
+
 FREE_FIELDS = frozenset({"custom_field1", "custom_field2", "custom_field3"})
 """Fields that may hold any text, also a list or an object as JSON."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from connector.load.session import Tally
 from connector.plurals import agree, count
 from connector.subscribers.headers import find_unused_name, find_useful
+from connector.subscribers.mapping import Reading
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
 
@@ -17,6 +18,9 @@ SILENT_ACTIVITY = (
     "later; map a column to is_active, or use --active or --inactive (in a job: is_active: {value: true}; in Python: "
     "active=True)"
 )
+
+_MOST_WORDS = 6
+"""Pairs of a field and a word that a message lists."""
 
 _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 """Fields whose values look like numbers, and are none."""
@@ -30,7 +34,7 @@ class Remarks:
     messages: list[str] = field(default_factory=list)
     omitted_zips: int = 0
     yearless: int = 0
-    null_texts: int = 0
+    readings: Counter[Reading] = field(default_factory=Counter)
     number_cells: Counter[str] = field(default_factory=Counter)
     consent: list[str] = field(default_factory=list)
 
@@ -39,7 +43,7 @@ class Remarks:
         self.messages += prepared.chunk.messages
         self.omitted_zips += len(prepared.omitted_zips)
         self.yearless += len(prepared.yearless)
-        self.null_texts += len(prepared.null_texts)
+        self.readings.update({reading: len(found) for reading, found in prepared.readings.items()})
         self.number_cells.update(prepared.chunk.number_cells)
         self.consent += [column for column in prepared.consent if column not in self.consent]
 
@@ -57,12 +61,29 @@ class Remarks:
                 f"{count(self.yearless, 'birthday')} without a year (--05-12) {agree(self.yearless, 'is', 'are')} left "
                 "out; the subscribers are sent without one"
             )
-        if self.null_texts:
-            yield (
-                f"{count(self.null_texts, 'cell')} with NULL, None, nan, N/A or the like "
-                f"{agree(self.null_texts, 'is', 'are')} read as empty: programs write that for a missing value"
-            )
+        yield from self._describe_readings()
         yield from describe_numbers(mapping, self.number_cells)
+
+    def _describe_readings(self) -> Iterator[str]:
+        words = Counter({reading: number for reading, number in self.readings.items() if number and reading.word})
+        if words:
+            listed = [
+                f"{reading.field} {reading.word} ({number})" for reading, number in words.most_common(_MOST_WORDS)
+            ]
+            more = " …" if len(words) > _MOST_WORDS else ""
+            word = words.most_common(1)[0][0].word
+            yield (
+                f"{count(words.total(), 'cell')} {agree(words.total(), 'is', 'are')} read as empty, because programs "
+                f"write these words for a missing value: {', '.join(listed)}{more}. "
+                f'If a word is a name, keep it by the field\'s values: {{"{word}": "{word}"}} in a job'
+            )
+        decoded = {reading.field: number for reading, number in self.readings.items() if number and not reading.word}
+        if decoded:
+            number, listed = sum(decoded.values()), [f"{name} ({number})" for name, number in decoded.items()]
+            yield (
+                f"{count(number, 'cell')} with HTML codes, such as &amp; for &, {agree(number, 'is', 'are')} sent with "
+                f"the letters that the codes stand for: {', '.join(listed)}"
+            )
 
 
 def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterator[str]:

@@ -141,7 +141,7 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
             "may name a subscriber that is to be suppressed"
         )
     read = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
-    mapped, null_texts = read.frame, set(read.null_texts.tolist())  # a person decides what N/A means here
+    mapped, null_texts = read.frame, read.null_positions  # a person decides what N/A means here
     validated = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
     reading.digests.append(compute_identities(validated.subscribers[plan.field], plan.field))
     is_domain = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)

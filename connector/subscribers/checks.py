@@ -99,6 +99,14 @@ def is_unspoiled(cells: pa.Array) -> pa.Array:
     return pc.invert(pc.match_substring_regex(cells, _SHORTENED))
 
 
+_BOOLEANS = pa.array(["true", "false", "TRUE", "FALSE"], pa.large_string())
+
+
+def is_no_boolean(cells: pa.Array) -> pa.Array:
+    """Return whether each text is not a yes or no as programs write it. `True` may be a name."""
+    return pc.invert(pc.is_in(cells, _BOOLEANS))
+
+
 _ERROR = (
     r"^#("
     r"[¡¿]?(REF|NAME|VALUE|DIV/0|NULL|NUM|SPILL|CALC|FIELD|BLOCKED|CONNECT|UNKNOWN|BUSY|PYTHON|ERROR"

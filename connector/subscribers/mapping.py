@@ -5,6 +5,7 @@ The mapping reads and translates cells. The validation decides whether a value m
 
 import ast
 import csv
+import html
 import math
 import re
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from html.entities import html5
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,21 +23,38 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import BY_NAME, DIGIT_FIELDS, FREE_FIELDS, Kind, wire_name
+from connector.fields import BY_NAME, DIGIT_FIELDS, FREE_FIELDS, NAME_FIELDS, Kind, wire_name
 from connector.formulas import GUARDED
 from connector.outcomes import Fault
 from connector.subscribers.checks import TEXT, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
 
 
+class Reading(NamedTuple):
+    """What was read in place of a cell's text: nothing, because the cell holds the `word` of a program for a missing
+    value, or (`word` is empty) the letters that HTML codes stand for."""
+
+    field: str
+    word: str
+
+
+Readings = dict[Reading, npt.NDArray[np.int64]]
+"""The positions (0-based) of the cells of each reading."""
+
+
 @dataclass(frozen=True, slots=True)
 class MappedChunk:
-    """A chunk's `frame` of the mapped fields, and `faults`: the rows whose template gave no text for a field.
-    `null_texts` are the positions of cells that were read as missing because a program wrote NULL or the like."""
+    """A chunk's `frame` of the mapped fields, `readings`, and `faults`: the rows that have no value for a field that
+    could be checked."""
 
     frame: pd.DataFrame
     faults: tuple[Fault, ...]
-    null_texts: npt.NDArray[np.int64]
+    readings: Readings
+
+    @property
+    def null_positions(self) -> set[int]:
+        """The positions of rows with a cell that was read as missing because a program wrote NULL or the like."""
+        return {position for reading, found in self.readings.items() if reading.word for position in found.tolist()}
 
 
 def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = date.max) -> MappedChunk:
@@ -46,7 +66,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     require_columns(mapping, list(frame.columns))
     columns: dict[str, pd.Series] = {}
     faults: list[Fault] = []
-    null_texts = [np.empty(0, dtype=np.int64)]
+    readings: Readings = {}
     for name, rule in mapping.rules.items():
         if rule.template is not None:
             cells, problems = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
@@ -56,8 +76,11 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             cells = pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame))
         else:
             cells = read_cells(frame[rule.column])
-        cells, null_positions = _apply_steps(cells, rule, name, today)
-        null_texts.append(null_positions)
+        cells, of_field = _apply_steps(cells, rule, name, today)
+        readings |= of_field
+        if name in NAME_FIELDS and (unclear := of_field.get(Reading(name, _NAME_OR_NULL))) is not None:
+            alone = _find_lone(frame, rule.columns, unclear)
+            faults += [Fault(row, name, "null", f"{wire_name(BY_NAME[name])} {_UNCLEAR}") for row in alone.tolist()]
         if BY_NAME[name].kind is Kind.TAGS:
             tags, unreadable = build_tags(cells, rule.split or DEFAULT_SPLIT)
             columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
@@ -65,7 +88,14 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             faults += [Fault(position, name, "list", message) for position in unreadable]
         else:
             columns[name] = pd.Series(cells, index=frame.index, dtype=TEXT)
-    return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults), np.concatenate(null_texts))
+    return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults), readings)
+
+
+def _find_lone(frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return those of the rows in which no other column than `columns` has a word for a missing value."""
+    rows = frame.iloc[positions]
+    others = [rows[name].str.strip().isin(_NULL_TEXTS) for name in frame.columns if name not in columns]
+    return positions[~np.logical_or.reduce(others)] if others else positions
 
 
 def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
@@ -120,11 +150,24 @@ _NULL_TEXTS = (
 )  # fmt: skip
 """What programs write for a missing value. `Null`, `Nan` and `NA` may be names."""
 
+_NAME_OR_NULL = "None"
+_UNCLEAR = (
+    "is None, which may be a name, or the word of a program for a missing value. A job says which by the field's "
+    'values: {"None": ""} for a missing value, or {"None": "None"} for the name'
+)
+"""People and a town are called None. In a row with another such word, the word is a program's."""
 
-def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+_HTML_CODE = r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);"
+_HTML_CODES = re.compile(_HTML_CODE)
+
+
+def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, Readings]:
     """Take the column of the field `name` through the steps of its rule, in their order; empty cells become null. Also
-    return the positions of cells that are null because a program wrote NULL or the like."""
-    kind = BY_NAME[name].kind
+    return the positions of cells with another value than their text: those of HTML codes, and NULL or the like."""
+    kind, readings, is_from_source = BY_NAME[name].kind, Readings(), rule.value is None and name not in FREE_FIELDS
+    if is_from_source and name != "client_user_id":
+        cells, decoded = _decode_html(cells)
+        readings |= {Reading(name, ""): decoded} if len(decoded) else {}
     if rule.is_trimmed:
         cells = _trim(cells, is_code=kind in _CODED or name in DIGIT_FIELDS)
     if pc.any(pc.starts_with(cells, "'")).as_py():
@@ -136,25 +179,56 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})\.0+$", r"\1")
     if rule.case is not None:  # in NFC: Arrow changes no letter whose accent is a character by itself
         cells = _CASES[rule.case](pc.utf8_normalize(cells, form="NFC"))
+    is_translated: pa.Array | None = None
     if rule.values:
         pairs = [(key.strip(), new.strip()) if rule.is_trimmed else (key, new) for key, new in rule.values.items()]
         keys, replacements = (pa.array(texts, pa.large_string()) for texts in zip(*pairs, strict=True))
         found = pc.index_in(pc.fill_null(cells, ""), keys)  # a missing cell counts as empty
+        is_translated = found.is_valid()
         cells = pc.coalesce(replacements.take(found), cells)
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
-    null_positions = np.empty(0, dtype=np.int64)
-    if rule.value is None and name not in FREE_FIELDS:
+    if is_from_source:
         is_null = pc.is_in(cells, pa.array(_NULL_TEXTS, cells.type))
-        null_positions = np.flatnonzero(is_null.to_numpy(zero_copy_only=False))
-        if len(null_positions):
+        if is_translated is not None:
+            is_null = pc.and_not(is_null, is_translated)
+        positions = np.flatnonzero(is_null.to_numpy(zero_copy_only=False))
+        if len(positions):
+            words = cells.take(pa.array(positions)).to_numpy(zero_copy_only=False)
+            readings |= {Reading(name, word): positions[words == word] for word in set(words)}
             cells = pc.if_else(is_null, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
     if kind is Kind.DATE:  # a column of timestamps has each birthday as its midnight
         cells = pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
-    return cells, null_positions
+    return cells, readings
+
+
+def _decode_html(cells: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return texts with the letters of HTML codes (`M&uuml;ller`, `O&#39;Brien`), and their positions."""
+    has_codes = pc.fill_null(pc.match_substring_regex(cells, _HTML_CODE), False)
+    if not pc.any(has_codes).as_py():
+        return cells, np.empty(0, dtype=np.int64)
+    texts = cells.to_pylist()
+    changed = []
+    for position in pc.indices_nonzero(has_codes).to_pylist():
+        if (decoded := _decode_text(texts[position])) != texts[position]:
+            texts[position] = decoded
+            changed.append(position)
+    return pa.array(texts, cells.type), np.array(changed, dtype=np.int64)
+
+
+def _decode_text(text: str) -> str:
+    """Return a text with the letters of its HTML codes, which may themselves be written in codes (`&amp;#39;`)."""
+    while (decoded := _HTML_CODES.sub(_decode_code, text)) != text:
+        text = decoded
+    return text
+
+
+def _decode_code(code: re.Match[str]) -> str:
+    name = code[0][1:]
+    return html.unescape(code[0]) if name.startswith("#") or name in html5 else code[0]
 
 
 def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:

@@ -28,7 +28,7 @@ from connector.subscribers.identity import (
     join_digests,
     separate_digests,
 )
-from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.mapping import Readings, apply_mapping
 from connector.subscribers.row_bases import BaseColumn, RowBases, list_columns, read_bases, refuse_mixed
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, find_mapping_faults
 from connector.subscribers.suppression import Suppression
@@ -102,7 +102,7 @@ class PreparedChunk:
     that say inactive. `differences` are filled in once the source was read to its end (connector.conflicts).
 
     `omitted_zips` and `yearless` are the positions of valid rows that lost their zip, or a birthday without a year.
-    `null_texts` are the positions of cells that were read as missing because a program wrote NULL or the like.
+    `readings` are the positions of cells that were read as another value than their text.
     `source_rows` counts the records of the source that the chunk was made of, with the records of other shards.
     `consent` has the columns that say who wants no email and that is_active is not made of
     (connector.subscribers.consent).
@@ -119,7 +119,7 @@ class PreparedChunk:
     barred: tuple[Digests, Positions]
     omitted_zips: Positions
     yearless: Positions
-    null_texts: Positions
+    readings: Readings
     source_rows: int
     consent: tuple[str, ...]
     differences: tuple[Difference, ...] = ()
@@ -177,7 +177,7 @@ class PreparedChunk:
             self.barred,
             self.omitted_zips[self.omitted_zips < size],
             self.yearless[self.yearless < size],
-            self.null_texts[self.null_texts < size],
+            {reading: found[found < size] for reading, found in self.readings.items()},
             self.source_rows,
             self.consent,
             tuple(difference for difference in self.differences if difference.position < size),
@@ -262,7 +262,7 @@ def prepare_chunks(
             barred,
             validated.omitted_zips,
             validated.yearless,
-            mapped.null_texts,
+            mapped.readings,
             len(read.numbers) + len(read.malformed),
             tuple(find_consent(chunk.frame, mapping, ignored)),
         )

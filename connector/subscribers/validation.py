@@ -17,7 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandera.errors import SchemaErrors
 
-from connector.fields import BY_NAME, DIGIT_FIELDS, FIELDS, FREE_FIELDS, NAMES, SENT, Field, Kind, wire_name
+from connector.fields import (
+    BY_NAME,
+    DIGIT_FIELDS,
+    FIELDS,
+    FREE_FIELDS,
+    NAME_FIELDS,
+    NAMES,
+    SENT,
+    Field,
+    Kind,
+    wire_name,
+)
 from connector.outcomes import Fault
 from connector.subscribers.checks import (
     FLAGS,
@@ -32,6 +43,7 @@ from connector.subscribers.checks import (
     is_free_of_controls,
     is_free_of_errors,
     is_in_lifetime,
+    is_no_boolean,
     is_sendable_zip,
     is_short,
     is_short_list,
@@ -112,6 +124,10 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
         "file again as UTF-8 from the program that has the right letters"
     ),
     "error": "is an error of a spreadsheet, such as #REF!: correct the cell there",
+    "boolean": (
+        "is a yes or no that a program made of a word (TRUE, false): make the column a text column, and write the name "
+        "again"
+    ),
     "spoiled": (
         "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: "
         "digits or zeros may be lost. Make the column a text column, and write the file again"
@@ -219,6 +235,8 @@ def _list_checks(field: Field, rules: ValidationRules, today: date) -> Mapping[s
         checks["lifetime"] = partial(is_in_lifetime, today=today)
     if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
         checks["list"] = is_single
+    if field.name in NAME_FIELDS:
+        checks["boolean"] = is_no_boolean
     if field.name in DIGIT_FIELDS:
         checks["spoiled"] = is_unspoiled
     if field.kind is Kind.ZIP and rules.zip == "reject":

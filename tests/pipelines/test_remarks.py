@@ -104,8 +104,33 @@ def test_words_for_missing_values_are_read_as_empty_and_counted(
     lines = ("email,first_name,last_name", "ann@x.org,NULL,None", "bob@x.org,Bob,Null", "NULL,x,y")
     ended = read(connector, command, write_csv(tmp_path / "people.csv", *lines))
     assert (ended.rows["read"], ended.rows["invalid"]) == (3, 1)
-    assert len(find(ended, "3 cells with NULL, None, nan, N/A or the like are read as empty")) == 1
+    words = "3 cells are read as empty, because programs write these words for a missing value: "
+    assert len(find(ended, f"{words}email NULL (1), first_name NULL (1), last_name None (1). If a word is a name")) == 1
     if command == "import":
         stored = list_stored(connector.sandbox)
         assert stored["bob@x.org"]["LastName"] == "Null"
         assert not {"FirstName", "LastName"} & stored["ann@x.org"].keys()
+
+
+def test_html_codes_are_sent_as_their_letters_and_counted(connector: Connector, tmp_path: Path, command: str) -> None:
+    lines = ("email,first_name,last_name", "ann@x.org,Ann &amp; Bo,M&uuml;ller", "eve@x.org,Eve,O&#39;Brien")
+    ended = read(connector, command, write_csv(tmp_path / "people.csv", *lines))
+    assert len(find(ended, "3 cells with HTML codes, such as &amp; for &, are sent with the letters")) == 1
+    if command == "import":
+        stored = list_stored(connector.sandbox)
+        assert {each["LastName"] for each in stored.values()} == {"Müller", "O'Brien"}
+        assert stored["ann@x.org"]["FirstName"] == "Ann & Bo"
+
+
+def test_none_alone_in_a_row_costs_the_row_until_a_job_says_what_it_is(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email,last_name", "ann@x.org,None", "bob@x.org,Null")
+    refused = connector.run_json("import", path, "--base-name", "Shop", "--active", "--quiet-period", "100ms")
+    assert (refused.code, refused.rows["invalid"], refused.rows["created"]) == (1, 1, 1)
+    (tmp_path / "job.yaml").write_text(
+        f"job: news\nsource: {{file: {{path: {path}}}}}\nload: {{quiet_period: 100ms}}\nsubscriber:\n"
+        "  base: {name: Shop}\n  fields:\n    email: email\n    is_active: {value: true}\n"
+        '    last_name: {column: last_name, values: {"None": "None"}}\n'
+    )
+    connector.run_json("sync", "job.yaml")
+    stored = list_stored(connector.sandbox)
+    assert {email: each["LastName"] for email, each in stored.items()} == {"ann@x.org": "None", "bob@x.org": "Null"}

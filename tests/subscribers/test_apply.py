@@ -53,6 +53,15 @@ STEPS: list[tuple[str, dict[str, object], list[str | None], list[object]]] = [
     ("last_name", {}, ["NULL", "None", " nan ", "N/A", "\\N", "<NA>", "#N/A", "#N/D", "Null", "Nan", "NA", "none"],
      [*[None] * 8, "Null", "Nan", "NA", "none"]),
     ("last_name", {"values": {"N/A": "?"}, "default": "-"}, ["NULL", "N/A"], ["-", "?"]),
+    ("last_name", {"values": {"None": "None", "nan": "Nan"}}, ["NULL", " None", "nan"], [None, "None", "Nan"]),
+    ("first_name", {}, ["True", "Inf", "Infinity", "NONE", "none", "Na"],
+     ["True", "Inf", "Infinity", "NONE", "none", "Na"]),
+    ("last_name", {}, ["M&uuml;ller", "O&#39;Brien", "AT&amp;T", "O&amp;#x27;Neil", "&nbsp;Lee&nbsp;", "R&D;x", "&"],
+     ["Müller", "O'Brien", "AT&T", "O'Neil", "Lee", "R&D;x", "&"]),
+    ("email", {}, ["o&#39;brien@x.org"], ["o'brien@x.org"]),
+    ("tags", {}, ["R&amp;D, VIP"], [["R&D", "VIP"]]),
+    ("custom_field1", {}, ["<b>R&amp;D</b>"], ["<b>R&amp;D</b>"]),
+    ("client_user_id", {}, ["a&amp;b"], ["a&amp;b"]),
     ("tags", {}, ["[2024.0, 2.5, -0.125, 7, true]"], [["2024", "2.5", "-0.125", "7", "true"]]),
     ("tags", {}, ["NULL", "None, a"], [None, ["None", "a"]]),
     ("custom_field1", {}, ["NULL", "None"], ["NULL", "None"]),
@@ -223,6 +232,23 @@ def test_the_steps_go_in_their_order() -> None:
         "1990-02-03",
         "1990-2-31",
     ]
+
+
+def test_none_in_a_name_is_a_fault_unless_another_cell_of_the_row_shows_a_program() -> None:
+    frame = build_frame(
+        first=["Ann", "None", "None", "Eve", "None"],
+        last=["None", "Lee", "None", "NULL", "Lee"],
+        city=["Bonn", "Bonn", "Bonn", "None", "Bonn"],
+        other=["x", None, "", "", " nan "],
+    )
+    rules = {"first_name": "first", "last_name": "last", "address_city": "city"}
+    mapping = FieldMapping({field: ColumnRule(column=column) for field, column in rules.items()})
+    mapped = apply_mapping(frame, mapping)
+    assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [
+        (1, "first_name", "null"), (0, "last_name", "null"),
+    ]  # fmt: skip
+    assert 'values: {"None": ""}' in mapped.faults[0].message
+    assert [to_plain(cell) for cell in mapped.frame["first_name"]] == ["Ann", None, None, "Eve", None]
 
 
 def fill(template: str, **columns: list[str | None]) -> MappedChunk:

@@ -56,6 +56,8 @@ SENT_AS_THEY_ARE = {
     "birthday": "2000-02-29 | 1900-01-01 | 2026-11-21",
     "first_name": "Ștefan\tO'Neil\r\n李",
     "phone": "007",
+    "last_name": "True | False | Inf | Null",
+    "address_state": "true",
 }
 SENT_CHANGED: list[tuple[str, object, object]] = [
     ("email", " a@x.com ", "a@x.com"),
@@ -101,6 +103,7 @@ NOT_SENT = {
     " | 2001-1-1 | 05-12 | --5-12 | 01/02/2001 | 2001-02-03T00:00:00 | ２００１-02-03",
     "birthday: lifetime": "1899-12-31 | 2026-11-22",
     "first_name: control": "a\x00b | a\x1bb",
+    "last_name: boolean": "true | TRUE | false",
 }
 
 
