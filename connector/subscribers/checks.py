@@ -113,7 +113,7 @@ _ERROR = (
     r"|BEZUG|WERT|ZAHL|ÜBERLAUF|KALK|FELD|VALEUR|NOM|NOMBRE|NUL|PROPAGATION|VALOR|NULO|DESBORDAMIENTO|CÁLC"
     r"|RIF|NOME|VALORE|NULLO|ESPANSIONE|NÚM|DESPEJAR|WAARDE|VERW|NAAM|GETAL|LEEG|OVERLOOP"
     r"|ADR|ARG|NAZWA|LICZBA|ZERO|DZIEL/0|ROZLANIE)[!?]"
-    r"|#{2,})$"
+    r"|#+)$"
 )
 """The errors of Excel, LibreOffice and Google Sheets in the languages of the headers. `#N/A` and its like are read as
 missing values. Another text of this form, such as `#VIP!`, is a text."""

@@ -4,6 +4,7 @@ Names are known in English and in the other languages of the headers, by pycount
 """
 
 import gettext
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,8 +19,8 @@ LANGUAGES = ("de", "fr", "es", "it", "pt", "nl", "pl")
 # Names in common use that ISO 3166-1 or its translations do not have, or no longer have, in this form.
 _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "AE": ("UAE", "U.A.E.", "Emirates"),
-    "AT": ("Österreich",),
-    "BA": ("Bosnia",),
+    "AT": ("Österreich", "Oesterreich"),
+    "BA": ("Bosnia", "Bosnia-Herzegovina", "Bosnien-Herzegowina"),
     "BE": ("België", "Belgique", "Belgien"),
     "BN": ("Brunei",),
     "BR": ("Brasil",),
@@ -27,59 +28,82 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
         "Byelorussia", "Weißrussland", "Biélorussie", "Bielorrusia", "Bielorussia", "Bielorrússia", "Wit-Rusland",
         "Białoruś",
     ),
-    "CD": ("DR Congo", "DRC", "Congo-Kinshasa", "Congo (DRC)"),
-    "CG": ("Congo-Brazzaville", "Republic of Congo"),
+    "CD": (
+        "DR Congo", "DRC", "Congo-Kinshasa", "Congo (DRC)", "DR Kongo", "RD Congo", "Kongo-Kinshasa", "Zaire",
+        "Demokratyczna Republika Konga",
+    ),
+    "CF": ("Central African Rep.",),
+    "CG": ("Congo-Brazzaville", "Republic of Congo", "Congo Republic", "Kongo-Brazzaville"),
     "CH": ("Schweiz", "Suisse", "Svizzera"),
-    "CI": ("Ivory Coast", "Elfenbeinküste", "Ivoorkust", "Wybrzeże Kości Słoniowej"),
+    "CI": ("Ivory Coast", "Cote d Ivoire", "Elfenbeinküste", "Ivoorkust", "Wybrzeże Kości Słoniowej"),
     "CN": ("PR China", "P.R. China", "Mainland China"),
     "CV": ("Cape Verde",),
-    "CZ": ("Czech Republic", "Česko", "Česká republika", "Tschechei", "Republika Czeska"),
+    "CZ": ("Czech Republic", "Česko", "Česká republika", "Tschechei", "Republika Czeska", "Czech"),
     "DE": ("Deutschland",),
     "DK": ("Danmark",),
     "ES": ("España",),
     "FI": ("Suomi",),
+    "FM": ("Micronesia, Fed. Sts.",),
     "GB": (
         "UK", "U.K.", "GB-UKM", "Great Britain", "Britain", "England", "Scotland", "Wales", "Northern Ireland",
         "United Kingdom (UK)", "Großbritannien", "Grande-Bretagne", "Gran Bretaña", "Gran Bretagna", "Grã-Bretanha",
         "Groot-Brittannië", "Anglia", "Angleterre", "Inglaterra", "Inghilterra", "Engeland", "Schottland", "Écosse",
-        "Escocia", "Scozia", "Escócia", "Schotland", "Szkocja",
+        "Escocia", "Scozia", "Escócia", "Schotland", "Szkocja", "Pays de Galles", "Gales", "País de Gales", "Galles",
+        "Walia", "Nordirland", "Irlande du Nord", "Irlanda del Norte", "Irlanda del Nord", "Irlanda do Norte",
+        "Noord-Ierland", "Irlandia Północna", "Zjednoczone Królestwo",
     ),
-    "HK": ("Hong Kong SAR", "Hong Kong SAR China"),
+    "GE": ("Republic of Georgia",),
+    "GN": ("Guinea-Conakry",),
+    "HK": ("Hong Kong SAR", "Hong Kong SAR China", "Hong Kong, China", "China, Hong Kong SAR"),
     "HR": ("Hrvatska",),
     "HU": ("Magyarország",),
     "IE": ("Republic of Ireland", "Éire", "Republik Irland", "République d'Irlande"),
     "IT": ("Italia",),
-    "KP": ("North Korea",),
-    "KR": ("South Korea", "Republik Korea", "Südkorea"),
+    "IR": ("Irã",),
+    "KP": ("North Korea", "N. Korea", "DPRK", "Korea, Dem. Rep.", "Korea, Dem. People's Rep."),
+    "KR": ("South Korea", "S. Korea", "Republik Korea", "Südkorea", "Korea, Süd", "Korea Rep."),
+    "LA": ("Lao PDR",),
     "MD": ("Moldawien", "Moldau", "Moldavie", "Moldavia", "Moldávia", "Moldavië", "Mołdawia"),
-    "MK": ("Macedonia", "FYROM", "Nordmazedonien", "Mazedonien", "Macédoine", "Macedonië", "Macédoine du Nord"),
+    "MK": (
+        "Macedonia", "FYROM", "Nordmazedonien", "Mazedonien", "Macédoine", "Macedonië", "Macédoine du Nord",
+        "FYR Macedonia", "Former Yugoslav Republic of Macedonia",
+    ),
     "MM": ("Burma", "Myanmar (Burma)", "Birma", "Birmanie", "Birmania", "Birmânia"),
-    "MO": ("Macau", "Macao SAR China", "Macau SAR"),
+    "MO": ("Macau", "Macao SAR", "Macao SAR China", "Macau SAR", "Macau, China", "China, Macao SAR"),
     "NL": (
         "The Netherlands", "Holland", "Nederland", "Niederlande", "Die Niederlande", "Holanda", "Hollande", "Olanda",
+        "Niderlandy",
     ),
     "NO": ("Norge",),
     "PL": ("Polska",),
-    "PS": ("Palestine", "Palestinian Territory", "Palestinian Territories", "Palästina", "Palestina", "Palestyna"),
+    "PS": (
+        "Palestine", "Palestinian Territory", "Palestinian Territories", "Palästina", "Palestina", "Palestyna",
+        "Occupied Palestinian Territory", "West Bank and Gaza",
+    ),
+    "RE": ("La Réunion", "Reunion Island"),
     "RO": ("România",),
     "RU": ("Russia", "Россия", "Russland", "Russie", "Rusia", "Rússia", "Rusland", "Rosja"),
     "SA": ("KSA",),
     "SE": ("Sverige",),
     "SI": ("Slovenija",),
     "SK": ("Slovensko",),
-    "SZ": ("Swaziland", "Swasiland", "Eswatini"),
+    "SZ": ("Swaziland", "Swasiland", "Eswatini", "Essuatíni"),
     "TL": ("East Timor", "Osttimor", "Timor oriental"),
     "TR": ("Turkey",),
+    "TW": ("Taiwan, China", "Taiwan, ROC"),
     "UA": ("Україна",),
     "US": (
         "U.S.", "U.S.A.", "USA", "America", "United States (US)", "EE.UU.", "EE. UU.", "EEUU",
         "Vereinigte Staaten (USA)", "Estados Unidos da América", "Verenigde Staten van Amerika",
         "Stany Zjednoczone Ameryki", "Amerika", "Amérique", "Stati Uniti (USA)",
+        "EUA",
     ),
     "VA": (
-        "Vatican", "Vatican City", "Vatikan", "Vatikanstadt", "Vaticano", "Vaticaanstad", "Watykan",
-        "Città del Vaticano", "Ciudad del Vaticano", "Cité du Vatican",
+        "Vatican", "Vatican City", "Vatican City State", "Vatikan", "Vatikanstadt", "Vaticano", "Vaticaanstad",
+        "Watykan", "Città del Vaticano", "Ciudad del Vaticano", "Cité du Vatican",
+        "Heiliger Stuhl", "Saint-Siège", "Santa Sede",
     ),
+    "VE": ("Venezuela, RB",),
     "VG": ("UK Virgin Islands",),
     "VI": ("US Virgin Islands", "U.S. Virgin Islands"),
 }  # fmt: skip
@@ -87,13 +111,29 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
 
 def read_countries(cells: pa.Array) -> pa.Array:
     """Return the two-letter code (ISO 3166-1, upper case) of each code or name, null for any other text."""
-    names = _list_names()
     coded = cells.dictionary_encode()  # a column holds a few countries, however many rows
     codes = []
     for text in coded.dictionary.to_pylist():
         country = pycountry.countries.get(alpha_2=text.upper()) or pycountry.countries.get(alpha_3=text.upper())
-        codes.append(country.alpha_2 if country is not None else names.get(simplify(text)))
+        codes.append(country.alpha_2 if country is not None else _find_code(text))
     return pa.array(codes, pa.large_string()).take(coded.indices)
+
+
+_DIVIDED = re.compile(r"^([^,(/]+)(?:, ?| ?[(/] ?)([^,()/]+)\)?$")
+"""`Korea, South`, `Congo (Democratic Republic)`, `Burma/Myanmar`."""
+
+
+def _find_code(text: str) -> str | None:
+    """Return the code of a name, of a name whose first word stands last, or of two names of one country."""
+    names = _list_names()
+    code = names.get(simplify(text))
+    if code is not None or not (parts := _DIVIDED.match(text)):
+        return code
+    first, second = parts.groups()
+    code = names.get(simplify(f"{second} {first}"))
+    if code is None and names.get(simplify(first)) == names.get(simplify(second)):
+        return names.get(simplify(first))
+    return code
 
 
 @cache
@@ -141,8 +181,14 @@ def _list_short_names() -> Iterator[tuple[str, str]]:
             yield short, country.alpha_2
 
 
+_WHOLE_WORDS = {"st": "saint", "rep": "republic", "dem": "democratic"}
+
+
 def simplify(name: str) -> str:
-    """Return the name in lower case without accents, signs and `the`, with `&` as `and` and `St.` as `Saint`."""
-    plain = unicodedata.normalize("NFKD", name.replace("&", " and ").replace("-", " ")).casefold().replace("ł", "l")
+    """Return the name in lower case without accents, signs, `the` and `of`, with `&` as `and` and some abbreviations as
+    whole words. Initials are one word."""
+    name = name.replace("&", " and ").replace("-", " ").replace("\u00b4", "'")
+    plain = unicodedata.normalize("NFKD", name).casefold().replace("ł", "l")
     letters = "".join(sign for sign in plain if sign.isalnum() or sign.isspace())
-    return " ".join("saint" if word == "st" else word for word in letters.split() if word != "the")
+    words = [_WHOLE_WORDS.get(word, word) for word in letters.split() if word not in ("the", "of")]
+    return ("" if all(len(word) == 1 for word in words) else " ").join(words)

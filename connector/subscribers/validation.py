@@ -123,7 +123,10 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
         "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the "
         "file again as UTF-8 from the program that has the right letters"
     ),
-    "error": "is an error of a spreadsheet, such as #REF!: correct the cell there",
+    "error": (
+        "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the "
+        "cell there, or widen the column, and write the file again"
+    ),
     "boolean": (
         "is a yes or no that a program made of a word (TRUE, false): make the column a text column, and write the name "
         "again"
@@ -137,7 +140,8 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
     "email": "is not an email address",
     "gender": f"is neither male nor female nor empty: {_TRANSLATE}",
     "country": (
-        "is not a country of ISO 3166-1: write a code of two or three letters, or the country's name. "
+        "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South "
+        "Korea for Korea). "
         f"For other names {_TRANSLATE}"
     ),
     "zip": "cannot be sent: the service takes numbers only, without leading zeros",

@@ -191,14 +191,14 @@ def test_a_text_in_any_language_is_well_decoded(cell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#WERT!", "#VALEUR!", "#¡VALOR!", "#¿NOMBRE?", "########"]
+    "cell", ["#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#WERT!", "#VALEUR!", "#¡VALOR!", "#¿NOMBRE?", "##", "####"]
 )
 @pytest.mark.parametrize("field", ["first_name", "custom_field1", "tags"])
 def test_an_error_of_a_spreadsheet_is_refused(field: str, cell: str) -> None:
     assert validate_one(field, ["ok", cell] if field == "tags" else cell)[0] == ["error"]
 
 
-@pytest.mark.parametrize("cell", ["#1", "#", "#VIP", "#Ann!", "##", "#VIP!", "#WIN!", "#A!", "#WHY?"])
+@pytest.mark.parametrize("cell", ["#1", "#", "#VIP", "#Ann!", "#VIP!", "#WIN!", "#A!", "#WHY?"])
 @pytest.mark.parametrize("field", ["last_name", "custom_field1"])
 def test_a_text_with_a_number_sign_is_a_text(field: str, cell: str) -> None:
     assert validate_one(field, cell) == ([], cell)
