@@ -13,6 +13,7 @@ from connector.control import Stop
 from connector.rows import Closing, Source
 from connector.spool import Spool
 from connector.subscribers.preparation import PreparedChunk
+from connector.subscribers.suppression import Suppression
 
 _READING_GRACE_S = 2.0  # for a chunk that is being read when the run is stopped; then the process ends without it
 
@@ -48,6 +49,9 @@ class KeptRows(Closing):
         self._source, self._spool, self._conflicts = source, Spool(), Conflicts(identity)
         self._is_left_behind = False  # a thread still reads the source, which must not be closed then
         self.is_read = False
+        self.row_count = self.source_row_count = 0  # records of this shard, and of the whole source
+        self.consent: dict[str, None] = {}  # columns that say who wants no email, and that nothing reads
+        self.suppression: Suppression | None = None  # the list that the rows were compared with
 
     @property
     def messages(self) -> list[str]:
@@ -78,6 +82,9 @@ class KeptRows(Closing):
     def _append(self, prepared: PreparedChunk) -> None:
         self._spool.append(prepared)
         self._conflicts.note(prepared)
+        self.row_count += prepared.read
+        self.source_row_count += prepared.source_rows
+        self.consent.update(dict.fromkeys(prepared.consent))
 
     def _end(self) -> None:
         self._source.close()

@@ -5,7 +5,7 @@ surveyed then: the same flow, planned and not sent, over the ledger as it is.
 """
 
 from collections.abc import Iterator
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -174,10 +174,12 @@ def describe_load(plan: LoadPlan) -> RunScope:
     return RunScope(plan.source.name, service, describe_asked_base(plan.base), account, drop_empty(settings))
 
 
-async def run_load(plan: LoadPlan, stop: Stop, progress: Progress) -> Report:
+async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: KeptRows | None = None) -> Report:
     """Load everything that the plan's source gives and tell what became of it.
 
-    Raises ConfigurationError before anything is sent; a run that has begun always ends in a report.
+    `kept` are the source's rows for several runs, which the first run reads and the caller closes: a preview, and the
+    load of the rows that it has shown. Raises ConfigurationError before anything is sent; a run that has begun always
+    ends in a report.
     """
 
     def find_bases(ledger: Ledger) -> list[Base]:
@@ -210,10 +212,10 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress) -> Report:
         scope=describe_load(plan),
         columns_by_field={name: rule.columns for name, rule in plan.mapping.rules.items()},
     )
-    with closing(KeptRows(plan.source, plan.rules.identity)) as kept:
+    with closing(KeptRows(plan.source, plan.rules.identity)) if kept is None else nullcontext(kept) as rows:
         if not plan.is_planned and not plan.says_activity:
             raise ConfigurationError(SILENT_ACTIVITY)
-        return await carry_out(frame, lambda run: _Load(plan, kept, run).carry_out(), stop, progress.follow)
+        return await carry_out(frame, lambda run: _Load(plan, rows, run).carry_out(), stop, progress.follow)
 
 
 class _Load:
@@ -223,7 +225,6 @@ class _Load:
         self._plan, self._kept, self._run = plan, kept, run
         self._remarks = Remarks()
         self._reading: IncrementReading | None = None
-        self._source_rows = 0  # of the whole source, also those of other shards
 
     async def carry_out(self) -> None:
         """Plan the rows first if there are guards, then load them, settle what is unknown, and collect messages."""
@@ -273,12 +274,18 @@ class _Load:
                 lambda ledger: find_rows_read(ledger.connection, account, plan.job, "sync")
             )
         run.reason = _find_trip(
-            plan.guard, run.tally, self._source_rows, last_read=last_read, may_be_empty=plan.increment is not None
+            plan.guard,
+            run.tally,
+            self._kept.source_row_count,
+            last_read=last_read,
+            may_be_empty=plan.increment is not None,
         )
 
     async def _load(self, loads: BaseLoads, *, is_compared: bool) -> None:
         run = self._run
-        if not self._kept.is_read:
+        if self._kept.is_read:
+            await self._reuse_rows()
+        else:
             await self._read_source()
         if not self._kept.is_read:
             return
@@ -319,7 +326,7 @@ class _Load:
         plan, run = self._plan, self._run
         if plan.increment is not None:
             await self._begin_at_cursor(plan.increment)
-        await run.read_suppression()
+        self._kept.suppression = await run.read_suppression()
         chunks = prepare_chunks(
             plan.source,
             plan.mapping,
@@ -335,16 +342,29 @@ class _Load:
             async for prepared in reading:
                 if prepared.consent and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared.consent)))
-                read = run.tally.read + prepared.read
-                run.tally.read = read if plan.limit is None else min(read, plan.limit)
-                self._source_rows += prepared.source_rows
+                self._count_read()
                 run.note_share(prepared.chunk.share, plan.limit)
         run.stop.check()
         if not self._kept.is_read:
             return
-        if self._source_rows == 0 and plan.is_empty_refused:
+        if self._kept.source_row_count == 0 and plan.is_empty_refused:
             raise RunAborted(f"{plan.source.name} has a header and no rows: there is nothing to import")
-        run.rows_read = self._source_rows if plan.is_whole else None
+        run.rows_read = self._kept.source_row_count if plan.is_whole else None
+
+    async def _reuse_rows(self) -> None:
+        """Use the rows that a preview, or the survey of this run, has read. Raises RunAborted if the suppression list
+        has changed since then, and ConfigurationError for a column of consent that nothing reads."""
+        kept, list_now = self._kept, await self._run.read_suppression()
+        if kept.consent and not self._plan.is_planned:
+            raise ConfigurationError("; ".join(explain_consent([*kept.consent])))
+        if kept.suppression is not None and (list_now is None or not kept.suppression.has_same_entries(list_now)):
+            raise RunAborted("the suppression list has changed since the preview. Nothing was sent. Run again")
+        self._count_read()
+        self._run.note_share(1.0, self._plan.limit)
+
+    def _count_read(self) -> None:
+        count_read, limit = self._kept.row_count, self._plan.limit
+        self._run.tally.read = count_read if limit is None else min(count_read, limit)
 
     async def _take_all(self, loads: BaseLoads) -> None:
         """Load the rows chunk by chunk."""

@@ -45,6 +45,10 @@ class Suppression:
         """How many identities are on it."""
         return len(self._digests)
 
+    def has_same_entries(self, other: "Suppression") -> bool:
+        """Return whether the other list names the same subscribers."""
+        return self.field == other.field and np.array_equal(self._digests, other._digests)
+
     def refuse_shrunk(self, previous_size: int | None) -> None:
         """Raise ConfigurationError if the list is smaller than `previous_size` by `max_shrink` or more: half of a list
         lets the other half be created or mailed. Lists with fewer than 10 entries are not judged."""

@@ -85,20 +85,28 @@ def import_command(
     On a terminal the import shows first what it would create, and asks.
     """
     from connector.imports.flow import run_load
+    from connector.jobs.settings import read_settings
+    from connector.kept_rows import KeptRows
 
-    def run(*, is_planned: bool) -> Report:
-        plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_planned)
-        plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
-        return run_flow(lambda stop, progress: run_load(plan, stop, progress), output, limit_s)
+    is_asking = not (is_dry or is_confirmed) and output.can_ask()
+    plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry or is_asking)
+    with KeptRows(plan.source, plan.rules.identity) as kept:  # so what is created is what the preview shows
 
-    if not (is_dry or is_confirmed) and output.can_ask():
-        planned = run(is_planned=True)
-        if planned.status not in ("ok", "partial"):
-            finish(planned, output)
-        if not _confirm(planned, output):
-            write_stdout("Nothing was sent.\n")
-            return
-    finish(run(is_planned=is_dry), output)
+        def run(*, is_planned: bool) -> Report:
+            settings = read_settings(os.environ, given.load_job(), time_limit_s=time_limit_s, is_writing=not is_planned)
+            chosen = replace(plan, is_planned=is_planned, settings=settings)
+            return run_flow(
+                lambda stop, progress: run_load(chosen, stop, progress, kept), output, settings.time_limit_s
+            )
+
+        if is_asking and plan.says_activity:
+            planned = run(is_planned=True)
+            if planned.status not in ("ok", "partial"):
+                finish(planned, output)
+            if not kept.consent and not _confirm(planned, output):  # with such a column the import is refused
+                write_stdout("Nothing was sent.\n")
+                return
+        finish(run(is_planned=is_dry), output)
 
 
 def _confirm(report: Report, output: Output) -> bool:

@@ -5,6 +5,8 @@ import pty
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,22 +21,27 @@ def people(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "people.csv", *PEOPLE)
 
 
-def import_on_terminal(connector: Connector, people: Path, answer: str, *options: str) -> tuple[int, str]:
+def import_on_terminal(
+    connector: Connector, people: Path, answer: str, *options: str | Path, before_answer: Callable[[], object] = tuple
+) -> tuple[int, str]:
     """Run an import whose standard input, output and error are a terminal of 80 columns; return what it shows."""
     ours, theirs = pty.openpty()
     environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "TERM": "dumb"}
-    command = [sys.executable, "-m", "pipelines", "import", str(people), "--base-name", "News", *options]
+    if not {"--base-name", "--job"} & set(options):
+        options = ("--base-name", "News", *options)
+    command = [sys.executable, "-m", "pipelines", "import", *map(str, (people, *options))]
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=connector.folder, env=environ, start_new_session=True
     )
     os.close(theirs)
-    shown = b""
+    shown, is_answered = b"", False
     try:
         while piece := os.read(ours, 65536):
             shown += piece
-            if b"[y/N]" in shown and answer:
-                os.write(ours, f"{answer}\n".encode())
-                answer = ""
+            if b"[y/N]" in shown and not is_answered:
+                before_answer()
+                os.write(ours, f"{answer or 'n'}\n".encode())
+                is_answered = True
     except OSError:  # the other side has closed
         pass
     os.close(ours)
@@ -69,6 +76,60 @@ def test_a_yes_creates_what_was_shown(connector: Connector, people: Path) -> Non
     }
     code, shown = import_on_terminal(connector, people, "")  # all exist: there is nothing to ask
     assert (code, "[y/N]" in shown) == (1, False), shown
+
+
+@pytest.mark.parametrize("change", ["appended to", "overwritten", "deleted"])
+def test_a_yes_creates_what_was_shown_of_a_file_that_changes_before_the_answer(
+    connector: Connector, people: Path, change: str
+) -> None:
+    def alter() -> None:
+        if change == "deleted":
+            people.unlink()
+            return
+        kept = PEOPLE if change == "appended to" else ()
+        write_csv(people, *kept, *(f"late{number}@x.org,Eve,yes,Bonn" for number in range(50)))
+
+    code, shown = import_on_terminal(connector, people, "y", before_answer=alter)
+    assert code == 1, shown
+    assert sorted(list_stored(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
+    assert re.search(r"read\s+│\s+3 ", shown.partition("[y/N]")[2]), shown
+
+
+def test_a_yes_creates_what_was_shown_of_a_pipe(connector: Connector, people: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "people.pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(people.read_bytes()))
+    writer.start()
+    code, shown = import_on_terminal(connector, pipe, "y")
+    writer.join()
+    assert code == 1, shown
+    assert sorted(list_stored(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
+
+
+def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
+    connector: Connector, people: Path, tmp_path: Path
+) -> None:
+    gone = write_csv(tmp_path / "gone.csv", "address", "eve@x.org", "ann@x.org")
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "job: news\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n"
+        "suppress: {file: {path: gone.csv, column: address}}\nguard: {max_creates: 5}\n",
+        encoding="utf-8",
+    )
+    options = ("--job", job)
+    alter = lambda: write_csv(gone, "address", "eve@x.org", "cem@x.org")  # noqa: E731
+    code, shown = import_on_terminal(connector, people, "y", *options, before_answer=alter)
+    assert (code, list_stored(connector.sandbox)) == (3, {}), shown
+    assert "the suppression list has changed since the preview. Nothing was sent. Run again" in " ".join(shown.split())
+    write_csv(gone, "address", "eve@x.org", "ann@x.org")
+    code, shown = import_on_terminal(connector, people, "y", *options)
+    assert (code, [*list_stored(connector.sandbox)]) == (1, ["bob@x.org"]), shown
+
+
+def test_nothing_is_asked_if_the_import_is_refused(connector: Connector, tmp_path: Path) -> None:
+    people = write_csv(tmp_path / "people.csv", "email,is_active,Abgemeldet", "ann@x.org,yes,ja")
+    code, shown = import_on_terminal(connector, people, "")
+    assert (code, "[y/N]" in shown, "says who wants no email" in shown) == (2, False, True), shown
 
 
 @pytest.mark.parametrize("options", [["--yes"], ["--output", "json"], ["--quiet"]])
