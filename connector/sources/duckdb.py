@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from connector.driver_words import say_safely
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, Closing
-from connector.sources.cell_text import CHUNK_ROWS, build_row_chunk, read_values
+from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk, read_values
 from connector.sources.cursor import CURSOR, ColumnType, CursorBound, CursorKind, CursorWatch, mark_cursor, uses_cursor
 from connector.sources.header_row import name_columns
 
@@ -29,6 +29,11 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
     (pa.types.is_time, ColumnType.OTHER), (pa.types.is_interval, ColumnType.OTHER),
     (pa.types.is_binary, ColumnType.OTHER), (pa.types.is_nested, ColumnType.OTHER),
 )  # fmt: skip
+
+
+_ARROW_LOSES = frozenset({"time with time zone", "time", "bit", "interval", "uhugeint", "bignum"})
+"""Types whose values Arrow gives without their zone, as another value (24:00, the largest numbers) or as no text.
+DuckDB itself writes them as texts."""
 
 
 _TYPES_OF_KINDS = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
@@ -57,7 +62,6 @@ class DuckdbSource(Closing):
         except BaseException:
             self.close()
             raise
-        self.columns = name_columns(self._reader.schema.names)
         self._is_fresh = True
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
@@ -70,6 +74,8 @@ class DuckdbSource(Closing):
             self._is_fresh = False
             for batch in self._reader:
                 values = [read_values(column) for column in batch.columns]
+                for index in self._unreadable:
+                    values[index] = [None if value is None else NoText(str(value)) for value in values[index]]
                 if batch.num_rows and self._watch is not None:
                     self._watch.take(values[self.columns.index(self._watch.column)], number)
                 if batch.num_rows:
@@ -80,7 +86,10 @@ class DuckdbSource(Closing):
 
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result; None if the cursor's rules do not know the type."""
-        arrow_type = self._reader.schema.field(self.columns.index(column)).type
+        index = self.columns.index(column)
+        if index in self._written:
+            return ColumnType.OTHER
+        arrow_type = self._reader.schema.field(index).type
         if pa.types.is_timestamp(arrow_type):
             return ColumnType.TIMESTAMP if arrow_type.tz is None else ColumnType.MOMENT
         return next((found for is_type, found in _TYPES if is_type(arrow_type)), None)
@@ -90,10 +99,38 @@ class DuckdbSource(Closing):
         self._connection.close()
 
     def _execute(self) -> pa.RecordBatchReader:
-        """By Arrow: as Python values DuckDB gives no time with a zone without pytz."""
+        """Run the query, and name its columns. Rows come by Arrow: as Python values DuckDB gives no time with a zone
+        without pytz."""
         relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
+        self.columns = name_columns(relation.columns)
+        cursor = None if self._watch is None else self._watch.column
+        selected = [
+            f"#{number}" if name == cursor else _select(number, kind)
+            for number, (name, kind) in enumerate(zip(self.columns, relation.types, strict=True), 1)
+        ]
+        self._written = [index for index, column in enumerate(selected) if not column.startswith("#")]
+        self._unreadable = [
+            index for index, kind in enumerate(relation.types) if index not in self._written and _is_lossy(kind)
+        ]
+        if self._written:
+            relation = relation.project(", ".join(selected))
         open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
         return open_reader(CHUNK_ROWS)
+
+
+def _select(number: int, kind: Any) -> str:
+    """Return the SQL of a result's column (from 1), cast to text if Arrow would lose its values."""
+    if kind.id in _ARROW_LOSES:
+        return f"cast(#{number} as varchar)"
+    if kind.id == "list" and kind.children[0][1].id in _ARROW_LOSES:
+        return f"cast(#{number} as varchar[])"
+    return f"#{number}"
+
+
+def _is_lossy(kind: Any) -> bool:
+    """Return whether Arrow would lose values of the type, also of one within it."""
+    inner = kind.children if kind.id in ("list", "array", "struct", "map", "union") else ()
+    return kind.id in _ARROW_LOSES or any(_is_lossy(part) for _, part in inner if not isinstance(part, int))
 
 
 def open_duckdb(

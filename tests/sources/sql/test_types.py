@@ -17,12 +17,20 @@ TEXTS = {
         ("timestamp '2001-02-03 04:05'", "2001-02-03T04:05:00"),
         ("inet '10.0.0.1'", "10.0.0.1"),
         ("B'101'", "101"),
+        ("timetz '04:05:06+02'", "04:05:06+02:00"),
     ],
     "duckdb": [
         ("0.1::float", "0.1"),
         ("[0.1::float, null]", '["0.1"]'),
         ("[0.1::float, 2]", '["0.1","2"]'),
         ("42::hugeint", "42"),
+        ("'04:05:06+02'::timetz", "04:05:06+02"),
+        ("['04:05:06+02'::timetz, null]", '["04:05:06+02"]'),
+        ("time '24:00'", "24:00:00"),
+        ("'101'::bit", "101"),
+        ("interval '1 month 2 days'", "1 month 2 days"),
+        ("340282366920938463463374607431768211455::uhugeint", "340282366920938463463374607431768211455"),
+        ("'12345678901234567890123456789012345678901'::bignum", "12345678901234567890123456789012345678901"),
         ("union_value(s := 'x')", "x"),
         ("timestamp_ns '2001-02-03 04:05:06.123456789'", "2001-02-03T04:05:06.123456789"),
     ],
@@ -46,9 +54,12 @@ def test_a_composite_value_or_a_range_costs_its_row_only_if_it_is_used(value: st
             assert chunk.frame["email"].tolist() == ["a@x.org"]
 
 
-def test_a_list_with_an_infinite_date_costs_its_row_only_if_it_is_used() -> None:
+@pytest.mark.parametrize(
+    "value", ["[date 'infinity']", "map {'at': '04:05:06+02'::timetz}", "[[1::uhugeint]]", "[{'at': time '04:05'}]"]
+)
+def test_a_value_that_arrow_would_lose_costs_its_row_only_if_it_is_used(value: str) -> None:
     with OPEN["duckdb"]() as database:
-        query = "select 'a@x.org' as email, [date 'infinity'] as v"
+        query = f"select 'a@x.org' as email, {value} as v"
         with open_sql(database.url, query=query) as source:
             (chunk,) = source.chunks(["v"])
             assert [malformed.message.split(" holds")[0] for malformed in chunk.malformed] == ["column v"]
