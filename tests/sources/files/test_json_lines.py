@@ -99,6 +99,30 @@ def test_a_line_that_is_no_object_costs_itself_by_its_number(tmp_path: Path, lin
     assert len(row.raw) < 1500
 
 
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ('{"email":"a@x","email":"b@x"}', "email"),
+        ('{"email" : "a@x", "x": ":", "\\u0065mail" :"b@x"}', "email"),
+        ('{"email":"a@x","address":{"city":"Bonn","city":"Ulm"}}', "city"),
+        ('{"email":"a@x","address":{"city":"Bonn"},"address":{"zip":1}}', "address"),
+        ('{"email":"a@x","tags":[{"id":1,"id":2}],"tags":["a"],"score":NaN}', "tags"),
+        ('{"email":"a@x","other":1,"other":2}', None),
+        ('{"email":"a\\":b","address":{"city":"\\":"},"x":[{"city":1},{"city":2}]}', None),
+        ('{"email":"a@x","address":{"email":"b@x"}}', None),
+    ],
+)
+def test_a_key_that_is_twice_in_an_object_costs_the_row_if_it_is_used(
+    tmp_path: Path, line: str, key: str | None
+) -> None:
+    whole = '{"email": "a", "address": {"city": "c", "zip": 1}, "tags": "t"}'
+    with open_file(str(write(tmp_path, "a.jsonl", f"{whole}\n{line}\n"))) as source:
+        (chunk,) = source.chunks(["email", "address.city", "tags"])
+        messages = [row.message.partition(":")[0] for row in chunk.malformed]
+        assert messages == ([] if key is None else [f"has the key {key} more than once"])
+        assert len(chunk.frame) == (2 if key is None else 1)
+
+
 def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds no JSON object with a key"):
         open_file(write(tmp_path, "a.jsonl", "[1]\n"))
