@@ -14,6 +14,7 @@ from connector.load.finishing import RunMode
 from connector.load.lookups import KeyLookup
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import Session
+from connector.load.unseen import describe_unseen, find_unseen
 from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
 from connector.plurals import agree, count
@@ -180,6 +181,21 @@ class BaseLoads:
             "ledger or program creates subscribers in this account at the same time, both may create the same person: "
             "let one ledger create them all"
         )
+
+    async def describe_unseen(self) -> tuple[str, bool] | None:
+        """Return a message if this run has created subscribers and the list does not show the last one, and whether a
+        person must look at the service. Raises as `take` does."""
+        created = [each for each in self._begun if each.created]
+        if self.mode is not RunMode.LOAD or not created:
+            return None
+        sentinels = created[0].session.access.sentinels
+        base_id = sentinels[-1].base_id if sentinels else None
+        owners = [each.session for each in created if each.base.service_id == base_id]
+        session = owners[0] if owners else created[-1].session
+        last = await find_unseen(session)
+        if last is None:
+            return None
+        return await describe_unseen(session, last, sum(each.created for each in created))
 
     def describe_lacking(self) -> Iterator[str]:
         """Yield a message for each base whose confirmed subscribers are missing on the complete list of this run."""

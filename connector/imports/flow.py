@@ -240,7 +240,7 @@ class _Load:
         if self._reading is not None:
             future = [*self._reading.describe_future()]
             run.report.messages += future
-            run.is_attention_needed = bool(future)
+            run.is_attention_needed |= bool(future)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._remark(loads)]
 
     async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:
@@ -297,6 +297,10 @@ class _Load:
             await run.compare(loads.sessions)
         if run.is_going_on and (newcomers := await loads.describe_newcomers()) is not None:
             run.tally.say(newcomers)
+        if run.is_going_on and (unseen := await loads.describe_unseen()) is not None:
+            message, is_attention_needed = unseen
+            run.tally.say(message)
+            run.is_attention_needed |= is_attention_needed
 
     async def _begin_at_cursor(self, increment: Increment) -> None:
         """Have the source read from where its cursor stands, and the cursor moved as the run ends."""

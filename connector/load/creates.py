@@ -167,6 +167,7 @@ class Creator:
             is_active = candidate.sent.get("is_active") is True
             sentinel = Sentinel(now, verdict.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
             session.access.sentinels.append(sentinel)
+            session.canaries.first = session.canaries.first or sentinel
         session.journal.note(candidate.intent.identity, _keep_entry(candidate, verdict))
         self._harmless = 0 if verdict.is_known else self._harmless + 1
         self._open -= 1

@@ -392,8 +392,9 @@ class Canaries:
 
     `unknown`: the entries that stayed unknown, each counted once; `refused`: how many by kind; `lost`: how many
     requests in a row, of canaries or not, got no usable response. `existing` are answered subscribers that existed
-    before. `shown_bases` is the number of bases in which a created subscriber was looked up at the end.
-    `is_bare_trusted`: a look-up has shown that an answer without the base or the identity was right.
+    before. `shown_bases` is the number of bases in which a created subscriber was looked up at the end. `first` is the
+    first subscriber that the run has created. `is_bare_trusted`: a look-up has shown that an answer without the base or
+    the identity was right.
     """
 
     unknown: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, identity
@@ -403,6 +404,7 @@ class Canaries:
     existing: list[int] = field(default_factory=list)
     is_bare_trusted: bool = False
     shown_bases: int = 0
+    first: Sentinel | None = None
 
 
 @dataclass(slots=True)

@@ -28,6 +28,8 @@ class Fault(StrEnum):
     CREATED_422 = "created_422"
     CREATED_429 = "created_429"
     EXECUTED_STATUS = "executed_status"
+    REPEAT = "repeat"
+    DISCARD = "discard"
     WRONG_ANSWER = "wrong_answer"
     STRAY_REFUSAL = "stray_refusal"
 

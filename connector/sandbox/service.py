@@ -245,6 +245,15 @@ class Sandbox:
             store.replace(key, wire)
         return Response(settings.created_status, b'{"success":true,"Subscriber":' + self._answer(wire) + b"}")
 
+    def answer_unstored(self, body: bytes) -> Response:
+        """Return the answer to a create, and store nothing. Raise RejectedError if the request breaks a rule."""
+        settings = self.settings
+        wanted_id, wanted_name, values = parse_create(body, settings)
+        base_id, base_name = self._find_base(wanted_id, wanted_name)
+        head = {"Id": self.store.take_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
+        wire = orjson.dumps(head | fill_defaults(values, settings.absent_fields))
+        return Response(settings.created_status, b'{"success":true,"Subscriber":' + self._answer(wire) + b"}")
+
     def _find_merged(self, values: Mapping[str, Any], base_id: int) -> list[int]:
         """Return the keys of subscribers that a create overwrites by the switch `merge_by`, the base's own first."""
         found = list[int]()
@@ -464,6 +473,11 @@ class Service:
             status = int(sandbox.random.choice(settings.stray_statuses))
             self._finish(operation, peer, self._error(status, "This is not possible"), Ending.WHOLE)
             return
+        if fault is Fault.DISCARD and operation == "create":
+            self._finish(operation, peer, self._discard(request), Ending.WHOLE)
+            return
+        if fault is Fault.REPEAT and operation == "create":
+            self._execute(operation, request, Fate.REPEATED)
         response, is_done = self._execute(operation, request, Fate.GONE if peer.is_gone else FATES[fault])
         ending = Ending.WHOLE
         is_change = is_done and operation != "list"
@@ -499,6 +513,14 @@ class Service:
             return self._error(status, error.message), False
         except OSError:  # a full disk: nothing was stored, and the sandbox answers as a service would
             return self._server_error(), False
+
+    def _discard(self, request: Request) -> Response:
+        """Return the answer to a create that is not executed."""
+        try:
+            return self._sandbox.answer_unstored(request.body)
+        except RejectedError as error:
+            status = self._sandbox.settings.error_status if error.status is None else error.status
+            return self._error(status, error.message)
 
     def _error(self, status: int, message: str, *headers: tuple[str, str]) -> Response:
         """Return an error; service-api.md does not show its shape, so the shape is a switch (`error_shape`)."""

@@ -266,6 +266,10 @@ class SandboxSettings(BaseModel):
     """Answer one of stray_statuses before storing, as if the request were refused."""
     stray_statuses: Annotated[_Words[StrayStatus], Field(min_length=1)] = ("403", "404")
     """The HTTP statuses that stray_refusal draws from."""
+    repeat: _Probability = 0.0
+    """Execute a create twice, as behind a proxy that repeats a POST, and answer with the second subscriber."""
+    discard: _Probability = 0.0
+    """Answer a create with success and an Id, and store nothing."""
     wrong_answer: _Probability = 0.0
     """Store, then answer with another subscriber's email."""
     server_error: Annotated[int, Field(ge=500, le=599)] = 500

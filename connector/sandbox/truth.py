@@ -38,6 +38,7 @@ class Fate(StrEnum):
     AS_REFUSED = "answered_as_refused"  # with one of executed_statuses
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
+    REPEATED = "repeated"  # executed once more, and answered with the other subscriber
     GONE = "gone"  # the client had closed before the request was executed
     UNASKED = "nobody"  # churn: no request asked for the change
 

@@ -70,13 +70,15 @@ def test_subscribers_of_the_run_before_who_do_not_show_are_given_time(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
 ) -> None:
     connector.sandbox.switch(**switches)
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
+    first = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
+    assert first.rows == {"read": 30, "created": 30}, first.stderr
     if "filters" in switches:
         connector.sandbox.seed(60, base_name="News")
     if recorded_lag_s:
         put_lag_on_record(connector, recorded_lag_s)
     ended = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
-    assert (ended.code, ended.rows) == (0, {"read": 31, "exists": 30, "created": 1}), ended.stderr
+    assert ended.rows == {"read": 31, "exists": 30, "created": 1}, ended.stderr
+    assert ended.code == 0 or "churn_delete" in switches, "the new subscriber may be the one that vanishes"
 
 
 def test_a_run_with_nothing_new_goes_on_where_the_filter_by_id_is_ignored(connector: Connector, tmp_path: Path) -> None:
@@ -110,22 +112,26 @@ def test_a_service_that_hides_new_subscribers_or_gives_provisional_ids_is_no_oth
     sandbox = connector.sandbox
     sandbox.seed(30, base_name="News")
     sandbox.switch(**switches, filters=filters, max_limit=10)
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == 0
+    may_be_unseen = "hide" in switches and filters == "exact"
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == int(may_be_unseen)
     time.sleep(0.3)  # longer than the quiet period
     for number in (21, 22, 22):
         before = sandbox.stats()["subscribers"]
         ended = connector.import_file(write_addresses(tmp_path / "people.csv", number))
         created = sandbox.stats()["subscribers"] - before
-        assert (ended.code, ended.rows.get("created", 0)) == (0, created), ended.stderr
+        expected_code = int(may_be_unseen and created > 0)
+        assert (ended.code, ended.rows.get("created", 0)) == (expected_code, created), ended.stderr
         assert sandbox.stats()["subscribers"] == 30 + number
 
 
 def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_message(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(hide="unconfirmed")
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == 0
+    first = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
+    assert (first.code, first.rows) == (1, {"read": 20, "created": 20}), first.stderr
+    assert "answered and not yet seen" in first.stderr
     time.sleep(0.3)  # longer than the quiet period
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
-    assert (ended.code, ended.rows) == (0, {"read": 21, "exists": 20, "created": 1}), ended.stderr
+    assert (ended.code, ended.rows) == (1, {"read": 21, "exists": 20, "created": 1}), ended.stderr
     assert "double opt-in" in ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 

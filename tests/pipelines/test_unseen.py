@@ -1,0 +1,68 @@
+"""A service that answers creates with an Id and shows nobody: the report says that the rows are answered and not yet
+seen, and a person must look."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, write_addresses
+from tests.pipelines.planned import count_requests
+
+
+def find_unseen(ended: Ended) -> list[str]:
+    return [each for each in ended.report["messages"] if "not yet seen" in each]
+
+
+@pytest.mark.parametrize("seeded", [0, 30])
+def test_a_service_that_stores_nothing_makes_the_run_partial(connector: Connector, tmp_path: Path, seeded: int) -> None:
+    if seeded:
+        connector.sandbox.seed(seeded, base_name="News")
+    connector.sandbox.switch(discard=1)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
+    assert (ended.code, ended.rows) == (1, {"read": 20, "created": 20}), ended.stderr
+    (message,) = find_unseen(ended)
+    assert message.startswith("The service answered 20 creates with an Id, and the list does not show the last new")
+
+
+def test_a_quota_that_drops_creates_in_silence_is_noticed(connector: Connector, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    assert connector.import_file(write_addresses(path, 20)).code == 0
+    connector.sandbox.switch(discard=1)
+    ended = connector.import_file(write_addresses(path, 25))
+    assert (ended.code, ended.rows) == (1, {"read": 25, "exists": 20, "created": 5}), ended.stderr
+    assert find_unseen(ended)
+
+
+def test_a_list_that_lags_for_less_than_the_quiet_period_is_waited_for(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(list_lag_ms=1500)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "3s")
+    assert (ended.code, find_unseen(ended)) == (0, []), ended.stderr
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {"provisional_ids": True},
+        {"hide": "inactive"},
+        {"hide": "no_email,old_ids"},
+        {"filters": "ignored"},
+        {"combine": "last", "filters": "partial"},
+    ],
+)
+def test_a_list_that_shows_the_last_subscriber_in_any_way_makes_no_alarm(
+    connector: Connector, tmp_path: Path, switches: dict[str, object]
+) -> None:
+    connector.sandbox.seed(30, base_name="News")
+    connector.sandbox.switch(**switches)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
+    assert (ended.code, ended.rows, find_unseen(ended)) == (0, {"read": 20, "created": 20}, []), ended.stderr
+
+
+def test_the_look_costs_at_most_two_requests_and_an_unchanged_run_does_not_look(
+    connector: Connector, tmp_path: Path
+) -> None:
+    path = write_addresses(tmp_path / "people.csv", 30)
+    connector.import_file(path)
+    before = count_requests(connector.sandbox, "list")
+    connector.import_file(path)
+    assert count_requests(connector.sandbox, "list") <= before + 1  # the account guard
