@@ -400,6 +400,11 @@ class _Load:
         yield from describe_opt_outs(tally, self._run.rows.drift_path)
         yield from self._remarks.messages
         yield from self._kept.messages
+        if self._plan.limit is not None and self._kept.row_count > self._plan.limit:
+            yield (
+                f"only {describe_limit(self._plan.limit)} are used. All {self._kept.row_count:,} rows were read, "
+                "because a row beyond --limit may say that a subscriber is inactive"
+            )
         created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""
         if created and (by_base := loads.describe_created()) is not None:
             yield f"{would_be}{by_base}"

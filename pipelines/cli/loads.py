@@ -159,7 +159,11 @@ def plan_file(
 @click.command("sync")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
 @cursor_options
-@click.option("--limit", type=click.IntRange(min=1), help="Load only the first N rows of each source.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help="Load only the first N rows. The rest is read if rows say who is inactive.",
+)
 @click.option(
     "--shard",
     type=SHARD,

@@ -96,7 +96,11 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
 
 @click.command("mail")
 @click.argument("job", type=click.Path(path_type=Path))
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first N rows.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help="Use only the first N rows. The rest is read if rows say who is inactive.",
+)
 @click.option(
     "--preview",
     "previewed",

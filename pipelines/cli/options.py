@@ -150,7 +150,11 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given."),
     click.option("--encoding", help="How the file's text is encoded, such as cp1252."),
     click.option("--delimiter", help="What stands between two cells: one character, or tab."),
-    click.option("--limit", type=click.IntRange(min=1), help="Only the first N rows."),
+    click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        help="Use only the first N rows. The rest is read if rows say who is inactive.",
+    ),
 )
 
 

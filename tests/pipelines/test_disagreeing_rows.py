@@ -74,6 +74,8 @@ def test_a_row_in_a_later_chunk_overrules_the_first(connector: Connector, tmp_pa
     for options, created in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
         ended = connector.run_json("sync", job, *options)
         assert ended.rows.get("created", 0) == created, ended.stderr
+        assert ended.rows["read"] == int(options[1])
+        assert find_messages(ended, "All 40,003 rows were read, because a row beyond --limit may say")
     assert "p5@x.org" not in list_stored(connector.sandbox)  # the row beyond the limit says inactive
     validated = connector.run_json("validate", job)
     assert validated.rows == {"read": 40_003, "valid": 40_000, "duplicate": 3}
@@ -153,3 +155,14 @@ def test_of_several_files_the_row_that_says_inactive_may_be_in_any(connector: Co
     assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "cem@x.org": True}
     (message,) = find_messages(ended, "disagree")
     assert message.endswith(f"the inactive row is used (row 2 of {tmp_path}/2.csv)")
+
+
+def test_without_a_column_of_activity_a_limit_ends_the_reading(connector: Connector, tmp_path: Path) -> None:
+    rows = [f"p{number}@x.org,Pat,DE,yes" for number in range(90_000)]
+    write_people(tmp_path, *rows, '"never closed', *rows)
+    arguments = ("import", tmp_path / "people.csv", "--base-name", "News", "--quiet-period", "100ms")
+    refused = connector.run_json(*arguments, "--active", "--map", "is_active=")
+    assert refused.code == 3, refused.stderr
+    ended = connector.run_json(*arguments, "--active", "--map", "is_active=", "--limit", "3")
+    assert ended.rows == {"read": 3, "created": 3}, ended.stderr
+    assert find_messages(ended, "rows were read") == []
