@@ -19,10 +19,11 @@ _ROWS_NAMED = 10  # in one message
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of noted subscribers: each one's subscriber, the index of its file, its record number, whether it says
-    inactive and whether it is a duplicate, and the digests of its values (a column for each field)."""
+    """Rows of noted subscribers: each one's subscriber and identity, the index of its file, its record number, whether
+    it says inactive and whether it is a duplicate, and the digests of its values (a column for each field)."""
 
     persons: Digests
+    identities: Digests
     files: Positions
     numbers: Positions
     is_inactive: Mask
@@ -45,44 +46,48 @@ class Conflicts:
     def __init__(self, identity: str) -> None:
         self._names = tuple(field.name for field in SENT if field.name != identity)
         self._noted: list[Digests] = []
-        self._barred: list[tuple[Digests, Positions, Positions]] = []  # subscribers, indices of files, record numbers
+        self._barred: list[tuple[Digests, Positions, Positions]] = []  # identities, indices of files, record numbers
         self._files: dict[str, int] = {}
-        self._contested: Digests = np.empty(0, dtype="S16")  # the noted subscribers, in order, once all are known
+        self._contested: Digests = np.empty(0, dtype="S16")  # the noted subscribers, once all are known
+        self._barred_identities: Digests = self._contested  # of invalid rows, in order
         self._used: _Rows  # the row that is used for each of them, in their order; none for a barred subscriber
         self.messages: list[str] = []
 
     def note(self, prepared: PreparedChunk) -> None:
-        """Note the subscribers of this chunk whose rows differ, or whose invalid row says inactive."""
+        """Note the subscribers of this chunk whose rows differ, and the identities of invalid rows that do not say
+        active."""
         if prepared.is_different.any():
             self._noted.append(prepared.persons[prepared.is_different])
         if len(prepared.barred[0]):
-            persons, numbers = prepared.barred
-            self._barred.append((persons, np.full(len(persons), self._find_file(prepared)), numbers))
+            identities, numbers = prepared.barred
+            self._barred.append((identities, np.full(len(identities), self._find_file(prepared)), numbers))
 
     def settle(self, chunks: Iterable[PreparedChunk]) -> None:
         """Find the row that is used for each noted subscriber. The chunks are read only if there is one."""
         if not self._noted and not self._barred:
             return
-        self._contested = np.unique(np.concatenate([*self._noted, *(persons for persons, _, _ in self._barred)]))
-        rows = _Rows.join([self._select(prepared)[1] for prepared in chunks])
-        barred, places = rows.persons[:0], np.empty((0, 2), dtype=np.int64)  # a place: index of the file, record number
+        self._contested = np.unique(np.concatenate([self._contested, *self._noted]))
+        places = np.empty((0, 2), dtype=np.int64)  # a place: index of the file, record number
         if self._barred:
-            persons, files, numbers = (np.concatenate(each) for each in zip(*self._barred, strict=True))
-            barred, first = np.unique(persons, return_index=True)
+            identities, files, numbers = (np.concatenate(each) for each in zip(*self._barred, strict=True))
+            self._barred_identities, first = np.unique(identities, return_index=True)
             places = np.stack([files, numbers], axis=1)[first]
-        usable = np.flatnonzero(~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.persons, barred)))
+        barred = self._barred_identities
+        rows = _Rows.join([self._select(prepared)[1] for prepared in chunks])
+        usable = np.flatnonzero(~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, barred)))
         usable = usable[np.lexsort((~rows.is_inactive[usable], rows.persons[usable]))]  # inactive rows first
         _, first = np.unique(rows.persons[usable], return_index=True)
         used = self._used = rows.select(usable[first])
         others = np.unique(rows.persons[~rows.is_inactive])  # with a row that does not say inactive
         is_overruling = used.is_inactive & np.isin(used.persons, others)
-        is_barring = np.isin(barred, others) & ~np.isin(barred, used.persons)
+        is_unused = ~rows.is_inactive & ~np.isin(rows.persons, used.persons)
+        is_barring = np.isin(barred, rows.identities[is_unused])
         used_places = np.stack([used.files, used.numbers], axis=1)
         self.messages += self._describe(used_places[is_overruling].tolist(), places[is_barring].tolist())
 
     def resolve(self, prepared: PreparedChunk) -> PreparedChunk:
         """Return the chunk without the rows that an inactive row replaces, and with the fields in which rows differ."""
-        if not len(self._contested):
+        if not len(self._contested) and not len(self._barred_identities):
             return prepared
         indices, rows = self._select(prepared)
         used = self._used
@@ -107,12 +112,15 @@ class Conflicts:
 
     def _select(self, prepared: PreparedChunk) -> tuple[Positions, _Rows]:
         """Return the valid rows of noted subscribers, with their indices."""
-        indices = np.flatnonzero(np.isin(prepared.persons, self._contested))
+        identities = prepared.valid.identities
+        is_noted = np.isin(prepared.persons, self._contested) | np.isin(identities, self._barred_identities)
+        indices = np.flatnonzero(is_noted)
         rows = prepared.valid.subscribers.iloc[indices]
         numbers = prepared.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
         digests = compute_field_digests(rows, self._names)
         return indices, _Rows(
             prepared.persons[indices],
+            identities[indices],
             np.full(len(indices), self._find_file(prepared)),
             numbers,
             find_inactive(rows),
@@ -132,8 +140,8 @@ class Conflicts:
             )
         if number := len(barring):
             yield (
-                f"{count(number, 'subscriber')} {agree(number, 'has', 'have')} an invalid row that says inactive "
-                f"({self._name_rows(barring)}), so no other row of "
+                f"{count(number, 'subscriber')} {agree(number, 'has', 'have')} an invalid row that says inactive, or "
+                f"that cannot be read ({self._name_rows(barring)}), so no other row of "
                 f"{agree(number, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
                 f"{agree(number, 'row', 'rows')}"
             )

@@ -458,7 +458,9 @@ def build_different(chunk: Chunk, difference: Difference, identity: str) -> Prob
     fields = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled else "differs"
     if not difference.fields:
-        message = f"another row of the same {identity} says inactive and is invalid, so this row is not used"
+        message = (
+            f"another row of the same {identity} is invalid and does not clearly say active, so this row is not used"
+        )
     elif difference.is_overruled:
         message = f"another row of the same {identity} says inactive, and is used instead. {fields}"
     else:

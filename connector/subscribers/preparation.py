@@ -2,6 +2,7 @@
 suppress. No network, no ledger.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,7 +15,7 @@ import pandas as pd
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
 from connector.outcomes import Fault
-from connector.rows import Chunk, Planned, Source
+from connector.rows import Chunk, MalformedRow, Planned, Source
 from connector.shards import WHOLE, Shard
 from connector.subscribers.consent import find_consent
 from connector.subscribers.identity import (
@@ -83,7 +84,8 @@ class Difference:
     """A row that is not used because another row of its subscriber is: the `position` in its chunk, the names of the
     `fields` that differ from the row that is used, and whether an inactive row took the place of this row.
 
-    Without a row that is used, `fields` is empty: an invalid row says inactive, so no row of the subscriber is used.
+    Without a row that is used, `fields` is empty: an invalid row does not say active, so no row of the subscriber is
+    used.
     """
 
     position: int
@@ -98,8 +100,9 @@ class PreparedChunk:
     `valid` has all valid rows, `bases` the base of each (None: all rows are for one base), and `persons` the digest of
     each row's subscriber: of the identity, and of the base if there are several. `is_duplicate`, `is_suppressed` and
     `is_different` are masks of the valid rows; the last one marks rows that differ from the row that was used until
-    then. `faults` are the faults of invalid rows. `barred` are the persons, with record numbers, of the invalid rows
-    that say inactive. `differences` are filled in once the source was read to its end (connector.conflicts).
+    then. `faults` are the faults of invalid rows. `barred` are the identities, with record numbers, that invalid rows
+    keep from becoming active (`_find_barred`). `differences` are filled in once the source was read to its end
+    (connector.conflicts).
 
     `omitted_zips` and `yearless` are the positions of valid rows that lost their zip, or a birthday without a year.
     `readings` are the positions of cells that were read as another value than their text.
@@ -244,12 +247,11 @@ def prepare_chunks(
         is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~is_duplicate
         omitted = mapped.frame["address_zip"].iloc[validated.omitted_zips] if len(validated.omitted_zips) else None
         barred = identities[:0], chunk.numbers[:0]
-        if is_activity_read and validated.faults:
+        if is_activity_read:
             invalid = sorted({fault.position for fault in validated.faults})
-            part = replace(
-                chunk, frame=chunk.frame.iloc[invalid].reset_index(drop=True), numbers=chunk.numbers[invalid]
-            )
-            barred = _find_inactive_persons(part, mapping, rules, base, today=today)
+            frame = chunk.frame.iloc[invalid].reset_index(drop=True)
+            part = replace(chunk, frame=frame, numbers=chunk.numbers[invalid], malformed=read.malformed)
+            barred = _find_barred(part, mapping, rules.identity, today=today)
         yield PreparedChunk(
             chunk,
             Planned(chunk, valid, identities, fingerprints, omitted),
@@ -276,19 +278,38 @@ def _compute_persons(identities: Digests, bases: RowBases | None) -> Digests:
     return separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.places])
 
 
-def _find_inactive_persons(
-    chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, base: BaseColumn | None, *, today: date
-) -> tuple[Digests, Positions]:
-    """Return the persons, with record numbers, of the rows that say inactive, whatever else is wrong with the rows."""
-    fields = FieldMapping({name: mapping.rules[name] for name in (rules.identity, "is_active")})
-    mapped = apply_mapping(chunk.frame, fields, today=today)
-    bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
-    known = [*mapped.faults, *unplaced]
-    valid = validate_rows(mapped.frame, ValidationRules(rules.identity), today=today, known=known).subscribers
-    inactive = valid[find_inactive(valid)]
-    positions = inactive.index.to_numpy(dtype=np.int64)
-    identities = compute_identities(inactive[rules.identity], rules.identity)
-    return _compute_persons(identities, None if bases is None else bases.select(positions)), chunk.numbers[positions]
+def _find_barred(chunk: Chunk, mapping: FieldMapping, identity: str, *, today: date) -> tuple[Digests, Positions]:
+    """Return the identities, with record numbers, of invalid rows that do not clearly say active, whatever else is
+    wrong with the rows. A malformed record says nothing clearly. A row without is_active says nothing at all."""
+    named, numbers = find_named(chunk.malformed, identity)
+    if not len(chunk.frame):
+        return named, numbers
+    read = apply_mapping(chunk.frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
+    valid = validate_rows(read.frame, ValidationRules(identity), today=today, known=read.faults).subscribers
+    anybody = {"email": ColumnRule(value="nobody@example.com"), "is_active": mapping.rules["is_active"]}
+    read = apply_mapping(chunk.frame, FieldMapping(anybody), today=today)
+    active = validate_rows(read.frame, ValidationRules(), today=today, known=read.faults).subscribers
+    is_clear = read.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
+    is_clear[active.index[active["is_active"].eq(True).fillna(False)]] = True
+    valid = valid[~is_clear[valid.index]]
+    positions = valid.index.to_numpy(dtype=np.int64)
+    identities = compute_identities(valid[identity], identity)
+    return np.concatenate([named, identities]), np.concatenate([numbers, chunk.numbers[positions]])
+
+
+_WORDS = {
+    "email": re.compile(r"[^\s,;|\"<>()\[\]{}:]+@[^\s,;|\"<>()\[\]{}:]+"),
+    "client_user_id": re.compile(r'[^,;|\t\n"]+'),
+}
+"""What may be an identity in the text of a record that cannot be read."""
+
+
+def find_named(records: Sequence[MalformedRow], identity: str) -> tuple[Digests, Positions]:
+    """Return the identities that these records may name, with the record numbers."""
+    words = [(word.strip("' \r"), record.number) for record in records for word in _WORDS[identity].findall(record.raw)]
+    named = pd.Series([word for word, _ in words], dtype="str")
+    numbers = np.array([number for _, number in words], dtype=np.int64)
+    return compute_identities(named, identity), numbers
 
 
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:

@@ -31,7 +31,7 @@ from connector.sources.files import refuse_lacking
 from connector.subscribers.consent import read_activity
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.identity import split_digests
-from connector.subscribers.preparation import PreparedChunk, prepare_chunks
+from connector.subscribers.preparation import PreparedChunk, find_named, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.suppression import InactiveIdentities, Suppression
 from connector.templates import Template, TemplateError, compile_template
@@ -139,16 +139,19 @@ def check_rows(
             consent |= dict.fromkeys(prepared.consent)
             read = checked.read + prepared.read
             checked.read = read if plan.limit is None else min(read, plan.limit)
-        inactive = InactiveIdentities()
+        inactive, unclear = InactiveIdentities(), InactiveIdentities()
         for prepared in kept.read():
-            is_inactive, _ = read_activity(prepared.chunk.frame, consent)
-            positions = prepared.valid.subscribers.index.to_numpy()
-            for identity in split_digests(prepared.valid.identities[is_inactive[positions]]):
+            is_inactive, is_unclear = read_activity(prepared.chunk.frame, consent)
+            positions, identities = prepared.valid.subscribers.index.to_numpy(), prepared.valid.identities
+            for identity in split_digests(identities[is_inactive[positions]]):
                 inactive.note(identity)
+            named, _ = find_named(prepared.chunk.malformed if consent else (), "email")  # may want no email
+            for identity in split_digests(np.concatenate([identities[is_unclear[positions]], named])):
+                unclear.note(identity)
         for prepared in kept.read(plan.limit):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
-            _check_chunk(prepared, plan, now, spool, checked, on_problem, consent, inactive)
+            _check_chunk(prepared, plan, now, spool, checked, on_problem, consent, inactive, unclear)
     if checked.inactive:
         checked.messages.append(
             f"{count(checked.inactive, 'row')} {agree(checked.inactive, 'is', 'are')} left out as suppressed: "
@@ -166,11 +169,11 @@ def _check_chunk(
     on_problem: Callable[[Problem], None],
     consent: Mapping[str, None],
     inactive: InactiveIdentities,
+    unclear: InactiveIdentities,
 ) -> None:
-    """Check the rows of one chunk. `consent` are the columns that say who wants no email, and `inactive` the recipients
-    of all rows that say so."""
+    """Check the rows of one chunk. `consent` are the columns that say who wants no email, `inactive` the recipients of
+    all rows that say so, and `unclear` the recipients of all rows that may say so."""
     chunk = prepared.chunk
-    _, is_unclear = read_activity(chunk.frame, consent)
     problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
     problems += build_invalid(chunk, prepared.faults)
     checked.messages += chunk.messages
@@ -184,16 +187,15 @@ def _check_chunk(
     number = int(np.count_nonzero(is_inactive))
     checked.inactive += number
     checked.outcomes[MailOutcome.SUPPRESSED] += number
-    positions = positions[~is_inactive]
-    unclear = positions[is_unclear[positions]].tolist()
+    positions, is_unclear = positions[~is_inactive], unclear.find(planned.identities[~is_inactive])
     problems = [
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR}: {', '.join(consent)}")
-        for row in take_rows(chunk, unclear)
+        for row in take_rows(chunk, positions[is_unclear].tolist())
     ]
     checked.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
-    for row in take_rows(chunk, positions[~is_unclear[positions]].tolist()):
+    for row in take_rows(chunk, positions[~is_unclear].tolist()):
         try:
             plan.texts.compose(row, now)
         except MessageError as error:
@@ -207,7 +209,9 @@ def _check_chunk(
         on_problem(problem)
 
 
-_UNCLEAR = "is neither active nor inactive by a column that says who wants no email"
+_UNCLEAR = (
+    "this row, or another row of the address, is neither active nor inactive by a column that says who wants no email"
+)
 
 
 def _list_activity_columns(plan: MailPlan) -> dict[str, None]:

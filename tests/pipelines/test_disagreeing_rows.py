@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from connector.kept_rows import KeptRows
+from connector.shards import Shard
+from connector.sources.files import open_file
+from connector.subscribers.preparation import prepare_chunks
+from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from tests.pipelines.conftest import Connector, Ended, list_stored, write_csv
+from tests.subscribers.test_rows import TODAY
 
 JOB = """
 job: news
@@ -110,12 +116,73 @@ def test_an_invalid_row_that_says_inactive_keeps_its_subscriber_from_being_creat
     )
     job = write_job(tmp_path)
     ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 3, "created": 3})
-    assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False, "dan@x.org": True}
+    assert (ended.code, ended.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 4, "created": 2})
+    assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
     (message,) = find_messages(ended, "an invalid row that says inactive")
-    assert message.startswith("2 subscribers have an invalid row that says inactive (rows 3, 4), so no other row of")
+    words = (
+        "3 subscribers have an invalid row that says inactive, or that cannot be read (rows 3, 4, 9), so no other row"
+    )
+    assert message.startswith(words)
     causes = [cause for cause in ended.report["causes"] if cause["outcome"] == "duplicate"]
-    assert sorted((cause["code"], cause["rows"]) for cause in causes) == [("overruled", 1), ("overruled", 2)]
+    assert sorted((cause["code"], cause["rows"]) for cause in causes) == [("overruled", 1), ("overruled", 3)]
+
+
+UNREADABLE = {
+    "an unclear word": "ann@x.org,Ann,DE,paused",
+    "too few cells": "ann@x.org,Ann,no",
+    "too many cells": "Ann@X.org,Lee, Ann,DE,no",
+    "an unquoted title": "Dr., ann@x.org,Ann,DE,no",
+    "a stray quote": '"Ann "X" Lee",ann@x.org,DE,no',
+    "an undecodable byte": "ann@x.org,Ann,D\xff,no",
+    "a country that is none": "ann@x.org,Ann,Narnia,paused",
+}
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize("row", UNREADABLE)
+def test_a_row_that_cannot_be_read_keeps_its_subscriber_from_becoming_active(
+    connector: Connector, tmp_path: Path, row: str, *, is_last: bool
+) -> None:
+    rows = [*ROWS, UNREADABLE[row]] if is_last else [UNREADABLE[row], *ROWS]
+    path = tmp_path / "people.csv"
+    path.write_bytes("\n".join(["email,name,country,active", *rows, ""]).encode("latin-1"))
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "duplicate": 1, "created": 1}), ended.stderr
+    assert list_activity(connector) == {"bob@x.org": True}
+    (message,) = find_messages(ended, "that cannot be read (row")
+    assert f"(row {3 if is_last else 1})" in message
+    causes = [cause for cause in ended.report["causes"] if cause["outcome"] == "duplicate"]
+    assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 1)]
+
+
+def test_an_invalid_row_without_a_word_of_its_own_or_that_says_active_holds_nobody_back(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_people(tmp_path, *ROWS, "ann@x.org,Ann,Narnia,yes", "bob@x.org,Bob,DE,")
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, ended.rows) == (1, {"read": 4, "invalid": 2, "created": 2}), ended.stderr
+
+
+def test_of_two_bases_an_invalid_row_holds_its_identity_back_in_both(connector: Connector, tmp_path: Path) -> None:
+    rows = ("A1,7,yes", "A1,,no", "B2,7,yes", "C3;9,no", "C3,7,yes")
+    write_csv(tmp_path / "people.csv", "id,list,active", *rows)
+    base, fields = "{column: list}", "client_user_id: id, is_active: active"
+    ended = connector.run_json("sync", write_job(tmp_path, base=base, identity="client_user_id", fields=fields))
+    assert ended.rows == {"read": 5, "invalid": 2, "duplicate": 2, "created": 1}, ended.stderr
+
+
+def test_a_malformed_row_of_another_shard_holds_its_subscriber_back(tmp_path: Path) -> None:
+    rows = [row for number in range(20) for row in (f"p{number}@x.org,Pat,DE,yes", f"p{number}@x.org,no")]
+    write_people(tmp_path, *rows)
+    mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")})
+    planned = 0
+    for index in (1, 2):
+        with open_file(tmp_path / "people.csv") as source, KeptRows(source, "email") as kept:
+            rules, shard = ValidationRules(), Shard(index, 2)
+            for _ in kept.keep(prepare_chunks(source, mapping, rules, today=TODAY, limit=None, shard=shard)):
+                pass
+            planned += sum(len(prepared.planned.subscribers) for prepared in kept.read())
+    assert planned == 0
 
 
 def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(

@@ -48,6 +48,25 @@ def test_two_columns_are_both_obeyed_and_an_unclear_word_makes_its_row_invalid(
     assert list_recipients(mailer.sandbox) == ["cleo@example.net"]
 
 
+@pytest.mark.parametrize(
+    "row", ["ann@example.net,Ann,1,paused", "ann@example.net,Ann,Lee,1,no", "Ann <ann@example.net>,1"]
+)
+def test_a_row_that_cannot_be_read_keeps_the_email_from_its_recipient(
+    mailer: Connector, tmp_path: Path, row: str
+) -> None:
+    write_csv(
+        tmp_path / "people.csv",
+        "email,first,order,is_active",
+        *(f"{name}@example.net,A,1,yes" for name in ("ann", "bob")),
+        row,
+    )
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert ended.code == 1, ended.stderr
+    others = {"invalid": 1, "duplicate": 1} if row.endswith("paused") else {"invalid": 2}
+    assert ended.rows == {"read": 3, "sent": 1} | others
+    assert list_recipients(mailer.sandbox) == ["bob@example.net"]
+
+
 def test_an_ignored_column_says_nothing(mailer: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, "unsubscribed", "ja", "", "nein")
     write_job(tmp_path, ignore=["unsubscribd"])
