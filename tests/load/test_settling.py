@@ -274,6 +274,13 @@ def test_creates_of_runs_that_died_do_not_count_against_a_row_that_is_lost_once_
     assert (bench.state, len(bench.sent_again)) == (State.CONFIRMED, 2)
 
 
+def test_a_create_of_a_run_that_died_is_rejected_once_this_run_has_lost_the_create_five_times(bench: Bench) -> None:
+    lose_often(bench)
+    bench.looks, bench.losses = [NOTHING] * 20, 20
+    bench.settle(confirmed_at=1001.0)
+    assert (bench.state, len(bench.sent_again)) == (State.REJECTED, 5)
+
+
 def test_hold_leaves_it_to_a_person(bench: Bench) -> None:
     bench.looks = [NOTHING, NOTHING, NOTHING]
     bench.settle(hold=True, confirmed_at=1001.0)

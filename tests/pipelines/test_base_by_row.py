@@ -110,6 +110,27 @@ def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
     assert ended.report["messages"][0].startswith(f"base {TOO_LARGE}: the service refused each")
 
 
+def test_first_creates_that_are_refused_alike_end_the_run_whatever_their_bases(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(blocked_from=1)
+    job = write_lists(tmp_path, *(f"p{number}@x.org,{number + 1}" for number in range(22)), base="{column: list}")
+    ended = connector.run_json("sync", job)
+    assert (ended.code, ended.rows) == (3, {"read": 22, "rejected": 20, "unsent": 2})
+    assert "refused each of the run's first 20 creates alike" in ended.report["messages"][0]
+
+
+def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector, tmp_path: Path) -> None:
+    rows = [f"person{number}@x.org,{'old' if number < 10 else 'news'}" for number in range(100)]
+    base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
+    ended = connector.run_json("sync", write_lists(tmp_path, *rows, base=base, more="guard: {max_rejected: 10%}\n"))
+    assert (ended.code, ended.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
+    rows = [f"more{number}@x.org,{'old' if number < 11 else 'news'}" for number in range(100)]
+    ended = connector.run_json("sync", write_lists(tmp_path, *rows, base=base, more="guard: {max_rejected: 10%}\n"))
+    assert ended.code == 3
+    assert "guard.max_rejected: of 100 creates that were answered 11 were rejected" in ended.report["messages"][0]
+
+
 def test_a_column_that_names_ever_more_bases_ends_the_run_before_anything_is_sent(
     connector: Connector, tmp_path: Path
 ) -> None:
