@@ -16,21 +16,53 @@ import pyarrow.compute as pc
 
 from connector.subscribers.checks import FLAGS, INACTIVE_WORDS, UNSUBSCRIBED_WORDS, YES_OR_NO, read_cells, translate
 from connector.subscribers.identity import Mask
-from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header
+from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header, split_header
 
 # Headers as `normalise_header` writes them.
 _UNSUBSCRIBED = re.compile(
-    "unsub|optout|^blocked$|optedout|donotemail|donotmail|donotcontact|nomail|noemail|blacklist|blocklist|suppress"
-    "|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
+    "unsub|optout|^blocked$|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
+    "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
-    "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac"
+    "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist"
 )
+_NEWS = (
+    "newsletter|nieuwsbrie|infolettre|boletin|bollettin|mailing|marketing|(?<!be|ge|er)werb|consent|einwilligung|zgod"
+    "|consens"
+)
+_MAIL = re.compile("mail|correo|courriel")
+_REFUSED = re.compile(  # beside the news or the mail: Refus newsletter, consent_withdrawn_at, emails_disabled
+    "refus|declin|revo[ck]|withdr[ae]w|exclud|ausgeschl|abgelehnt|abgewahlt|widerspr|oppos|disabl|deaktiv|desactiv"
+    "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
+)
+_ENDED = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")  # of mail: another thing
+
+# Headers as `split_header` writes them.
+_THINGS = (
+    rf"(\w*mail\w*|correos?|courriels?|\w*({_NEWS})\w*|reclame|publicidade?|publicite|pubblicita|reklam\w*|promo\w*)\b"
+)
+_VERBS = (
+    r"(send\w*|subscri\w*|contact(|ed|able|ar|er)|kontakt\w*|anschreiben|angemeldet|abonn\w*|aangemeld|envoyer|recevoir"
+    r"|inscri\w*|enviar|recibir|suscri\w*|inviare|ricevere|contattare|iscri\w*|receber|wysyla\w*|otrzymywa\w*|zapisan\w*"
+    r"|versturen|ontvangen)\b"
+)
+_NEGATED = re.compile(
+    # At the beginning, since `no` is also a number (Mail No, No abonne) and Portuguese for "in the".
+    rf"^no (?!of |de |du )(\w+ ){{0,2}}{_THINGS}"
+    rf"|^(sin|sans|sem|senza|without|ohne|bez|brak|niente|pas|aucune?|nessuna?|zero) (\w+ )?{_THINGS}"
+    rf"|^(not|non|nao|nie|ne pas|ne plus) ({_THINGS}|{_VERBS})"
+    rf"|\b(do not|does not|don t|doesn t|dont|kein\w*|nicht|geen|niet|ne \w+ (pas|plus)|nie chce"
+    r"|no (quier|dese|acept)\w*|nao (quer|dese|aceit)\w*|non (vuole|voglio|desider|accett)\w*)"
+    rf" (\w+ ){{0,3}}({_THINGS}|{_VERBS})"
+    r"|\bno (enviar|contactar|recibir|suscri\w*|subscri\w*)\b"
+)
+_BOTH = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")  # Newsletter ja/nein: a header that names both answers
 _SUBSCRIBED = re.compile(
     "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
     "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
 )
 _STATUS = re.compile("status|statut|estado|stato$|stan$")
-_OTHER = re.compile("url|link|token|hash|sms|phone|whatsapp|call|doubleoptin")  # unsubscribe_url, accepts_sms_marketing
+_OTHER = re.compile("url|link|token|hash|doubleoptin")  # unsubscribe_url
+_OTHER_CHANNEL = re.compile("sms|phone|whatsapp|call")  # accepts_sms_marketing
 
 _NO = ("", *(word for word, is_yes in YES_OR_NO.items() if not is_yes))
 
@@ -38,7 +70,20 @@ _NO = ("", *(word for word, is_yes in YES_OR_NO.items() if not is_yes))
 def is_unsubscribed_header(column: str) -> bool:
     """Return whether a column's header alone says that the column holds who has unsubscribed."""
     header = normalise_header(column)
-    return bool(_UNSUBSCRIBED.search(header)) and not _OTHER.search(header)
+    if _is_other(header):
+        return False
+    if _UNSUBSCRIBED.search(header):
+        return True
+    is_news = re.search(_NEWS, header) is not None
+    if (is_news or _MAIL.search(header)) and _REFUSED.search(header):
+        return True
+    words = split_header(column)
+    return (is_news and bool(_ENDED.search(header))) or bool(_NEGATED.search(words) and not _BOTH.search(words))
+
+
+def _is_other(header: str) -> bool:
+    """Return whether a header is about an address of a page, or about phones alone (`Email/SMS opt-out` is not)."""
+    return bool(_OTHER.search(header) or (_OTHER_CHANNEL.search(header) and "mail" not in header))
 
 
 def build_consent_rule(column: str) -> ColumnRule:
@@ -53,11 +98,13 @@ def build_consent_rule(column: str) -> ColumnRule:
 
 
 def find_unread(mapping: FieldMapping, columns: Sequence[str], ignored: Collection[str]) -> list[str]:
-    """Return the columns that is_active is not made of, without the ignored ones; none if nobody becomes active."""
+    """Return the columns that neither is_active nor email is made of, without the ignored ones; none if nobody becomes
+    active."""
     rule = mapping.rules.get("is_active")
     if rule is not None and rule.value == "false":
         return []
-    read = () if rule is None else rule.columns
+    rules = (rule, mapping.rules.get("email"))
+    read = {column for each in rules if each is not None for column in each.columns}
     return [column for column in columns if column not in read and column not in ignored]
 
 
@@ -71,9 +118,9 @@ def find_consent(frame: pd.DataFrame, mapping: FieldMapping, ignored: Collection
 
 def _says_consent(column: str, cells: "pd.Series[str]", *, is_said: bool) -> bool:
     header = normalise_header(column)
-    if _OTHER.search(header):
+    if _is_other(header):
         return False
-    if _UNSUBSCRIBED.search(header):
+    if is_unsubscribed_header(column):
         return True
     words = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
     if _contains(words, UNSUBSCRIBED_WORDS) or (_STATUS.search(header) and _contains(words, INACTIVE_WORDS)):

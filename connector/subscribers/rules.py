@@ -3,6 +3,7 @@
 It knows no row and imports neither pandas nor Arrow: a job file is checked by these rules before anything is read.
 """
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -175,6 +176,15 @@ def normalise_header(header: str) -> str:
     """Return the header's letters and digits alone, in lower case, without accents."""
     plain = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
     return "".join(sign for sign in plain if sign.isalnum())
+
+
+def split_header(header: str) -> str:
+    """Return the header's words in lower case, without accents, with one blank between two words. A capital letter
+    begins a word (`doNotEmail`)."""
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
+    plain = unicodedata.normalize("NFKD", parted).casefold().replace("ł", "l")
+    plain = "".join(sign for sign in plain if not unicodedata.combining(sign))
+    return " ".join(re.findall(r"[^\W_]+", plain))
 
 
 # What a row must hold

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from connector.subscribers.consent import build_consent_rule, find_consent
+from connector.subscribers.consent import build_consent_rule, find_consent, is_unsubscribed_header
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
@@ -43,6 +43,56 @@ NOTICED = {
     "Boletín": ["no", "sí", "Sí"],
 }
 
+REFUSALS = (
+    "no_newsletter", "Refus newsletter", "geen nieuwsbrief", "Keine E-Mail", "Keine Werbung", "Baja", "do_not_email",
+    "email_opt_out", "No quiero correo", "Kein Newsletter", "keine weiteren Werbemails", "Ohne Newsletter",
+    "Nicht anschreiben", "nicht per E-Mail kontaktieren", "Newsletter abgelehnt", "Werbewiderspruch", "Mailsperre",
+    "E-Mail-Sperre", "Werbeverbot", "Wünscht keinen Newsletter", "NoMarketingEmails", "doNotEmail",
+    "Do not allow bulk emails", "donotbulkemail", "does not want emails", "not_subscribed", "without newsletter",
+    "newsletter_cancelled", "consent_withdrawn_at", "exclude_from_marketing", "emails_disabled",
+    "newsletter_declined", "Pas de newsletter", "Ne plus envoyer", "Ne pas contacter",
+    "Ne souhaite pas recevoir d'e-mails", "Sans newsletter", "Newsletter refusée", "Opposition marketing",
+    "Non abonné", "Non inscrit", "Sin boletín", "No enviar", "No desea publicidad", "No contactar", "No suscrito",
+    "Rechaza newsletter", "Cliente no quiere correos", "Non inviare", "Niente newsletter", "Senza newsletter",
+    "Non vuole email", "Rifiuta newsletter", "Non iscritto", "Não enviar", "Não quero email", "Sem newsletter",
+    "Recusa newsletter", "Geen mail", "Geen e-mail", "Wil geen nieuwsbrief", "Niet mailen", "Geen reclame",
+    "Nie wysyłać", "Nie chcę newslettera", "Bez newslettera", "Brak zgody", "Odmowa zgody", "Sprzeciw marketing",
+    "Stop newsletter", "STOP e-mail", "Newsletter stop", "Consent revoked", "Não receber", "nicht angemeldet",
+    "Newsletter annulé", "no_emails", "No Email", "Email refused", "Désabonnement newsletter", "No e-mail",
+    "Email/SMS opt-out",
+)  # fmt: skip
+"""Headers by which a yes refuses emails."""
+
+OTHER_HEADERS = (
+    "status", "newsletter_name", "order_status", "Newsletter", "Newsletter ja/nein", "Newsletter yes/no by email",
+    "¿Enviar email? sí/no", "Mailing (tak/nie) e-mail", "Telefono/Email", "Contact No", "Mail No", "Email No",
+    "No of emails sent", "No. of newsletters", "No abonné", "No contact", "N° client", "No de courriel", "Nombre",
+    "Nota", "Notes", "Bewerber", "Bewerbung abgelehnt", "Gewerbe", "cancelled_orders", "Cancellation email sent",
+    "order cancelled", "cancelled_at", "subscription_cancelled_at", "Mail Stop", "Bus stop", "Planta baja",
+    "Exclusive offers", "marketing_source", "Opportunity", "email", "E-Mail", "Email Address", "is_active",
+    "Nonprofit", "Nome no email", "Noms", "Sinistro", "Sans", "Non-profit email", "Region", "Notification email",
+    "Nordic newsletter", "North Mailing", "Country", "Pasaporte", "Senior", "unsubscribe_url", "sms_optout",
+    "Kennzeichen", "Keine Ahnung", "Geen idee", "Nie", "Do not call", "Refund", "Refused orders", "Mailing Street",
+    "Mailing City", "Annual marketing budget", "marketing_channel", "consent", "Rejection reason",
+    "Non-residential mailing address", "email_status", "last_email_sent", "Nie wieder", "No", "Note marketing",
+    "Contact (no calls)", "Notices by mail",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("header", REFUSALS)
+def test_a_header_that_refuses_emails_is_read_so(header: str) -> None:
+    frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["x", ""]}, dtype="str")
+    assert find_consent(frame, guess_mapping(["email", header]), ()) == [header]
+    mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": build_consent_rule(header)})
+    valid = validate_rows(apply_mapping(frame, mapping).frame, ValidationRules(), today=TODAY)
+    assert valid.subscribers["is_active"].tolist() == [False, True]
+    assert find_consent(frame, mapping, ()) == []
+    assert find_consent(frame, FieldMapping({"email": ColumnRule(column=header)}), ()) == []
+
+
+def test_other_headers_refuse_nothing() -> None:
+    assert [header for header in OTHER_HEADERS if is_unsubscribed_header(header)] == []
+
 
 @pytest.mark.parametrize("header", NOTICED)
 def test_a_column_of_unsubscribed_people_is_noticed_and_makes_them_inactive(header: str) -> None:
@@ -64,6 +114,8 @@ def test_a_column_of_unsubscribed_people_is_noticed_and_makes_them_inactive(head
     [
         ("Newsletter", ["Weekly", "Monthly"]),
         ("status", ["paid", "open"]),
+        ("status", ["paid", "cancelled"]),
+        ("newsletter_name", ["Weekly", "no"]),
         ("unsubscribe_url", ["https://example.com/1", "https://example.com/2"]),
         ("Accepts SMS Marketing", ["yes", "no"]),
         ("OPTIN_TIME", ["2024-01-01", ""]),

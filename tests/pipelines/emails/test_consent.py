@@ -25,6 +25,7 @@ def write_people(folder: Path, header: str, *cells: str) -> None:
         ("Abgemeldet am", ("01.02.2024", "", "")),
         ("status", ("cleaned", "subscribed", "subscribed")),
         ("Newsletter", ("nein", "ja", "ja")),
+        ("no_newsletter", ("yes", "no", "no")),
     ],
 )
 def test_a_row_that_says_so_is_suppressed(
