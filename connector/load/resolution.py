@@ -4,10 +4,10 @@ Theory of operation. A subscriber that a look-up shows is present. It is absent 
 the first begins a quiet period after the attempt ended (or was found), the second a quiet period later. The second
 must show a sentinel, a subscriber that was confirmed after that attempt: a create that had taken effect would have
 shown, too. If there is no sentinel, twice the largest lag on record for the account must have passed instead. A create
-that got a 429 is over, so one look-up is enough if that shows a subscriber whose create left after the 429. A
-subscriber that may have come by another way since it was known to be absent is looked up in any spelling
-(architecture 4.7). Absent ones are sent again, held, or given up if they are suppressed by now. What that leaves
-unknown is settled in the next round.
+that got a 429 is over, so one look-up is enough if that shows a subscriber whose create left after the 429 (a list of
+several pages is read twice, without a wait between). A subscriber that may have come by another way since it was known
+to be absent is looked up in any spelling (architecture 4.7). Absent ones are sent again, held, or given up if they are
+suppressed by now. What that leaves unknown is settled in the next round.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -193,12 +193,28 @@ class Settler:
         return entry.identity not in self.left_to and (self.only is None or entry.identity in self.only)
 
     def _time_to_next_look(self, unknown: list[Unfinished]) -> float:
-        """Wait until a quiet period has passed for all: since the attempt, or since the look-up that first missed
-        it."""
+        """Return the seconds until a quiet period has passed for all: since the attempt, or since the look-up that
+        first missed it. Return 0 if another sweep can prove some of them absent at once."""
+        if any(self._is_half_proved(entry) for entry in unknown):
+            return 0.0
         quiet_s = self._session.policy.quiet_period_s
         all_unresolved = [self.unresolved[entry.identity] for entry in unknown]
         latest = max(each.since if each.missed_at is None else each.missed_at for each in all_unresolved)
         return max(latest, self._last.started_at) + quiet_s - self._session.clock.monotonic()
+
+    def _is_half_proved(self, entry: Unfinished) -> bool:
+        """Return whether the entry got a 429, and the last sweep showed a later create that the sweep before did not.
+
+        Such a create counts once two sweeps in a row have shown it (`read_visibility`)."""
+        unresolved, session = self.unresolved[entry.identity], self._session
+        if not unresolved.is_limited or self._last.is_by_filter:
+            return False
+        later = {
+            each
+            for each in session.find_sentinels(unresolved.since, is_active=is_sent_active(entry))
+            if each.sent_at > unresolved.since
+        }
+        return not later & self._last.seen and any(each.subscriber_id in session.access.state.swept for each in later)
 
     async def _wait_for_next_look(self, unknown: list[Unfinished]) -> bool:
         wait_s = self._time_to_next_look(unknown)

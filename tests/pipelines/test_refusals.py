@@ -75,6 +75,16 @@ def test_a_create_that_took_effect_and_got_a_429_is_not_sent_again(connector: Co
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
+def test_creates_refused_by_chance_are_sent_again_without_a_quiet_period(connector: Connector, tmp_path: Path) -> None:
+    """Three 429 amid 200 creates, and a list of several pages: two readings of the list prove the three absent."""
+    connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
+    path = write_addresses(tmp_path / "people.csv", 200)
+    ended = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
+    assert (ended.code, ended.rows) == (0, {"read": 200, "created": 200}), ended.stderr
+    assert ended.report["settled"] == {"found": 0, "absent": 3}
+    assert set(count_stored(connector.sandbox).values()) == {1}
+
+
 def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_list_lags(
     connector: Connector, tmp_path: Path
 ) -> None:
