@@ -1,7 +1,7 @@
 """Draws mutations of the product at random, and reports for each the first test that notices the mutation.
 
 `python -m tests.draw_mutations` breaks a copy of the last commit in one place at a time, and runs the tests of the
-broken area, fast files first. If these pass, it runs the tests of the simulation, the library and the command line. The
+broken area: first the files that name the module, and of these the fast ones. If all pass, it runs the tests of the simulation, the library and the command line. The
 draw depends only on the seed and on the name of each place: changes elsewhere in the product do not alter the draw.
 """
 
@@ -248,11 +248,13 @@ def read_seconds(result: Path) -> dict[str, float]:
     """Return the seconds of each test file from a JUnit file."""
     seconds = defaultdict[str, float](float)
     for case in ElementTree.parse(result).iter("testcase"):
-        seconds[case.attrib["classname"].replace(".", "/") + ".py"] += float(case.attrib["time"])
+        seconds[case.attrib["file"]] += float(case.attrib["time"])
     return seconds
 
 
-def find_noticing_test(copy: Copy, mutation: Mutation, seconds: Mapping[str, float]) -> tuple[str, str | None]:
+def find_noticing_test(
+    copy: Copy, mutation: Mutation, seconds: Mapping[str, float], *, is_near_only: bool
+) -> tuple[str, str | None]:
     """Return the change in words, and the test that notices the change, or None if all tests pass."""
     near = AREAS[mutation.area].tests
     near_files = [file for file in seconds if file.startswith(near)]
@@ -261,11 +263,14 @@ def find_noticing_test(copy: Copy, mutation: Mutation, seconds: Mapping[str, flo
     text = path.read_text(encoding="utf-8")
     broken, change = mutate(text, mutation)
     path.write_text(broken, encoding="utf-8")
+
+    def rank(file: str) -> tuple[bool, float]:
+        return path.stem not in (copy.tree / file).read_text(encoding="utf-8"), seconds[file]
+
     try:
-        for files in (near_files, wider_files):
+        for files in (near_files,) if is_near_only else (near_files, wider_files):
             timeout_s = _TIMES_AS_LONG * sum(seconds[file] for file in files) + _MORE_S
-            fast_first = sorted(files, key=lambda file: seconds[file])
-            if noticed_by := copy.run(fast_first, timeout_s=timeout_s):
+            if noticed_by := copy.run(sorted(files, key=rank), timeout_s=timeout_s):
                 return change, noticed_by
         return change, None
     finally:
@@ -282,6 +287,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--times", type=Path, help="JUnit file of a run of all these tests without a mutation; made if missing"
     )
+    parser.add_argument("--near", action="store_true", help="run only the tests of the area of each mutation")
     options = parser.parse_args(arguments)
     drawn = sorted(list_mutations(ROOT), key=lambda each: each.rank(options.seed))[: options.number]
     if options.list:
@@ -295,21 +301,23 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="mutations-", dir=memory if memory.is_dir() else None) as folder:
         copy = Copy(Path(folder))
         try:
-            _test_all(copy, drawn[options.skip :], options.times or Path(folder) / "times.xml")
+            times = options.times or Path(folder) / "times.xml"
+            _test_all(copy, drawn[options.skip :], times, is_near_only=options.near)
         finally:
             copy.remove()
 
 
-def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path) -> None:
+def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path, *, is_near_only: bool) -> None:
+    """Test mutations in turn, and print each result. Measure the seconds of the test files first, if need be."""
     if not times.exists():
         tests = {test for area in AREAS.values() for test in area.tests} | {*WIDER_TESTS}
-        if failed := copy.run(sorted(tests), f"--junitxml={times.absolute()}"):
+        if failed := copy.run(sorted(tests), f"--junitxml={times.absolute()}", "-o", "junit_family=xunit1"):
             raise SystemExit(f"Without a mutation, {failed} fails. Correct it first.")
     seconds = read_seconds(times)
     noticed, tested = Counter[str](), Counter[str]()
     for mutation in mutations:
         started_at = time.monotonic()
-        change, noticed_by = find_noticing_test(copy, mutation, seconds)
+        change, noticed_by = find_noticing_test(copy, mutation, seconds, is_near_only=is_near_only)
         tested[mutation.area] += 1
         noticed[mutation.area] += noticed_by is not None
         result = "SURVIVED" if noticed_by is None else f"noticed by {noticed_by}"
