@@ -1,7 +1,9 @@
 """Every destination passes the same tests: what is read back is what was written, all of it or nothing."""
 
 import os
+import random
 import re
+import resource
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -187,6 +190,31 @@ def test_a_disk_that_takes_no_new_file_is_passing_trouble(small_disk: Path, kind
 
     with pytest.raises(RunAborted, match="free some room"):
         write(parse_destination(f"{kind}{small_disk}/new.parquet"), MIXED)
+
+
+def test_a_disk_that_is_full_before_the_file_is_complete_leaves_the_earlier_export(file: Destination) -> None:
+    """The disk under the exported file alone: the state of the connector may be on another one."""
+    written = write(file, MIXED)
+    chance = random.Random(7)
+    people = [{**FULL, "Id": number, "FirstName": chance.randbytes(200).hex()} for number in range(1000)]
+    writer, before = open_writer(file), resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer.prepare(beginning_of(run_of(1000)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(RunAborted, match=r"Could not write .*File too large.* as it was; run it again"):
+            fill(writer, people)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        writer.discard()
+    assert [each.name for each in file.path.parent.iterdir()] == [file.path.name]
+    assert read_in_order(file).equals(written.sort_by("id"))
+
+
+def fill(writer: Writer, people: list[dict[str, Any]]) -> None:
+    """Write these subscribers, and publish."""
+    for first in range(0, len(people), 100):
+        writer.add(table_of(*people[first : first + 100]))
+    writer.publish(next_run(len(people)))
 
 
 def test_only_its_owner_may_read_a_file_or_a_database_that_is_new(file: Destination) -> None:
