@@ -1,8 +1,9 @@
 """Draws mutations of the product at random, and reports for each the first test that notices the mutation.
 
 `python -m tests.draw_mutations` breaks a copy of the last commit in one place at a time, and runs the tests of the
-broken area: first the files that name the module, and of these the fast ones. If all pass, it runs the tests of the simulation, the library and the command line. The
-draw depends only on the seed and on the name of each place: changes elsewhere in the product do not alter the draw.
+broken area. If all pass, it runs the tests of the simulation, the library and the command line. Files that name the
+broken module come first, and of these the fast ones. The draw depends only on the seed and on the name of each place:
+changes elsewhere in the product do not alter the draw.
 """
 
 import ast
@@ -24,7 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
+from math import inf
 from operator import setitem
 from pathlib import Path
 from xml.etree import ElementTree
@@ -253,24 +255,28 @@ def read_seconds(result: Path) -> dict[str, float]:
 
 
 def find_noticing_test(
-    copy: Copy, mutation: Mutation, seconds: Mapping[str, float], *, is_near_only: bool
+    copy: Copy, mutation: Mutation, seconds: Mapping[str, float], *, most_wider_s: float
 ) -> tuple[str, str | None]:
     """Return the change in words, and the test that notices the change, or None if all tests pass."""
     near = AREAS[mutation.area].tests
-    near_files = [file for file in seconds if file.startswith(near)]
-    wider_files = [file for file in seconds if file.startswith(WIDER_TESTS) and file not in near_files]
     path = copy.tree / mutation.path
     text = path.read_text(encoding="utf-8")
     broken, change = mutate(text, mutation)
-    path.write_text(broken, encoding="utf-8")
 
     def rank(file: str) -> tuple[bool, float]:
         return path.stem not in (copy.tree / file).read_text(encoding="utf-8"), seconds[file]
 
+    near_files = sorted((file for file in seconds if file.startswith(near)), key=rank)
+    wider_files = sorted(
+        (file for file in seconds if file.startswith(WIDER_TESTS) and not file.startswith(near)), key=rank
+    )
+    ends_s = accumulate(seconds[file] for file in wider_files)
+    wider_files = [file for file, end_s in zip(wider_files, ends_s, strict=True) if end_s <= most_wider_s]
+    path.write_text(broken, encoding="utf-8")
     try:
-        for files in (near_files,) if is_near_only else (near_files, wider_files):
+        for files in filter(None, (near_files, wider_files)):
             timeout_s = _TIMES_AS_LONG * sum(seconds[file] for file in files) + _MORE_S
-            if noticed_by := copy.run(sorted(files, key=rank), timeout_s=timeout_s):
+            if noticed_by := copy.run(files, timeout_s=timeout_s):
                 return change, noticed_by
         return change, None
     finally:
@@ -287,7 +293,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--times", type=Path, help="JUnit file of a run of all these tests without a mutation; made if missing"
     )
-    parser.add_argument("--near", action="store_true", help="run only the tests of the area of each mutation")
+    parser.add_argument(
+        "--wider",
+        type=float,
+        default=inf,
+        metavar="SECONDS",
+        help="longest time of the wider tests [default: no limit]",
+    )
     options = parser.parse_args(arguments)
     drawn = sorted(list_mutations(ROOT), key=lambda each: each.rank(options.seed))[: options.number]
     if options.list:
@@ -302,12 +314,12 @@ def main(arguments: Sequence[str]) -> None:
         copy = Copy(Path(folder))
         try:
             times = options.times or Path(folder) / "times.xml"
-            _test_all(copy, drawn[options.skip :], times, is_near_only=options.near)
+            _test_all(copy, drawn[options.skip :], times, most_wider_s=options.wider)
         finally:
             copy.remove()
 
 
-def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path, *, is_near_only: bool) -> None:
+def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path, *, most_wider_s: float) -> None:
     """Test mutations in turn, and print each result. Measure the seconds of the test files first, if need be."""
     if not times.exists():
         tests = {test for area in AREAS.values() for test in area.tests} | {*WIDER_TESTS}
@@ -317,7 +329,7 @@ def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path, *, is_near
     noticed, tested = Counter[str](), Counter[str]()
     for mutation in mutations:
         started_at = time.monotonic()
-        change, noticed_by = find_noticing_test(copy, mutation, seconds, is_near_only=is_near_only)
+        change, noticed_by = find_noticing_test(copy, mutation, seconds, most_wider_s=most_wider_s)
         tested[mutation.area] += 1
         noticed[mutation.area] += noticed_by is not None
         result = "SURVIVED" if noticed_by is None else f"noticed by {noticed_by}"
