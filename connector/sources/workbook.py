@@ -51,6 +51,9 @@ _XLS_ERROR = re.compile(  # in BIFF8, a cell that is an error, and a formula who
     rb"\x05\x02\x08\x00.{6}[\x00\x07\x0f\x17\x1d\x24\x2a]\x01|\x06\x00..[^\xff].{5}\x02.[\x00\x07\x0f\x17\x1d\x24\x2a].{3}\xff\xff",
     re.DOTALL,
 )
+_PROTECTED = re.compile(  # an encrypted .xlsx, and an .xls whose second record says that all others are encrypted
+    "EncryptedPackage".encode("utf-16-le") + rb"|\x09\x08\x10\x00.{16}(?:\x86\x00\x00\x00)?\x2f\x00", re.DOTALL
+)
 
 
 class WorkbookSource(Closing):
@@ -146,8 +149,11 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
     name, file = source_input.name, source_input.file
     try:
         is_xlsx = zipfile.is_zipfile(file)
+        file.seek(0)
         if is_xlsx:
             _refuse_archive(file, name)
+        elif _PROTECTED.search(file.read()):  # the library says so only of a path
+            raise SourceError(f"{name}: is protected by a password; save it without one")  # noqa: TRY301
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
         chosen = _choose_sheet(workbook, sheet, name)
@@ -158,8 +164,6 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
             )
         errors = _find_errors(file, chosen, name) if is_xlsx else {}
         return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), errors)
-    except python_calamine.PasswordError:
-        raise SourceError(f"{name}: is protected by a password; save it without one") from None
     except (python_calamine.CalamineError, *_FAULTS) as error:
         raise SourceError(f"{name}: is no workbook that can be read ({error}); save it again") from None
     except BaseException as error:

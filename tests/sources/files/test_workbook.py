@@ -87,6 +87,15 @@ def test_an_error_in_a_workbook_of_the_old_kind_refuses_it(sheet: str | None) ->
         open_file(SAMPLES / "people.xls", sheet=sheet)
 
 
+def test_a_workbook_with_a_password_is_refused_with_the_reason(tmp_path: Path) -> None:
+    new, old = (SAMPLES / "protected.xlsx").read_bytes(), bytearray((SAMPLES / "people.xls").read_bytes())
+    after_start = old.index(b"\x09\x08\x10\x00") + 20
+    old[after_start : after_start + 2] = b"\x2f\x00"  # FILEPASS: all that follows is encrypted
+    for name, content in (("a.xlsx", new), ("a.xls", bytes(old))):
+        with pytest.raises(SourceError, match=f"{name}: is protected by a password; save it without one"):
+            open_file(write(tmp_path, name, content))
+
+
 @pytest.mark.parametrize("length", range(8, 5632, 307))
 def test_an_old_workbook_that_is_cut_off_is_refused_whatever_the_library_does(tmp_path: Path, length: int) -> None:
     with pytest.raises(SourceError, match=r"a\.xls: is (no workbook|a workbook that is damaged)"):
