@@ -81,8 +81,8 @@ class Remarks:
         if decoded:
             number, listed = sum(decoded.values()), [f"{name} ({number})" for name, number in decoded.items()]
             yield (
-                f"{count(number, 'cell')} with HTML codes, such as &amp; for &, {agree(number, 'is', 'are')} sent with "
-                f"the letters that the codes stand for: {', '.join(listed)}"
+                f"{count(number, 'cell')} with HTML codes (&amp;) or backslashes before quotes "
+                f"{agree(number, 'is', 'are')} sent with the letters that are meant: {', '.join(listed)}"
             )
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,19 @@ def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, dtype=np.uint8)[ends[cells.offset] : ends[cells.offset + len(cells)]]
 
 
+def has_any(cells: pa.Array, signs: bytes) -> bool:
+    """Return whether any text of a large_string array has one of these ASCII characters: far faster than a regular
+    expression, for what hardly any column has."""
+    return bool(_build_table(signs)[view_octets(cells)].any())
+
+
+@cache
+def _build_table(signs: bytes) -> npt.NDArray[np.bool_]:
+    table = np.zeros(256, dtype=bool)
+    table[list(signs)] = True
+    return table
+
+
 # Lengths
 
 LONGEST = 10_000
@@ -99,12 +113,39 @@ def is_unspoiled(cells: pa.Array) -> pa.Array:
     return pc.invert(pc.match_substring_regex(cells, _SHORTENED))
 
 
-_BOOLEANS = pa.array(["true", "false", "TRUE", "FALSE"], pa.large_string())
+_CONVERTED = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
 
 
-def is_no_boolean(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a yes or no as programs write it. `True` may be a name."""
-    return pc.invert(pc.is_in(cells, _BOOLEANS))
+def is_unconverted(cells: pa.Array) -> pa.Array:
+    """Return whether each text is not a yes, a no or a date as programs write them. `True` may be a name."""
+    return pc.invert(pc.match_substring_regex(cells, _CONVERTED))
+
+
+def is_whole_id(cells: pa.Array) -> pa.Array:
+    """Return whether each text is no whole number with needless decimals, such as `1001.0`: pandas writes the numbers
+    of a column with missing values so."""
+    return pc.invert(pc.match_substring_regex(cells, r"^[0-9]+\.0+$"))
+
+
+_CODES = (
+    r"^b'.*'$", r'^b".*"$', r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
+    r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # mail
+    r"%20|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
+    r'^[aO]:[0-9]+:[{"]', r"\[object [A-Z][A-Za-z]*\]", r"^System\.[A-Za-z.]+\[\]$",  # PHP, JavaScript, .NET
+    r"_x[0-9A-F]{4}_", r"^=[A-Za-z.]+\(.*\)$", r"^=[A-Z]{1,3}[0-9]{1,7}([-+*/&].*)?$",  # Excel: control, formulas
+    r"^\{\{.*\}\}$", r"^\$\{.*\}$", r"^\*\|.*\|\*$",  # templates that nobody has filled in
+)  # fmt: skip
+_CODE = "|".join(f"(?:{code})" for code in _CODES)
+_CODE_SIGNS = b"\\=%{[_|"
+"""All codes but the texts of Python's bytes have one of these characters, and most names have none."""
+
+
+def is_free_of_code(cells: pa.Array) -> pa.Array:
+    """Return whether each text is no code of another program, such as `M\\u00fcller` or `=PROPER(B2)` (null where
+    missing)."""
+    if not has_any(cells, _CODE_SIGNS) and not pc.any(pc.match_substring_regex(cells, "^b['\"]")).as_py():
+        return pa.repeat(pa.scalar(True), len(cells))
+    return pc.invert(pc.match_substring_regex(cells, _CODE))
 
 
 _ERROR = (

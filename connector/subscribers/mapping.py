@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from connector.fields import BY_NAME, DIGIT_FIELDS, FREE_FIELDS, NAME_FIELDS, Kind, wire_name
 from connector.formulas import GUARDED
 from connector.outcomes import Fault
-from connector.subscribers.checks import TEXT, read_cells
+from connector.subscribers.checks import TEXT, has_any, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
 
 
@@ -83,6 +83,12 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             faults += [Fault(row, name, "null", f"{wire_name(BY_NAME[name])} {_UNCLEAR}") for row in alone.tolist()]
         if BY_NAME[name].kind is Kind.TAGS:
             tags, unreadable = build_tags(cells, rule.split or DEFAULT_SPLIT)
+            if rule.split is None and rule.value is None and (undivided := _find_undivided(cells)):
+                faults += [
+                    Fault(position, name, "split", f"{wire_name(BY_NAME[name])} {_UNDIVIDED}")
+                    for position in undivided
+                    if position not in unreadable
+                ]
             columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
             message = f"{wire_name(BY_NAME[name])} {_UNREADABLE_LIST}"
             faults += [Fault(position, name, "list", message) for position in unreadable]
@@ -129,6 +135,9 @@ the address."""
 _FORMULA_TEXT = r'^="([^"]*)"$'
 """A text as programs write it for Excel, so that it stays a text: `="0151"`."""
 
+_LABELS = {"phone": r"^(?:p|tel|Tel|TEL): *", "address_zip": r"^z:"}
+"""What Facebook writes before a phone number and a zip, so that they stay texts, and what links have before numbers."""
+
 _MIDNIGHT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
 
 _INVISIBLE = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
@@ -150,6 +159,9 @@ _NULL_TEXTS = (
 )  # fmt: skip
 """What programs write for a missing value. `Null`, `Nan` and `NA` may be names."""
 
+_ZERO_DATES = ("0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00")
+"""What MySQL writes for a date that is missing."""
+
 _NAME_OR_NULL = "None"
 _UNCLEAR = (
     "is None, which may be a name, or the word of a program for a missing value. A job says which by the field's "
@@ -157,7 +169,9 @@ _UNCLEAR = (
 )
 """People and a town are called None. In a row with another such word, the word is a program's."""
 
-_HTML_CODE = r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);"
+_HTML_CODE = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
+"""A code of HTML, or a quote with the backslash that PHP and MySQL write before it (`O\\'Brien`)."""
+
 _HTML_CODES = re.compile(_HTML_CODE)
 
 
@@ -166,7 +180,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     return the positions of cells with another value than their text: those of HTML codes, and NULL or the like."""
     kind, readings, is_from_source = BY_NAME[name].kind, Readings(), rule.value is None and name not in FREE_FIELDS
     if is_from_source and name != "client_user_id":
-        cells, decoded = _decode_html(cells)
+        cells, decoded = _decode_html(cells, except_for=_MAY_BE_LIST if kind is Kind.TAGS else None)
         readings |= {Reading(name, ""): decoded} if len(decoded) else {}
     if rule.is_trimmed:
         cells = _trim(cells, is_code=kind in _CODED or name in DIGIT_FIELDS)
@@ -175,8 +189,10 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, guarded, r"\1")
     if pc.any(pc.starts_with(cells, '="')).as_py():
         cells = pc.replace_substring_regex(cells, _FORMULA_TEXT, r"\1")
-    if name == "phone" and pc.any(pc.match_substring(cells, ".0")).as_py():
-        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})\.0+$", r"\1")
+    if name == "phone" and has_any(cells, b".,"):
+        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
+    if name in _LABELS and has_any(cells, b":"):
+        cells = pc.replace_substring_regex(cells, _LABELS[name], "")
     if rule.case is not None:  # in NFC: Arrow changes no letter whose accent is a character by itself
         cells = _CASES[rule.case](pc.utf8_normalize(cells, form="NFC"))
     is_translated: pa.Array | None = None
@@ -189,13 +205,14 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
-        is_null = pc.is_in(cells, pa.array(_NULL_TEXTS, cells.type))
+        words = (*_NULL_TEXTS, *_ZERO_DATES) if kind is Kind.DATE else _NULL_TEXTS
+        is_null = pc.is_in(cells, pa.array(words, cells.type))
         if is_translated is not None:
             is_null = pc.and_not(is_null, is_translated)
         positions = np.flatnonzero(is_null.to_numpy(zero_copy_only=False))
         if len(positions):
-            words = cells.take(pa.array(positions)).to_numpy(zero_copy_only=False)
-            readings |= {Reading(name, word): positions[words == word] for word in set(words)}
+            found_words = cells.take(pa.array(positions)).to_numpy(zero_copy_only=False)
+            readings |= {Reading(name, word): positions[found_words == word] for word in set(found_words)}
             cells = pc.if_else(is_null, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
     if kind is Kind.DATE:  # a column of timestamps has each birthday as its midnight
@@ -205,9 +222,14 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     return cells, readings
 
 
-def _decode_html(cells: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return texts with the letters of HTML codes (`M&uuml;ller`, `O&#39;Brien`), and their positions."""
+def _decode_html(cells: pa.Array, except_for: str | None) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return texts with the letters of HTML codes (`M&uuml;ller`, `O&#39;Brien`), and their positions. Texts
+    that the regular expression `except_for` finds stay as they are."""
+    if not has_any(cells, b"&\\"):
+        return cells, np.empty(0, dtype=np.int64)
     has_codes = pc.fill_null(pc.match_substring_regex(cells, _HTML_CODE), False)
+    if except_for is not None:
+        has_codes = pc.and_not(has_codes, pc.match_substring_regex(cells, except_for))
     if not pc.any(has_codes).as_py():
         return cells, np.empty(0, dtype=np.int64)
     texts = cells.to_pylist()
@@ -228,6 +250,8 @@ def _decode_text(text: str) -> str:
 
 def _decode_code(code: re.Match[str]) -> str:
     name = code[0][1:]
+    if code[0].startswith("\\"):
+        return name
     return html.unescape(code[0]) if name.startswith("#") or name in html5 else code[0]
 
 
@@ -277,7 +301,11 @@ _UNREADABLE_LIST = (
 _ARRAY_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
 """An item of a PostgreSQL array as text, in quotes or without, and what follows."""
 
-_MAY_BE_LIST = r"""^[\[{"]|[\[{]\s*["']|["']\s*[\]}]"""
+_UNDIVIDED = (
+    "has ;, | or a line break between texts, and only commas divide tags. A job says what divides them: "
+    'split: ";" (or split: "," for one tag)'
+)
+_MAY_BE_LIST = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
 _BRACKETED = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
 _BRACKET = re.compile(r"[\[\]{}]")
 _KEY = re.compile(r'"[^"]*"\s*:')
@@ -292,6 +320,8 @@ def build_tags(cells: pa.Array, split: str) -> tuple[pa.Array, list[int]]:
     without any tag is null, except for an empty list. Also return the positions of cells that hold another list, an
     object, or a part of them; they are null.
     """
+    if not has_any(cells, b"[{(\"'"):
+        return _cut(cells, split), []
     is_special = pc.fill_null(pc.match_substring_regex(cells, _MAY_BE_LIST), False)
     if not pc.any(is_special).as_py():
         return _cut(cells, split), []
@@ -308,6 +338,14 @@ def build_tags(cells: pa.Array, split: str) -> tuple[pa.Array, list[int]]:
     order = np.arange(len(cells))
     order[indices.to_numpy()] = len(cells) + np.arange(len(indices))
     return pa.concat_arrays([plain, pa.array(lists, _TAGS)]).take(pa.array(order)), unreadable
+
+
+def _find_undivided(cells: pa.Array) -> list[int]:
+    """Return the positions of cells with a sign that divides tags elsewhere. Lists are not meant."""
+    if not has_any(cells, b";|\n"):
+        return []
+    is_undivided = pc.fill_null(pc.match_substring_regex(cells, "[;|\n]"), False)
+    return pc.indices_nonzero(pc.and_not(is_undivided, pc.match_substring_regex(cells, _MAY_BE_LIST))).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
 def _cut(cells: pa.Array, split: str) -> pa.Array:
@@ -330,8 +368,9 @@ def _read_tags(cell: str, split: str) -> list[str] | None:
     has tags in brackets (`[VIP], [news]`).
 
     Raises ValueError for a list or an object that cannot be read, and for a part of one."""
-    if (cell[0], cell[-1]) in (("[", "]"), ("{", "}")) and (items := _read_list(cell)) is not None:
+    if (cell[0], cell[-1]) in (("[", "]"), ("{", "}"), ("(", ")")) and (items := _read_list(cell)) is not None:
         texts = [value if isinstance(value, str) else _write_number(value) for value in items]
+        texts = [_decode_text(text) for text in texts]
         "".join(texts).encode()  # raises UnicodeEncodeError for half a character, which JSON can hold
         return [text.strip() for text in texts if text.strip()]
     texts = cell.split(split)
@@ -360,7 +399,7 @@ def _read_list(cell: str) -> list[object] | None:
     try:
         found = orjson.loads(cell)
     except orjson.JSONDecodeError:
-        found = _read_array(cell) if cell.startswith("{") else _read_literal(cell)
+        found = _read_array(cell) if cell.startswith("{") and not cell.startswith("{'") else _read_literal(cell)
     if found is None:
         return None
     if found == {}:  # an empty array of PostgreSQL
@@ -371,11 +410,17 @@ def _read_list(cell: str) -> list[object] | None:
 
 
 def _read_literal(cell: str) -> object:
-    """Return the list that Python writes as `cell`, or None."""
+    """Return the list that Python writes as `cell`, also for a set or a tuple, or None. Raises ValueError for an array
+    of NumPy: without commas, Python reads its texts as one."""
+    if re.search(r"""['"]\s+['"]""", cell):
+        raise ValueError("no comma between two texts")
     try:
-        return ast.literal_eval(cell)
+        found = ast.literal_eval(cell)
+        if isinstance(found, set):  # in its own order
+            return ast.literal_eval(f"[{cell[1:-1]}]")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
+    return list(found) if isinstance(found, tuple) else found
 
 
 def _read_array(cell: str) -> list[object] | None:

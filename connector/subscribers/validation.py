@@ -40,16 +40,18 @@ from connector.subscribers.checks import (
     check_items,
     is_date,
     is_email,
+    is_free_of_code,
     is_free_of_controls,
     is_free_of_errors,
     is_in_lifetime,
-    is_no_boolean,
     is_sendable_zip,
     is_short,
     is_short_list,
     is_single,
+    is_unconverted,
     is_unspoiled,
     is_well_decoded,
+    is_whole_id,
     normalise_emails,
     read_cells,
     read_zips,
@@ -101,6 +103,7 @@ KINDS: dict[Kind, KindRules] = {
             "length": is_short_list,
             "decoding": partial(check_items, is_fine=is_well_decoded),
             "error": partial(check_items, is_fine=is_free_of_errors),
+            "code": partial(check_items, is_fine=is_free_of_code),
         },
         sent=TAGS,
         listed=TAGS,
@@ -127,9 +130,17 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
         "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the "
         "cell there, or widen the column, and write the file again"
     ),
-    "boolean": (
-        "is a yes or no that a program made of a word (TRUE, false): make the column a text column, and write the name "
-        "again"
+    "converted": (
+        "is a yes, a no or a date that a program made of a word (TRUE, 2026-05-02): make the column a text column, and "
+        "write the name again"
+    ),
+    "code": (
+        "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
+        "{{name}}): let the program write plain text"
+    ),
+    "id": (
+        "is a whole number with decimals (1001.0), as pandas writes the ids of a column with missing values: write "
+        'whole numbers, or in a job a template such as {{ id | replace(".0", "") }}'
     ),
     "spoiled": (
         "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: "
@@ -240,7 +251,11 @@ def _list_checks(field: Field, rules: ValidationRules, today: date) -> Mapping[s
     if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
         checks["list"] = is_single
     if field.name in NAME_FIELDS:
-        checks["boolean"] = is_no_boolean
+        checks["converted"] = is_unconverted
+    if field.name == "client_user_id":
+        checks["id"] = is_whole_id
+    elif field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
+        checks["code"] = is_free_of_code
     if field.name in DIGIT_FIELDS:
         checks["spoiled"] = is_unspoiled
     if field.kind is Kind.ZIP and rules.zip == "reject":

@@ -59,6 +59,12 @@ STEPS: list[tuple[str, dict[str, object], list[str | None], list[object]]] = [
     ("last_name", {}, ["M&uuml;ller", "O&#39;Brien", "AT&amp;T", "O&amp;#x27;Neil", "&nbsp;Lee&nbsp;", "R&D;x", "&"],
      ["Müller", "O'Brien", "AT&T", "O'Neil", "Lee", "R&D;x", "&"]),
     ("email", {}, ["o&#39;brien@x.org"], ["o'brien@x.org"]),
+    ("last_name", {}, [r"O\'Brien", r'Ann \"Bo\" Lee', r"O\\'Neil", r"C:\x"],
+     ["O'Brien", 'Ann "Bo" Lee', "O'Neil", r"C:\x"]),
+    ("tags", {}, [r'["a\"b", "R&amp;D"]', r"O\'Brien"], [['a"b', "R&D"], ["O'Brien"]]),
+    ("phone", {}, ["p:+49151", "tel:+49 151", "49151123456,0", "00:49"], ["+49151", "+49 151", "49151123456", "00:49"]),
+    ("address_zip", {}, ["z:10115"], ["10115"]),
+    ("birthday", {}, ["0000-00-00", "0000-00-00 00:00:00"], [None, None]),
     ("tags", {}, ["R&amp;D, VIP"], [["R&D", "VIP"]]),
     ("custom_field1", {}, ["<b>R&amp;D</b>"], ["<b>R&amp;D</b>"]),
     ("client_user_id", {}, ["a&amp;b"], ["a&amp;b"]),
@@ -134,6 +140,11 @@ def test_a_constant_fills_every_row(field: str, value: str, expected: object) ->
         (None, None, None),
         ('["a, b", " c ", ""]', None, ["a, b", "c"]),
         ('["a|b"]', "|", ["a|b"]),
+        ("('vip', 'news')", None, ["vip", "news"]),
+        ("{'vip', 'news'}", None, ["vip", "news"]),
+        ("(old) VIP", None, ["(old) VIP"]),
+        ("a;b|c\nd", ",", ["a;b|c\nd"]),
+        ('["a;b"]', None, ["a;b"]),
         ("[]", None, []),
         ("[a], b", None, ["[a]", "b"]),
         ("[VIP]", None, ["[VIP]"]),
@@ -167,6 +178,7 @@ def test_tags(cell: str | None, split: str | None, tags: list[str] | None) -> No
         "[12345678901234567890123]", "[1e999]",
         "['a', {'b': 1}]", "{{a},{b}}", "{a,{b}}", '{a"b}', "[(1, 2)]",
         '[{"id":1', '"name":"VIP"}]', '"id":1', 'id":1},"x"]', '{"a":1}, {"b":2}', '["VIP","ne', "['a', 'b", "[VIP, ne",
+        "['vip' 'news']", "['vip'\n 'news']", "{'vip': 1}", "('vip', 1, (2,))",
         "{vip,new", '["a"], ["b"]', "[VIP, news] x", 'x, ["a"',
     ],
 )  # fmt: skip
@@ -174,6 +186,19 @@ def test_a_list_of_anything_but_plain_values_makes_no_tags_and_is_a_fault(cell: 
     mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
     assert [to_plain(tags) for tags in mapped.frame["tags"]] == [["x"], None, None]
     assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "list")]
+
+
+@pytest.mark.parametrize("cell", ["VIP;News", "VIP|News", "VIP\nNews", "VIP;"])
+def test_tags_that_another_sign_divides_are_a_fault_until_a_job_names_the_sign(cell: str) -> None:
+    mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
+    assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "split")]
+    assert 'split: ";"' in mapped.faults[0].message
+
+
+def test_an_array_of_numpy_is_not_read_as_one_tag() -> None:
+    cells: list[str | None] = ["['vip' 'news']", "['vip', 'news']"]
+    mapped = apply_mapping(build_frame(cell=cells), FieldMapping({"tags": ColumnRule(column="cell")}))
+    assert [to_plain(tags) for tags in mapped.frame["tags"]] == [None, ["vip", "news"]]
 
 
 @given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool))))

@@ -103,7 +103,8 @@ NOT_SENT = {
     " | 2001-1-1 | 05-12 | --5-12 | 01/02/2001 | 2001-02-03T00:00:00 | ２００１-02-03",
     "birthday: lifetime": "1899-12-31 | 2026-11-22",
     "first_name: control": "a\x00b | a\x1bb",
-    "last_name: boolean": "true | TRUE | false",
+    "last_name: converted": "true | TRUE | false | 2026-05-02 | 2026-05-02T00:00:00",
+    "client_user_id: id": "1001.0 | 42.00",
 }
 
 
@@ -196,6 +197,28 @@ def test_a_text_in_any_language_is_well_decoded(cell: str) -> None:
 @pytest.mark.parametrize("field", ["first_name", "custom_field1", "tags"])
 def test_an_error_of_a_spreadsheet_is_refused(field: str, cell: str) -> None:
     assert validate_one(field, ["ok", cell] if field == "tags" else cell)[0] == ["error"]
+
+
+CODES = [
+    "b'Ann'", 'b"O\'Neil"', r"M\u00fcller", r"M\xfcller", "=?UTF-8?B?TcO8bGxlcg==?=", "M=C3=BCller", "Jos%C3%A9",
+    "Ann%20Lee", "[object Object]", 'a:1:{i:0;s:3:"VIP";}', "System.String[]", "Ann_x000D_",
+    "=PROPER(B2)", '=A2&" "&B2', "=B2",
+    "{{contact.firstname}}", "*|FNAME|*", "${name}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", CODES)
+@pytest.mark.parametrize("field", ["first_name", "address_line1", "phone", "tags"])
+def test_a_text_in_the_code_of_another_program_is_refused(field: str, cell: str) -> None:
+    assert validate_one(field, ["ok", cell] if field == "tags" else cell)[0] == ["code"]
+    assert validate_one("custom_field1", cell)[0] == []
+
+
+@pytest.mark.parametrize(
+    "cell", ["100% Ann", "a_x_b", "=) Ann", "R&D = fun", "C:\\Users", "[Ann]", "b'", "O'Neil", "50%25", "d'b'c", "=1+1"]
+)
+def test_a_text_that_only_looks_like_code_is_sent(cell: str) -> None:
+    assert validate_one("address_line1", cell) == ([], cell)
 
 
 @pytest.mark.parametrize("cell", ["#1", "#", "#VIP", "#Ann!", "#VIP!", "#WIN!", "#A!", "#WHY?"])
