@@ -19,6 +19,11 @@ class SourceError(ConnectorError):
     """A source cannot be read, or not to its end: fix the data or its access and run again."""
 
 
+class ContentError(SourceError, ConfigurationError):
+    """The content or the format of a source is at fault, so that it cannot be read to its end: nothing was sent, and a
+    person must correct the source. Running again does not help."""
+
+
 class LockedError(ConnectorError):
     """Another run holds the ledger, or writes the same file: wait for it."""
 

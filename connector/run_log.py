@@ -61,8 +61,13 @@ def record_run(
         try:
             yield
         except BaseException as error:
-            status = "usage" if isinstance(error, ConfigurationError) else "aborted"
-            ended = {"status": status, "finished_at": datetime.now(UTC).isoformat(), "messages": [str(error)]}
+            status, exit_code = ("usage", 2) if isinstance(error, ConfigurationError) else ("aborted", 3)
+            ended = {
+                "status": status,
+                "exit_code": exit_code,
+                "finished_at": datetime.now(UTC).isoformat(),
+                "messages": [str(error)],
+            }
             _write_end(path, {**report(), **ended})
             raise
         _write_end(path, report())

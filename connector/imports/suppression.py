@@ -1,6 +1,7 @@
 """A job's suppression list: checked when the job is planned, read again by its run, which never goes on without it."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -11,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.errors import ConfigurationError, RunAborted, SourceError
+from connector.errors import ConfigurationError, ContentError, RunAborted, SourceError
 from connector.plurals import agree, count
 from connector.rows import Chunk, Source
 from connector.sources.files import refuse_lacking
@@ -52,9 +53,9 @@ class _Reading:
 def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> tuple[Suppression, list[str]]:
     """Read the whole list, and what a person should know of it.
 
-    Raises SourceError when the list cannot be read to its end or a record of it cannot be read at all,
-    ConfigurationError when the list is empty, when its column is missing or has no identity in any row, RunAborted when
-    `is_stopped` before the list was read.
+    Raises SourceError when the list cannot be read to its end, ContentError when a record or an entry of it cannot be
+    read, ConfigurationError when the list is empty, when its column is missing or has no identity in any row,
+    RunAborted when `is_stopped` before the list was read.
     """
     reading = _Reading()
     with open_suppression(plan) as source:
@@ -82,7 +83,7 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
         )
     if reading.unreadable:
         number = len(reading.unreadable)
-        raise SourceError(
+        raise ContentError(
             f"the suppression list {name}: {count(number, 'row')} ({agree(number, 'record', 'records')} "
             f"{_name_records(reading.unreadable)}) {agree(number, 'holds', 'hold')} something else than "
             f"{_ARTICLES[plan.field]} in the column {plan.column}, such as a domain or a hash. Correct or remove "
@@ -123,7 +124,7 @@ def _refuse_lacking(source: Source, column: str) -> None:
 
 
 def _refuse(error: SourceError) -> SourceError:
-    return SourceError(f"the suppression list cannot be read: {error}. Nothing was sent")
+    return type(error)(f"the suppression list cannot be read: {error}. Nothing was sent")
 
 
 def _suggest(column: str, columns: Sequence[str]) -> str:
@@ -136,14 +137,20 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     reading.messages += chunk.messages
     for malformed in chunk.malformed:
         line = "" if malformed.line is None else f" (line {malformed.line})"
-        raise SourceError(
+        raise ContentError(
             f"{chunk.name}: record {malformed.number}{line} {malformed.message}; correct it, since it "
             "may name a subscriber that is to be suppressed"
         )
     read = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
     mapped, null_texts = read.frame, read.null_positions  # a person decides what N/A means here
     validated = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
-    reading.digests.append(compute_identities(validated.subscribers[plan.field], plan.field))
+    values = validated.subscribers[plan.field]
+    reading.digests.append(compute_identities(values, plan.field))
+    if plan.field == "email":  # =ann@x.org is an address, but the one without the sign is meant
+        texts = pa.array(values, pa.large_string())
+        is_odd = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
+        meant = [_strip_beginning(text) for text in texts.filter(is_odd).to_pylist()]
+        reading.digests.append(compute_identities(pd.Series(meant, dtype="str"), "email"))
     is_domain = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
     for position in sorted({*np.flatnonzero(is_domain).tolist(), *(fault.position for fault in validated.faults)}):
         cell, number = mapped[plan.field].iloc[position], int(chunk.numbers[position])
@@ -157,6 +164,11 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
             reading.unreadable.append(number)
 
 
+def _strip_beginning(address: str) -> str:
+    """Return the address without signs of a formula, or of a text that a spreadsheet guards, and of full width."""
+    return re.sub(r"^[^\w@]+", "", unicodedata.normalize("NFKC", address))
+
+
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 """Characters that a copied address may have and that nobody sees."""
 
@@ -164,16 +176,17 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 def read_addresses(text: str) -> list[str]:
     """Return the addresses of a cell as other programs write them, or an empty list if it holds something else.
 
-    `Ann Lee <ann@example.com>`, `mailto:ann@example.com` and several addresses with `;`, `,` or blanks between them are
-    read.
+    `Ann Lee <ann@example.com>`, `mailto:ann@example.com`, `ann@example.com (unsubscribed)`, `="ann@example.com"`, signs
+    of full width, and several addresses with `;`, `,` or blanks between them are read.
     """
     found = []
+    text = re.sub(r"\([^()@]*\)|^[='\"\s]+", "", unicodedata.normalize("NFKC", text))
     for part in re.split(r"[;,|\n]", text):
         inner = re.fullmatch(r".*<([^<>]*)>\s*", part)
         if inner is None and "@" not in part and "<" in text:  # of a name: Lee, Ann <ann@example.com>
             continue
         for word in (part if inner is None else inner[1]).split():
-            address = re.sub(r"(?i)^mailto:([^?]*).*$", r"\1", word.strip("\"'<>()[]").rstrip("."))
+            address = re.sub(r"(?i)^mailto:([^?]*).*$", r"\1", word.strip("\"'<>()[]").rstrip(".:!"))
             found.append(address)
     if not found or not pc.all(is_email(pa.array(found, pa.large_string()))).as_py():
         return []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from connector.driver_words import say_safely
-from connector.errors import SourceError
+from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import (
     CHUNK_ROWS,
@@ -57,7 +57,7 @@ class ParquetSource(Closing):
                 first += batch.num_rows
                 yield replace(chunk, share=(first - 1) / about.num_rows)
         except (pa.ArrowException, OSError) as error:
-            raise SourceError(
+            raise ContentError(
                 f"{self.name}: cannot be read on after row {first - 1}: {say_safely(error)}; write the file again"
             ) from None
 

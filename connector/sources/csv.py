@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from connector.errors import SourceError
+from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, Closing, MalformedRow, Source
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, find_blank, find_records
@@ -130,11 +130,11 @@ class CsvSource(Closing):
             if refusal is not None:
                 index, problem = refusal
                 at = line + count_lines(block[: int(records.starts[index])])
-                raise SourceError(f"{self.name}: the record that begins on line {at} {problem}. {_HOW_TO_SAVE}")
+                raise ContentError(f"{self.name}: the record that begins on line {at} {problem}. {_HOW_TO_SAVE}")
             try:
                 parsed = parse_block(block, records, self._form, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
-                raise SourceError(f"{self.name}: cannot be read on from line {line}: {error}") from error
+                raise ContentError(f"{self.name}: cannot be read on from line {line}: {error}") from error
             end, rows, of_block = self._input.file.tell() / size, 0, max(int(parsed.is_record.sum()), 1)
             for chunk in self._build_chunks(block, records, parsed, line, number):
                 rows += len(chunk.numbers) + len(chunk.malformed)
@@ -193,7 +193,7 @@ class CsvSource(Closing):
                 line += count_lines(block[:end])
                 block, wanted = block[end:], self._block_bytes
             elif len(block) >= _MOST_HELD:
-                raise SourceError(
+                raise ContentError(
                     f"{self.name}: the record that begins on line {line} is longer than {_MOST_HELD >> 20} MiB; look "
                     f"there for a quote that is never closed. {_HOW_TO_SAVE}"
                 )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from connector.driver_words import say_safely
-from connector.errors import ConfigurationError, SourceError
+from connector.errors import ConfigurationError, ContentError, SourceError
 from connector.rows import Chunk, Closing
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk, read_values
 from connector.sources.cursor import CURSOR, ColumnType, CursorBound, CursorKind, CursorWatch, mark_cursor, uses_cursor
@@ -82,7 +82,8 @@ class DuckdbSource(Closing):
                     yield build_row_chunk(self.name, self.columns, values, number, used)
                 number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises an OSError for DuckDB's
-            raise SourceError(f"{self.name}: reading stopped after row {number - 1}: {say_safely(error)}") from None
+            kind = ContentError if isinstance(error, duckdb.DataError) else SourceError
+            raise kind(f"{self.name}: reading stopped after row {number - 1}: {say_safely(error)}") from None
 
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result; None if the cursor's rules do not know the type."""

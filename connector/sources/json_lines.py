@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from connector.errors import SourceError
+from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, Closing, MalformedRow
 from connector.sources.cell_text import build_frame, build_texts, find_wrong, write_lists
 from connector.sources.encoding import Utf8Stream, show_bytes
@@ -90,7 +90,7 @@ class JsonLinesSource(Closing):
             first += len(lines)
             for number, text in [*numbered, (first, rest)]:
                 if len(text) > _MOST_LINE:
-                    raise SourceError(
+                    raise ContentError(
                         f"{self.name}: line {number} is longer than {_MOST_LINE >> 20} MiB, as no row is; look there "
                         "for a missing line end"
                     )

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from connector import databases
 from connector.databases import explain, parse_url, show_url
-from connector.errors import ConfigurationError, SourceError
+from connector.errors import ConfigurationError, ContentError, SourceError
 from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk
@@ -87,9 +87,9 @@ class QuerySource(Closing):
                 yield replace(chunk, share=1.0) if len(rows) < CHUNK_ROWS else chunk  # fewer are the last
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            raise SourceError(
-                f"{self.name}: reading stopped after row {number - 1}: {explain(error, self._url)}"
-            ) from None
+            # A value that the query cannot convert, or text that is not in its encoding, is there in the next run, too.
+            kind = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
+            raise kind(f"{self.name}: reading stopped after row {number - 1}: {explain(error, self._url)}") from None
 
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result; None if the driver does not say it."""

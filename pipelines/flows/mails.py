@@ -13,7 +13,15 @@ from connector.atomic_file import create_private
 from connector.clock import Clock, system_clock
 from connector.control import Stop, enter_in_thread, stay_alive
 from connector.databases import parse_place, show_place
-from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
+from connector.errors import (
+    ConfigurationError,
+    ConnectorError,
+    ContentError,
+    LedgerError,
+    LockedError,
+    RunAborted,
+    SourceError,
+)
 from connector.ledger.beside import start_pace
 from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails
@@ -336,6 +344,8 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
         progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
         try:
             await asyncio.to_thread(check_rows, plan, now, spool, checked, on_problem, is_stopped)
+        except ContentError:
+            raise
         except (SourceError, RunAborted) as error:
             report.rows = count_mail_rows(0, {})
             report.messages += dict.fromkeys(checked.messages)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from connector.clock import Clock
-from connector.errors import ConnectorError
+from connector.errors import ConfigurationError, ConnectorError
 from connector.fields import BY_NAME, NAMES, BaseRef
 from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from connector.imports.suppression import SuppressionPlan, read_suppression
@@ -165,7 +165,9 @@ def _read_all(
                 problems += [build_different(prepared.chunk, each, identity) for each in prepared.differences]
                 for problem in problems:
                     file.write(problem)
-    except ConnectorError as error:  # a list without any identity is a ConfigurationError
+    except ConfigurationError:  # also what a person must correct in the content of a file
+        raise
+    except ConnectorError as error:
         return str(error)
     if verdict.report.rows["read"] == 0 and plan.is_empty_refused:
         return f"{plan.source.name} has a header and no rows: there is nothing to validate"

@@ -1,0 +1,104 @@
+"""A source whose content or format is at fault ends with exit code 2, since a person must correct it."""
+
+import gzip
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.databases import OPEN
+from tests.pipelines.conftest import Connector
+
+ROWS = "".join(f"p{number}@x.org,Pat,yes\n" for number in range(40_000))
+HEADER = "email,first_name,is_active\n"
+
+
+def damage_parquet(path: Path) -> None:
+    pd.DataFrame({"email": [f"p{number}@x.org" for number in range(1000)], "is_active": True}).to_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[200:400] = bytes(200)
+    path.write_bytes(content)
+
+
+SOURCES = {
+    "unclosed.csv": (HEADER + ROWS + 'eve@x.org,"Eve,yes\n' + ROWS[:2000]).encode(),
+    "endless.csv": (HEADER + 'eve@x.org,"Eve,yes\n' + ROWS * 30).encode(),
+    "spaces.csv": (HEADER + ROWS + 'eve@x.org, "Eve",yes\n').encode(),
+    "no_header.csv": b"p1@x.org,Pat,yes\np2@x.org,Pat,yes\n",
+    "empty.csv": b"",
+    "binary.csv": bytes(range(32)) * 100,
+    "cut.csv.gz": gzip.compress((HEADER + ROWS).encode())[:-2000],
+    "array.json": b'[{"email": "p1@x.org"}]',
+    "long.jsonl": b'{"email": "p1@x.org", "is_active": true}\n' + b'{"email": "' + b"x" * (20 << 20) + b'"}\n',
+    "page.csv": b"<html><body>Sign in</body></html>",
+    "cut.parquet": b"PAR1" + bytes(100),
+    "cut.xlsx": b"PK\x03\x04" + bytes(100),
+    "locked.xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600),
+}
+
+
+@pytest.mark.parametrize("command", ["import", "plan", "validate"])
+@pytest.mark.parametrize("name", [*SOURCES, "damaged.parquet"])
+def test_a_damaged_file_is_refused(connector: Connector, tmp_path: Path, name: str, command: str) -> None:
+    path = tmp_path / name
+    if name in SOURCES:
+        path.write_bytes(SOURCES[name])
+    else:
+        damage_parquet(path)
+    options = () if command == "validate" else ("--base-id", "7")
+    ended = connector.run_json(command, path, *options)
+    assert ended.is_refused, ended.stderr
+    assert name in ended.stderr
+    assert "fault of the program" not in ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_the_line_of_a_quote_that_is_never_closed_is_named(connector: Connector, tmp_path: Path) -> None:
+    path = tmp_path / "unclosed.csv"
+    path.write_bytes(SOURCES["unclosed.csv"])
+    ended = connector.run("import", path, "--base-id", "7")
+    assert "the record that begins on line 40002 has a quote that is never closed" in ended.stderr
+    assert "a quote within it is written twice" in ended.stderr
+
+
+def test_a_damaged_source_of_a_job_is_recorded_as_refused(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_bytes(SOURCES["unclosed.csv"])
+    job = tmp_path / "job.yaml"
+    job.write_text("job: j\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n", encoding="utf-8")
+    assert connector.run_json("sync", job).is_refused
+    (status,) = json.loads(connector.run("status", "--output", "json").stdout)["runs"][:1]
+    assert status["exit_code"] == 2
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
+def test_a_value_that_a_query_cannot_convert_is_refused(connector: Connector, tmp_path: Path, kind: str) -> None:
+    job = tmp_path / "job.yaml"
+    with OPEN["postgresql"]() as database:
+        url = database.url if kind == "postgresql" else "duckdb:///people.duckdb"
+        number = "generate_series(1, 3)" if kind == "postgresql" else "range(1, 4)"
+        query = f"select 'p' || (case when n = 3 then 'x' else '1' end)::int || '@x.org' as email from {number} as s(n)"
+        if kind == "duckdb":
+            import duckdb
+
+            duckdb.connect(str(tmp_path / "people.duckdb")).close()
+        job.write_text(
+            f'job: j\nsource: {{sql: {{url: "{url}", query: "{query}"}}}}\n'
+            "subscriber: {base: {id: 7}, fields: {email: email, is_active: {value: true}}}\n",
+            encoding="utf-8",
+        )
+        ended = connector.run_json("sync", job)
+    assert ended.is_refused, ended.stderr
+    assert connector.sandbox.stats()["requests"] == {}
+
+
+def test_a_sqlite_file_that_is_none_is_refused(connector: Connector, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        database.execute("create table t (email)")
+    (tmp_path / "x.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    (tmp_path / "job.yaml").write_text(
+        'job: j\nsource: {sql: {url: "sqlite:///x.db", table: t}}\nsubscriber: {base: {id: 7}}\n', encoding="utf-8"
+    )
+    assert connector.run_json("sync", "job.yaml").code == 2
