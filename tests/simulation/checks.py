@@ -158,6 +158,7 @@ def nobody_is_lost(truth: Truth) -> Iterator[str]:
     since the service answered with somebody else. Unknown may stay who cannot be looked for: where the list cannot be
     read whole, and no filter is known to work, where no request shows who was created, or where the list shows nobody
     by the answered Id, so that nobody proves how late the list is. There, whoever was refused stays rejected, too.
+    Where only the list is unreadable, that holds for an address outside of ASCII, whose spelling no control covers.
     Rejected may stay fewer than 20 whom the service has refused for a while, and those who share the words with rows
     that it does not take."""
     last = truth.world.played[-1]
@@ -174,7 +175,9 @@ def nobody_is_lost(truth: Truth) -> Iterator[str]:
         elif kept.state is State.HELD and not (is_hold or kept.attempts >= _ATTEMPTS or truth.is_misdirected(person)):
             yield f"person {person} is held, and the job does not hold"
         elif kept.state is State.REJECTED and person in told and has_sentinels and _is_wronged(truth, person, kept):
-            wronged.append(person)
+            is_ascii = all(spelling.isascii() for spelling in truth.world.scenario.people.persons[person].spellings)
+            if is_ascii or not truth.is_list_unreadable:
+                wronged.append(person)
     if not truth.has_passing_refusals or (
         len(wronged) >= LEAST_ALIKE and not truth.world.scenario.settings.get("required")
     ):
