@@ -19,18 +19,15 @@ from rich.console import Console
 from connector.control import Stop
 from connector.fields import normalise_email
 from connector.imports.flow import run_load
-from connector.imports.plan import RowOptions
-from connector.jobs.build import build_policy
-from connector.jobs.models import Load
-from connector.jobs.reader import load_job, override_load
+from connector.jobs.arguments import build_import_job
+from connector.jobs.load_planner import plan_import, plan_sync
+from connector.jobs.reader import load_job
 from connector.progress import Progress
 from connector.report import Report
 from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
 from connector.settings import Settings, read_settings
-from connector.subscribers.rules import ValidationRules
 from pipelines.flows.exports import plan_export_job, run_export
-from pipelines.flows.load_plan import FileReading, plan_import, plan_sync
 from pipelines.report.text import show_report
 
 BASE_NAME = "Newsletter"
@@ -193,7 +190,7 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: Console
         _show(console, imported, f"1. import people.csv: {rows:,} rows, some of them spoilt")
         again = _import(people, settings, run)
         _show(console, again, "2. the same import again")
-        crm = plan_sync(load_job(folder / "crm.yaml", os.environ), settings, limit=None, wait_s=0)
+        crm = plan_sync(load_job(folder / "crm.yaml", os.environ), settings)
         synced = run(lambda stop, progress: run_load(crm, stop, progress))
         _show(console, synced, f"3. sync from a CRM: {_ADDED} subscribers added, {len(data.moved)} moved")
         warehouse = plan_export_job(load_job(folder / "warehouse.yaml", os.environ), settings)
@@ -204,10 +201,8 @@ def run_story(folder: Path, rows: int, seed: int, run: RunFlow, console: Console
 
 
 def _import(people: Path, settings: Settings, run: RunFlow) -> Report:
-    rules = ValidationRules()
-    policy = build_policy(override_load(Load(), {"quiet_period": "1s"}), rules)
-    options = RowOptions(base_name=BASE_NAME, is_active=True)
-    plan = plan_import(people, options, rules, policy, settings, reading=FileReading(), wait_s=0)
+    options = {"base_name": BASE_NAME, "active": True, "quiet_period_s": 1.0}
+    plan = plan_import(build_import_job(people, people.stem, options, spell=str), settings)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
 from connector.imports.flow import run_load
+from connector.jobs.load_planner import RunRequest, plan_sync
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job
 from connector.jobs.settings import read_settings
@@ -21,7 +22,6 @@ from connector.report import Report
 from connector.service.settings import Token
 from connector.settings import Settings
 from pipelines.flows.exports import plan_export_job, run_export
-from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.mails import run_mail
 from pipelines.flows.notify import notify_unless_stopped, report_refused
@@ -82,7 +82,7 @@ def run_job(
     if loaded.mail is not None:
         mail = plan_mail(loaded, settings, limit=limit, wait_s=wait_s)
         return _run("mail", loaded, settings, lambda stop, progress: run_mail(mail, stop, progress))
-    sync = plan_sync(loaded, settings, limit=limit, wait_s=wait_s, is_full=full, since=since)
+    sync = plan_sync(loaded, settings, RunRequest(limit, wait_s, full, since))
     sync = replace(sync, is_planned=dry_run)
     return _run("sync", loaded, settings, lambda stop, progress: run_load(sync, stop, progress), is_planned=dry_run)
 

@@ -6,15 +6,14 @@ surveyed then: the same flow, planned and not sent, over the ledger as it is.
 
 from collections.abc import Iterator
 from contextlib import aclosing, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
-from connector.fields import BaseRef
 from connector.imports.base_loads import BaseLoads
 from connector.imports.increments import Increment, IncrementReading, read_kept
+from connector.imports.plan import LoadPlan
 from connector.imports.remarks import (
     SILENT_ACTIVITY,
     Remarks,
@@ -23,27 +22,24 @@ from connector.imports.remarks import (
     describe_reactivated,
     describe_unmapped,
 )
-from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.imports.suppression import read_suppression
 from connector.kept_rows import KeptRows
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
 from connector.load.finishing import RunMode, build_different
-from connector.load.session import Limits, LoadGuard, LoadPolicy, Tally, is_excess
+from connector.load.session import Limits, LoadGuard, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.report import Report, RunScope
-from connector.row_files import build_invalid, build_malformed, is_workbook_name, own_columns
-from connector.rows import Source
+from connector.row_files import build_invalid, build_malformed, is_workbook_name
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
-from connector.settings import Settings, bound_in_flight, build_service
-from connector.shards import WHOLE, Shard
+from connector.settings import bound_in_flight, build_service
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
-from connector.subscribers.row_bases import BaseColumn, list_columns
-from connector.subscribers.rules import FieldMapping, ValidationRules
+from connector.subscribers.row_bases import BaseColumn
 from connector.units import show_share
 
 _NOTHING_MOVED = "Nothing was sent, and no cursor has moved"
@@ -103,75 +99,22 @@ def _withdraw(tally: Tally) -> None:
     tally.outcomes[Outcome.UNSENT] += planned
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """Everything that a load needs to know: its source, mapping and checks, its base, and its rules."""
-
-    command: str
-    job: str
-    source: Source
-    is_empty_refused: bool
-    mapping: FieldMapping
-    rules: ValidationRules
-    base: BaseRef | BaseColumn
-    policy: LoadPolicy
-    settings: Settings
-    by_job: str = ""  # the name of the job file, where there is one
-    suppression: SuppressionPlan | None = None
-    increment: Increment | None = None
-    limit: int | None = None
-    wait_s: float = 0.0
-    shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded
-    guard: LoadGuard | None = None
-    ignored: tuple[str, ...] = ()  # columns that say nothing about consent
-    is_own_source: bool = False  # the rows are the job's own, so that one run's number of them speaks of the next's
-    is_full: bool = False  # what earlier runs have reported as changed is compared again
-    is_planned: bool = False
-    rows_path: Path | None = None  # where a plan tells of each row
-    are_rows_reported: bool = False  # whether its report does, too
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of the job's source is read, each time."""
-        return self.is_own_source and self.increment is None and self.limit is None
-
-    @property
-    def says_activity(self) -> bool:
-        """Whether anything says is_active."""
-        return "is_active" in self.mapping.rules
-
-    @property
-    def base_column(self) -> BaseColumn | None:
-        """The column that says each row's base; None: all are for one."""
-        return self.base if isinstance(self.base, BaseColumn) else None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The source's columns that are used."""
-        return list_columns(self.mapping.columns, self.base_column)
-
-    @property
-    def unmapped_columns(self) -> tuple[str, ...]:
-        """The source's columns that become no field."""
-        return tuple(name for name in own_columns(self.source.columns) if name not in self.columns)
-
-
 def describe_load(plan: LoadPlan) -> RunScope:
     """Return what a report says of the ends and the settings of a load."""
     cursor = ("all, from its start on" if plan.is_full else "what is new") if plan.increment is not None else ""
     settings = {
-        "identity": plan.rules.identity,
-        "fields": describe_mapping(plan.mapping),
-        "required": ", ".join(sorted(plan.rules.required)),
-        "zip": plan.rules.zip if "address_zip" in plan.mapping.rules else "",
-        "limit": describe_limit(plan.limit),
+        "identity": plan.rows.rules.identity,
+        "fields": describe_mapping(plan.rows.mapping),
+        "required": ", ".join(sorted(plan.rows.rules.required)),
+        "zip": plan.rows.rules.zip if "address_zip" in plan.rows.mapping.rules else "",
+        "limit": describe_limit(plan.rows.limit),
         "shard": "" if plan.shard.is_whole else str(plan.shard),
         "cursor": cursor,
-        "suppress": f"a list of {plan.suppression.field}" if plan.suppression is not None else "",
+        "suppress": f"a list of {plan.rows.suppression.field}" if plan.rows.suppression is not None else "",
         **describe_policy(plan.policy),
     }
     service, account = plan.settings.service.base_url, plan.settings.account
-    return RunScope(plan.source.name, service, describe_asked_base(plan.base), account, drop_empty(settings))
+    return RunScope(plan.rows.source.name, service, describe_asked_base(plan.rows.base), account, drop_empty(settings))
 
 
 async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: KeptRows | None = None) -> Report:
@@ -183,16 +126,18 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: KeptRow
     """
 
     def find_bases(ledger: Ledger) -> list[Base]:
-        if isinstance(plan.base, BaseColumn):
+        if isinstance(plan.rows.base, BaseColumn):
             return []
-        return [find_or_add_base(ledger.connection, plan.settings.account, plan.base.service_id, plan.base.name)]
+        return [
+            find_or_add_base(ledger.connection, plan.settings.account, plan.rows.base.service_id, plan.rows.base.name)
+        ]
 
     service = build_service(plan.settings, plan.policy.max_concurrency)
     frame = Frame(
         command=plan.command,
-        job=plan.job,
+        job=plan.rows.job,
         by_job=plan.by_job,
-        columns=plan.source.columns,
+        columns=plan.rows.source.columns,
         find_bases=find_bases,
         policy=replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency)),
         service=service,
@@ -200,20 +145,21 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: KeptRow
         ledger_url=plan.settings.ledger_url,
         state_dir=plan.settings.state_dir,
         retention_s=plan.settings.retention_s,
-        is_workbook=plan.shard.is_whole and is_workbook_name(plan.source.name),  # files of shards are joined as CSV
+        is_workbook=plan.shard.is_whole
+        and is_workbook_name(plan.rows.source.name),  # files of shards are joined as CSV
         shard=plan.shard,
         may_make_ledger=plan.settings.may_make_ledger,
-        suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
+        suppression=partial(read_suppression, plan.rows.suppression) if plan.rows.suppression is not None else None,
         wait_s=plan.wait_s,
         is_full=plan.is_full,
         is_planned=plan.is_planned,
         rows_path=plan.rows_path,
         are_rows_reported=plan.are_rows_reported,
         scope=describe_load(plan),
-        columns_by_field={name: rule.columns for name, rule in plan.mapping.rules.items()},
+        columns_by_field={name: rule.columns for name, rule in plan.rows.mapping.rules.items()},
     )
-    with closing(KeptRows(plan.source, plan.rules.identity)) if kept is None else nullcontext(kept) as rows:
-        if not plan.is_planned and not plan.says_activity:
+    with closing(KeptRows(plan.rows.source, plan.rows.rules.identity)) if kept is None else nullcontext(kept) as rows:
+        if not plan.is_planned and not plan.rows.says_activity:
             raise ConfigurationError(SILENT_ACTIVITY)
         return await carry_out(frame, lambda run: _Load(plan, rows, run).carry_out(), stop, progress.follow)
 
@@ -236,7 +182,7 @@ class _Load:
             loads = await self._pass(RunMode.LOAD)
         else:
             loads = await self._load_guarded(plan.guard)
-        run.report.unmapped_columns = list(plan.unmapped_columns)
+        run.report.unmapped_columns = list(plan.rows.unmapped_columns)
         if self._reading is not None:
             future = [*self._reading.describe_future()]
             run.report.messages += future
@@ -257,7 +203,7 @@ class _Load:
         return await self._pass(RunMode.LOAD, survey)
 
     async def _pass(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
-        loads = BaseLoads(self._run, self._plan.base, mode, survey)
+        loads = BaseLoads(self._run, self._plan.rows.base, mode, survey)
         is_compared = mode is RunMode.LOAD or self._plan.is_planned  # not by the survey of a load, which does it itself
         await self._run.see_through(loads, self._load(loads, is_compared=is_compared))
         return loads
@@ -271,7 +217,7 @@ class _Load:
         if plan.is_whole:
             account = plan.settings.account
             last_read = await run.commits.ask(
-                lambda ledger: find_rows_read(ledger.connection, account, plan.job, "sync")
+                lambda ledger: find_rows_read(ledger.connection, account, plan.rows.job, "sync")
             )
         run.reason = _find_trip(
             plan.guard,
@@ -315,7 +261,7 @@ class _Load:
     def _find_hindrance(self, increment: Increment) -> str | None:
         """Return why the cursor must not move now that the run has ended; None: it may."""
         unsent = self._run.tally.outcomes[Outcome.UNSENT]
-        if self._plan.limit is not None:
+        if self._plan.rows.limit is not None:
             return "--limit left out the rest of the source"
         if self._run.report.exit_code not in _ENDED_WELL or not increment.source.is_read_to_end:
             return "the run did not come to its end, and the next one reads it all again"
@@ -332,27 +278,27 @@ class _Load:
             await self._begin_at_cursor(plan.increment)
         self._kept.suppression = await run.read_suppression()
         chunks = prepare_chunks(
-            plan.source,
-            plan.mapping,
-            plan.rules,
+            plan.rows.source,
+            plan.rows.mapping,
+            plan.rows.rules,
             today=run.clock.now().date(),
-            limit=plan.limit,
-            base=plan.base_column,
+            limit=plan.rows.limit,
+            base=plan.rows.base_column,
             suppression=run.suppression,
             shard=plan.shard,
-            ignored=plan.ignored,
+            ignored=plan.rows.ignored,
         )
         async with aclosing(self._kept.keep_in_thread(chunks, run.stop)) as reading:
             async for prepared in reading:
                 if prepared.consent and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared.consent)))
                 self._count_read()
-                run.note_share(prepared.chunk.share, plan.limit)
+                run.note_share(prepared.chunk.share, plan.rows.limit)
         run.stop.check()
         if not self._kept.is_read:
             return
-        if self._kept.source_row_count == 0 and plan.is_empty_refused:
-            raise RunAborted(f"{plan.source.name} has a header and no rows: there is nothing to import")
+        if self._kept.source_row_count == 0 and plan.rows.is_empty_refused:
+            raise RunAborted(f"{plan.rows.source.name} has a header and no rows: there is nothing to import")
         run.rows_read = self._kept.source_row_count if plan.is_whole else None
 
     async def _reuse_rows(self) -> None:
@@ -364,15 +310,15 @@ class _Load:
         if kept.suppression is not None and (list_now is None or not kept.suppression.has_same_entries(list_now)):
             raise RunAborted("the suppression list has changed since the preview. Nothing was sent. Run again")
         self._count_read()
-        self._run.note_share(1.0, self._plan.limit)
+        self._run.note_share(1.0, self._plan.rows.limit)
 
     def _count_read(self) -> None:
-        count_read, limit = self._kept.row_count, self._plan.limit
+        count_read, limit = self._kept.row_count, self._plan.rows.limit
         self._run.tally.read = count_read if limit is None else min(count_read, limit)
 
     async def _take_all(self, loads: BaseLoads) -> None:
         """Load the rows chunk by chunk."""
-        async with aclosing(self._kept.read_in_thread(self._run.stop, self._plan.limit)) as reading:
+        async with aclosing(self._kept.read_in_thread(self._run.stop, self._plan.rows.limit)) as reading:
             async for prepared in reading:
                 self._count(prepared)
                 await loads.take(prepared.planned, prepared.bases)
@@ -392,7 +338,7 @@ class _Load:
         tally.count_positions(Outcome.DUPLICATE, prepared.chunk, prepared.repeats)
         tally.count_positions(Outcome.SUPPRESSED, prepared.chunk, prepared.suppressed)
         for difference in prepared.differences:
-            run.rows.write(build_different(prepared.chunk, difference, self._plan.rules.identity))
+            run.rows.write(build_different(prepared.chunk, difference, self._plan.rows.rules.identity))
 
     def _remark(self, loads: BaseLoads) -> Iterator[str]:
         """What a person should know beyond the sums."""
@@ -400,23 +346,23 @@ class _Load:
         yield from describe_opt_outs(tally, self._run.rows.drift_path)
         yield from self._remarks.messages
         yield from self._kept.messages
-        if self._plan.limit is not None and self._kept.row_count > self._plan.limit:
+        if self._plan.rows.limit is not None and self._kept.row_count > self._plan.rows.limit:
             yield (
-                f"only {describe_limit(self._plan.limit)} are used. All {self._kept.row_count:,} rows were read, "
+                f"only {describe_limit(self._plan.rows.limit)} are used. All {self._kept.row_count:,} rows were read, "
                 "because a row beyond --limit may say that a subscriber is inactive"
             )
         created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""
         if created and (by_base := loads.describe_created()) is not None:
             yield f"{would_be}{by_base}"
-        if not self._plan.says_activity:
+        if not self._plan.rows.says_activity:
             yield f"an import of this is refused: {SILENT_ACTIVITY}"
         for problem in explain_consent(self._remarks.consent):
             yield f"an import of this is refused: {problem}"
         yield from loads.describe_lacking()
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
-        yield from self._remarks.describe_cells(self._plan.mapping)
+        yield from self._remarks.describe_cells(self._plan.rows.mapping)
         yield from self._run.rows.remark()
-        yield from describe_unmapped(self._plan.mapping, self._plan.unmapped_columns)
+        yield from describe_unmapped(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
         for name, number in sorted(tally.altered.items()):
             yield f"the service altered {name} of {count(number, 'subscriber')} created"

@@ -3,7 +3,6 @@
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from pathlib import Path
 
 from connector.errors import ConfigurationError
 from connector.imports.increments import Increment
@@ -26,8 +25,7 @@ _DIGEST_BYTES = 16
 def open_source(source: JobSource | Suppress) -> Source:
     """Return the file, files or query as rows of text. Raises SourceError or ConfigurationError, as the opener does."""
     if source.file is not None:
-        file = source.file
-        return open_as(file.path, file)
+        return open_file_source(source.file)
     if source.sql is None:  # the model lets no such source through
         raise ValueError("a source is a file or a query")
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
@@ -35,11 +33,10 @@ def open_source(source: JobSource | Suppress) -> Source:
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
 
 
-def open_as(path: str | Path, file: FileSource) -> Source:
-    """Return a file, or those that match a pattern, with the options of `file`. Raises SourceError and
-    ConfigurationError."""
+def open_file_source(file: FileSource) -> Source:
+    """Return a file, or the files that match a pattern. Raises SourceError and ConfigurationError."""
     options = file.model_dump(include={"format", "encoding", "delimiter", "sheet"})
-    return open_files(path, lambda each: open_file(each, **options))
+    return open_files(file.path, lambda path: open_file(path, **options))
 
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
@@ -49,11 +46,10 @@ def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
     return source
 
 
-def build_mapping(subscriber: JobSubscriber) -> FieldMapping | None:
-    """Return the job's mapping by field name, or None if the job leaves it to the headers (`guess_mapping`)."""
-    if subscriber.fields_ is None:
-        return None
-    return FieldMapping({name: build_column_rule(rule) for name, rule in subscriber.fields_.items()})
+def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
+    """Return the job's mapping by field name, without the headers of columns."""
+    rules = (subscriber.fields_ or {}).items()
+    return FieldMapping({name: build_column_rule(rule) for name, rule in rules if rule is not None})
 
 
 def build_rules(subscriber: JobSubscriber) -> ValidationRules:

@@ -84,17 +84,29 @@ class JobSubscriber(BaseModel):
 
     base: BaseKeys = Field(description="the base to load into")
     identity: Identity = Field(default="email", description="what makes two rows the same subscriber")
-    fields_: dict[FieldName, MappedField] | None = Field(
+    fields_: dict[FieldName, MappedField | None] | None = Field(
         default=None, alias="fields", description="field: column, or field: rule"
+    )
+    by_headers: bool | None = Field(
+        default=None,
+        description="recognise the columns of other fields by their headers. A field that `fields` leaves empty has no "
+        "column. True without `fields`, else false when not given",
     )
     required: tuple[FieldName, ...] = Field(default=(), description="fields that no row may leave empty")
     zip: ZipPolicy = Field(default="omit", description="what becomes of a zip that is no number")
 
+    @property
+    def uses_headers(self) -> bool:
+        """Whether fields are mapped by the headers of columns."""
+        return self.fields_ is None if self.by_headers is None else self.by_headers
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        faults = find_rule_faults(self.fields_ or {}, self.identity)
-        if self.fields_ is not None:
-            faults += find_mapping_faults(self.fields_, self.identity, self.required, self.zip)
+        rules = {name: rule for name, rule in (self.fields_ or {}).items() if rule is not None}
+        faults = find_rule_faults(rules, self.identity)
+        if not self.uses_headers:
+            faults += [f"fields.{name} is empty: name a column" for name in (self.fields_ or {}) if name not in rules]
+            faults += find_mapping_faults(rules, self.identity, self.required, self.zip)
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -272,6 +284,6 @@ class Job(BaseModel):
             raise ValueError(
                 "suppress.inactive needs the service's list, which email and load.look: none leave unread; take it out"
             )
-        if not self.is_export and self.mail is None and (self.source is None or self.subscriber is None):
+        if not self.is_export and self.mail is None and self.subscriber is None:
             raise ValueError("a job needs source and subscriber (to load), source and mail, or export")
         return self

@@ -17,10 +17,8 @@ from pydantic_core import ErrorDetails
 
 from connector.errors import ConfigurationError
 from connector.jobs.key_types import find_model
-from connector.jobs.mail_models import MessageFile
-from connector.jobs.models import Job, Load
+from connector.jobs.models import Job
 from connector.jobs.removed import explain_removed_key
-from connector.jobs.source_models import FileSource
 
 Keys = tuple[str | int, ...]
 """Where a value stands in a document: its keys from the outermost in, a list's items by number from 0."""
@@ -255,7 +253,7 @@ def load_model(path: Path, model: type[Model], environ: Mapping[str, str], what:
     written = parse_document(read_text(path, what))
     filled = fill_in(written, environ) if written.values else written
     faults = list(filled.faults)
-    value, invalid = _validate(model, filled.values, written.values, written.lines, path.absolute().parent)
+    value, invalid = validate_values(model, filled.values, written.values, written.lines, path.absolute().parent)
     spoilt = {fault.keys for fault in faults}
     if written.values:  # else there is nothing to be wrong about but what has been said
         faults += [fault for fault in invalid if fault.keys not in spoilt]
@@ -293,15 +291,16 @@ def read_text(path: Path, what: str, most: int = _LARGEST) -> str:
         raise ConfigurationError(f"{path}: a {what} is UTF-8 text; byte {error.start + 1} is not") from None
 
 
-def _validate(
+def validate_values(
     model: type[Model],
     values: Mapping[str, Any],
     written: Mapping[str, Any],
     lines: Mapping[Keys, int],
-    folder: Path,
+    folder: Path | None,
 ) -> tuple[Model | None, list[JobFault]]:
+    """Return the model and its faults; without a `folder` the values come from arguments and not from a file."""
     try:
-        return model.model_validate(values, context={"folder": folder}), []
+        return model.model_validate(values, context={"folder": folder} if folder is not None else None), []
     except ValidationError as error:
         # Inputs, which may be secrets, stay out; `written` shows a ${NAME} by its name.
         details = error.errors(include_url=False, include_input=False)
@@ -310,34 +309,3 @@ def _validate(
             keys: Keys = tuple(key for key in detail["loc"] if key != "[key]")
             faults.append(JobFault(keys, find_line(lines, keys), _explain(detail, keys, model, written)))
         return None, faults
-
-
-def override_load(load: Load, options: Mapping[str, Any]) -> Load:
-    """`load` with the options of a command in place of its own: keys as in a job file (`quiet_period: "1s"`), None
-    where an option was not given. Raises ConfigurationError naming the option."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return _read_options(Load, {**load.model_dump(by_alias=True), **given}, given)
-
-
-def check_format(given: Mapping[str, str | None]) -> FileSource:
-    """Return what was said of a file (format, encoding, delimiter, sheet; None: nothing) as `source.file` takes it.
-
-    Its path means nothing. Raises ConfigurationError naming the option.
-    """
-    said = {key: word for key, word in given.items() if word is not None}
-    return _read_options(FileSource, {"path": "-", **said}, given)
-
-
-def check_message(keys: Mapping[str, Any]) -> MessageFile:
-    """Return what options say of an email, by the keys of a message file. Raises ConfigurationError naming the
-    option."""
-    return _read_options(MessageFile, keys, {})
-
-
-def _read_options(model: type[Model], values: Mapping[str, Any], written: Mapping[str, Any]) -> Model:
-    """Return what options say, as `model`; paths are relative to the current folder."""
-    value, faults = _validate(model, values, written, {}, Path.cwd())
-    if value is None:
-        named = ((str(fault.keys[0]), fault.message) for fault in faults)
-        raise ConfigurationError("\n".join(f"--{name.replace('_', '-')}: {message}" for name, message in named))
-    return value

@@ -27,7 +27,7 @@ _DROPPED = "given up by connector retry --drop-held; it is tried again once its 
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPlan:
+class RetrySelection:
     """What to take up: the unknown, the held, the rejected if asked for; of any run, or of one that sent them last."""
 
     run_id: str | None = None
@@ -50,7 +50,7 @@ class RetryPlan:
         return self.run_id in (None, entry.run_id)
 
 
-async def retry_entries(session: Session, finisher: Finisher, plan: RetryPlan) -> None:
+async def retry_entries(session: Session, finisher: Finisher, plan: RetrySelection) -> None:
     """Take up what the plan says of the run's base, each entry counted as a row read, and settle it.
 
     Raises RunAborted (ListFailed among them) when the run cannot go on.
@@ -73,7 +73,7 @@ async def retry_entries(session: Session, finisher: Finisher, plan: RetryPlan) -
 class _Retry:
     """One base's entries, taken up state by state."""
 
-    def __init__(self, session: Session, finisher: Finisher, plan: RetryPlan) -> None:
+    def __init__(self, session: Session, finisher: Finisher, plan: RetrySelection) -> None:
         self._session, self._finisher, self._plan = session, finisher, plan
         self._numbers: Iterator[int] = count(1)
         self._given_up = set[bytes]()  # by this retry, which does not take them up as rejected

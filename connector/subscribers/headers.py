@@ -221,21 +221,26 @@ def _is_known(columns: Sequence[str], marks: frozenset[str]) -> bool:
     return not marks.isdisjoint(normalise_header(column) for column in columns)
 
 
-def override_mapping(mapping: FieldMapping, overrides: Mapping[str, str], columns: Sequence[str]) -> FieldMapping:
-    """Put `overrides` (field name to column, as `--map` has them) in place of what was guessed for these fields.
+def override_mapping(
+    mapping: FieldMapping, overrides: Mapping[str, str | ColumnRule], columns: Sequence[str]
+) -> FieldMapping:
+    """Put `overrides` in place of what was guessed for these fields: by field name a rule, a column, or "" to leave the
+    field unmapped.
 
-    An empty column leaves its field unmapped. Other fields stay as they were, so that one column may fill two.
-    Raises ConfigurationError for a field or a column that does not exist.
+    Other fields stay as they were, so that one column may fill two. Raises ConfigurationError for a field or a column
+    that does not exist.
     """
     rules = dict(mapping.rules)
     whole_name = None if {"first_name", "last_name"} & overrides.keys() else mapping.whole_name
-    for field, column in overrides.items():
+    for field, override in overrides.items():
         if field not in MAPPABLE:
             raise ConfigurationError(explain_missing("field", field, MAPPABLE))
-        if not column:
+        if not override:
             rules.pop(field, None)
             continue
-        if column not in columns:
-            raise ConfigurationError(explain_missing("column", column, columns))
-        rules[field] = build_column_rule(field, column, columns)
+        used = (override,) if isinstance(override, str) else override.columns
+        missing = [column for column in used if column not in columns]
+        if missing:
+            raise ConfigurationError(explain_missing("column", missing[0], columns))
+        rules[field] = build_column_rule(field, override, columns) if isinstance(override, str) else override
     return FieldMapping(rules, whole_name)

@@ -123,15 +123,15 @@ def _shorten(source: str, folder: Path) -> str:
 
 
 def _open_file(source: str, table: str | None, said: Mapping[str, str]) -> Source:
-    from connector.jobs.build import open_as
-    from connector.jobs.reader import check_format
+    from connector.jobs.arguments import build_file_source, spell_option
+    from connector.jobs.build import open_file_source
     from connector.sources.inputs import STANDARD_INPUT
 
     if table is not None:
         raise ConfigurationError("--table is for a database, and SOURCE is a file")
     if source == STANDARD_INPUT:
         raise ConfigurationError("a job reads its source again and again: name a file, not standard input")
-    return open_as(source, check_format(said))
+    return open_file_source(build_file_source(source, said, spell=spell_option))
 
 
 def _open_table(source: str, table: str | None) -> Source:

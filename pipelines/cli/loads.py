@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from connector.errors import ConfigurationError
+from connector.fields import BaseRef
 from connector.plurals import count
 from connector.printable import make_visible
 from connector.shards import MOST_SHARDS, WHOLE
 from pipelines.cli.options import (
     SHARD,
-    FileGiven,
     SourcePath,
     accept_cut_off_option,
     cursor_options,
@@ -46,7 +46,7 @@ from pipelines.cli.output import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from connector.imports.flow import LoadPlan
+    from connector.imports.plan import LoadPlan
     from connector.jobs.models import Job
     from connector.load.retry import Held
     from connector.report import Report
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 @run_options
 def import_command(
     file: Path | str,
-    given: FileGiven,
+    rows: Mapping[str, Any],
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
@@ -85,21 +85,19 @@ def import_command(
     On a terminal the import shows first what it would create, and asks.
     """
     from connector.imports.flow import run_load
-    from connector.jobs.settings import read_settings
     from connector.kept_rows import KeptRows
+    from connector.settings import read_state
 
     is_asking = not (is_dry or is_confirmed) and output.can_ask()
-    plan = plan_file(file, given, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry or is_asking)
-    with KeptRows(plan.source, plan.rules.identity) as kept:  # so what is created is what the preview shows
+    plan = plan_file(file, rows, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry or is_asking)
+    with KeptRows(plan.rows.source, plan.rows.rules.identity) as kept:  # so what is created is what the preview shows
 
         def run(*, is_planned: bool) -> Report:
-            settings = read_settings(os.environ, given.load_job(), time_limit_s=time_limit_s, is_writing=not is_planned)
-            chosen = replace(plan, is_planned=is_planned, settings=settings)
-            return run_flow(
-                lambda stop, progress: run_load(chosen, stop, progress, kept), output, settings.time_limit_s
-            )
+            read_state(os.environ, is_writing=not is_planned)  # a plan makes no state folder
+            load_plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
+            return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, kept), output, limit_s)
 
-        if is_asking and plan.says_activity:
+        if is_asking and plan.rows.says_activity:
             planned = run(is_planned=True)
             if planned.status not in ("ok", "partial"):
                 finish(planned, output)
@@ -128,32 +126,56 @@ def _confirm(report: Report, output: Output) -> bool:
 
 def plan_file(
     file: Path | str,
-    given: FileGiven,
-    load: Mapping[str, object],
+    rows: Mapping[str, Any],
+    load: Mapping[str, Any],
     *,
     wait_s: float = 0.0,
     time_limit_s: float | None = None,
     is_planned: bool = False,
 ) -> LoadPlan:
-    """Return the import of a file by what was given, and by the keys of a job's load section that were.
+    """Return the import of a file: `rows` are the values of `file_options`, `load` those of `sending_options`.
 
     Raises ConfigurationError and SourceError.
     """
     if is_job(file):
         raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
-    from connector.jobs.build import build_policy
-    from connector.jobs.models import Load
-    from connector.jobs.reader import override_load
+    from connector.jobs.arguments import override_load, spell_option
+    from connector.jobs.load_planner import RunRequest, plan_import
     from connector.jobs.settings import read_settings
-    from pipelines.flows.load_plan import plan_import, plan_import_by_job
 
-    job = given.load_job()
+    job = override_load(build_file_job(file, rows), load, spell=spell_option)
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
-    if job is None:
-        policy = build_policy(override_load(Load(), load), given.rules)
-        return plan_import(file, given.options, given.rules, policy, settings, reading=given.reading, wait_s=wait_s)
-    job = job.model_copy(update={"load": override_load(job.load, load)})
-    return plan_import_by_job(file, job, settings, reading=given.reading, wait_s=wait_s)
+    request = RunRequest(limit=rows["limit"], wait_s=wait_s)
+    return plan_import(job, settings, request, is_by_job_file=rows["job_path"] is not None)
+
+
+def build_file_job(file: Path | str, rows: Mapping[str, Any], *, needs_base: bool = True) -> Job:
+    """Return the job of a file: the job file of `--job` with this file as its source, or a job made of the options.
+
+    Raises ConfigurationError and SourceError.
+    """
+    from connector.jobs.arguments import (
+        build_import_job,
+        name_import,
+        refuse_beside_job,
+        replace_source,
+        spell_option,
+    )
+    from connector.jobs.reader import load_job
+
+    if rows["job_path"] is None:
+        return build_import_job(file, name_import(file), rows, spell=spell_option, needs_base=needs_base)
+    refuse_beside_job(rows)
+    return replace_source(load_job(rows["job_path"], os.environ), file, rows, spell=spell_option)
+
+
+def load_target(target: Path, rows: Mapping[str, Any]) -> Job:
+    """Return the job file that is the argument of the command. Raises ConfigurationError."""
+    from connector.jobs.arguments import refuse_beside_job
+    from connector.jobs.reader import load_job
+
+    refuse_beside_job(rows, but=())
+    return load_job(target, os.environ)
 
 
 @click.command("sync")
@@ -211,9 +233,9 @@ def sync_command(
     subscribers that are there already are not created again.
     """
     from connector.imports.flow import run_load
+    from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.reader import load_job
     from connector.jobs.settings import read_settings
-    from pipelines.flows.load_plan import plan_sync
 
     refuse_both(is_full, since)
     if engine is None and (workers, scheduler, shards) != (None, None, None):
@@ -225,25 +247,26 @@ def sync_command(
     if is_dry and (shard is not None or engine is not None):
         raise ConfigurationError("--dry-run is for the whole source: leave out --shard and --engine")
 
+    request = RunRequest(limit, wait_s, is_full, since, shard or WHOLE)
+
     def run_job(path: Path, job: Job, plan: LoadPlan) -> Report:
         if engine is None:
             return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
         from pipelines.flows.engine import EngineOptions, ShardedSync, digest_job, run_sharded
 
-        plan.source.close()
+        plan.rows.source.close()
         # a container may have fewer processors than the machine
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         options = EngineOptions(scheduler, workers or processors, shards)
         path = path.absolute()
-        sync = ShardedSync(path, digest_job(path), limit, is_full, since, wait_s)
+        sync = ShardedSync(path, digest_job(path), request)
         return run_and_notify(
             lambda stop, progress: run_sharded(sync, options, stop, progress), job, plan.settings, output
         )
 
     def plan_job(job: Job) -> LoadPlan:
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry)
-        plan = plan_sync(job, settings, limit=limit, wait_s=wait_s, is_full=is_full, since=since, shard=shard or WHOLE)
-        return replace(plan, is_planned=is_dry)
+        return replace(plan_sync(job, settings, request), is_planned=is_dry)
 
     loaded = [load_job(path, os.environ) for path in jobs]
     plans = _plan_all(loaded, plan_job)
@@ -259,7 +282,7 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
     with ExitStack() as opened:
         for job in jobs:
             plans.append(plan_job(job))
-            opened.callback(plans[-1].source.close)
+            opened.callback(plans[-1].rows.source.close)
         opened.pop_all()  # each run closes its own
     return plans
 
@@ -295,7 +318,12 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
 @click.option("--rows", "rows_path", type=click.Path(path_type=Path), help="Write a line for each row to this new CSV.")
 @output_options
 def plan_command(
-    target: Path | str, given: FileGiven, is_full: bool, since: str | None, rows_path: Path | None, output: Output
+    target: Path | str,
+    rows: Mapping[str, Any],
+    is_full: bool,
+    since: str | None,
+    rows_path: Path | None,
+    output: Output,
 ) -> None:
     """Say what a sync of JOB, or an import of FILE, would do with each row.
 
@@ -304,24 +332,24 @@ def plan_command(
     created.
     """
     from connector.imports.flow import run_load
+    from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.settings import read_settings
     from connector.planned_rows import check_rows_path
-    from pipelines.flows.load_plan import plan_sync
 
     refuse_both(is_full, since)
     check_rows_path(rows_path, output.report_path)
     if not is_job(target):
         if is_full or since is not None:
             raise ConfigurationError("--full and --since are of a job's cursor, and a file has none: leave them out")
-        plan = plan_file(target, given, {}, is_planned=True)
-    elif given.job_path is not None:
+        plan = plan_file(target, rows, {}, is_planned=True)
+    elif rows["job_path"] is not None:
         raise ConfigurationError(
             f"--job: {target} is a job itself; name the file that is to be read by a job's mapping"
         )
     else:
-        job = given.load_target(target)
+        job = load_target(target, rows)
         settings = read_settings(os.environ, job, is_writing=False)
-        plan = plan_sync(job, settings, limit=given.reading.limit, wait_s=0.0, is_full=is_full, since=since)
+        plan = plan_sync(job, settings, RunRequest(limit=rows["limit"], is_full=is_full, since=since))
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path, are_rows_reported=output.is_json)
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
@@ -340,24 +368,20 @@ _SHOWN = 60  # characters of an example in a table; the JSON has more
     help="Write the rejects file of an import here: a workbook if it ends in .xlsx, else CSV.",
 )
 @output_options
-def validate_command(target: Path | str, given: FileGiven, rejects: Path | None, output: Output) -> None:
+def validate_command(target: Path | str, rows: Mapping[str, Any], rejects: Path | None, output: Output) -> None:
     """Extract, map and validate the rows of a job's source or of a file, and say what is wrong with which.
 
     Nothing is sent, no token is needed, and neither the ledger nor the service is asked what is there already.
     """
     from connector.clock import system_clock
-    from pipelines.flows.load_plan import plan_validation, plan_validation_by_job
+    from connector.jobs.load_planner import plan_validation
     from pipelines.flows.validate import run_validation
 
     if rejects is not None and (rejects.exists() or not rejects.absolute().parent.is_dir()):
         raise ConfigurationError(f"--rejects {rejects}: name a new file, in a folder that exists")
-    job = given.load_job()
-    if job is not None:
-        plan = plan_validation_by_job(target, job, given.reading)
-    elif is_job(target):
-        plan = plan_validation_by_job(None, given.load_target(target), given.reading)
-    else:
-        plan = plan_validation(target, given.options, given.rules, given.reading)
+    is_own_source = is_job(target) and rows["job_path"] is None
+    job = load_target(Path(target), rows) if is_own_source else build_file_job(target, rows, needs_base=False)
+    plan = plan_validation(job, rows["limit"], is_own_source=is_own_source)
     verdict = run_validation(plan, rejects, system_clock())
     is_shown = show(verdict.report, output)
     if verdict.findings and not output.is_json:
@@ -417,13 +441,11 @@ def retry_command(
     What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
     was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
     """
-    from connector.jobs.build import build_policy, build_rules, plan_suppression
-    from connector.jobs.models import Load
-    from connector.jobs.reader import load_job, override_load
+    from connector.jobs.arguments import build_import_job, override_load, spell_option
+    from connector.jobs.reader import load_job
     from connector.jobs.settings import read_settings
-    from connector.load.retry import RetryPlan
-    from connector.subscribers.rules import ValidationRules
-    from pipelines.flows.retries import RetryOrder, run_retry
+    from connector.load.retry import RetrySelection
+    from pipelines.flows.retries import plan_retry, run_retry
 
     asked: dict[Held, bool] = {"resend": resend_held, "accept": accept_held, "drop": drop_held}
     chosen = [held for held, is_asked in asked.items() if is_asked]
@@ -434,20 +456,18 @@ def retry_command(
         raise ConfigurationError("--resend-held and --on-unknown hold: what is sent again is not held; leave one out")
     if resend_held:
         load["on_unknown"] = "resend"
-    settings_of = partial(read_settings, os.environ, time_limit_s=time_limit_s)
-    what = RetryPlan(run_id, is_rejected, chosen[0] if chosen else "leave")
     if job_path is None:
-        policy = build_policy(override_load(Load(), load), ValidationRules())
-        order = RetryOrder(what, "", policy, settings_of(None), None, base_id, base_name, wait_s)
+        job = build_import_job(None, "retry", {}, spell=spell_option, needs_base=False)
     else:
         job = load_job(job_path, os.environ)
-        policy_load = override_load(job.load, load)
-        if job.subscriber is None:
-            raise ConfigurationError(
-                f"--job: the job {job.name} exports; a retry follows a job with a subscriber section"
-            )
-        policy = build_policy(policy_load, build_rules(job.subscriber), job.suppress)
-        settings = settings_of(job)
-        order = RetryOrder(what, job.name, policy, settings, plan_suppression(job), base_id, base_name, wait_s)
-    time_limit_s = order.settings.time_limit_s
-    finish(run_flow(lambda stop, progress: run_retry(order, stop, progress), output, time_limit_s), output)
+    job = override_load(job, load, spell=spell_option)
+    plan = plan_retry(
+        RetrySelection(run_id, is_rejected, chosen[0] if chosen else "leave"),
+        job,
+        read_settings(os.environ, job, time_limit_s=time_limit_s),
+        base=BaseRef(base_id, base_name),
+        wait_s=wait_s,
+        is_by_job_file=job_path is not None,
+    )
+    limit_s = plan.settings.time_limit_s
+    finish(run_flow(lambda stop, progress: run_retry(plan, stop, progress), output, limit_s), output)

@@ -73,12 +73,13 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
 def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     """Return the message of a message file and of options, which are called like its keys. Raises
     ConfigurationError."""
+    from connector.jobs.arguments import read_message
     from connector.jobs.mail_models import MessageFile
-    from connector.jobs.reader import check_message, load_model
+    from connector.jobs.reader import load_model
 
     lists = {name: list(value) for name, value in options.items() if isinstance(value, tuple) and value}
     texts = {name: value for name, value in options.items() if isinstance(value, str)}
-    from_options = check_message(lists | texts)
+    from_options = read_message(lists | texts)
     if path is None:
         return from_options
     if path.suffix.lower() not in _MESSAGE_FILES:

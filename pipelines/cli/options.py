@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 import click
 
@@ -15,13 +13,6 @@ from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.shards import Shard
 from connector.units import parse_duration, parse_share
-
-if TYPE_CHECKING:
-    from connector.imports.plan import RowOptions
-    from connector.jobs.models import Job
-    from connector.subscribers.rules import ValidationRules
-    from pipelines.flows.load_plan import FileReading
-
 
 Command = Callable[..., Any]
 
@@ -69,13 +60,18 @@ def add_options(command: Command, *options: Callable[[Command], Command]) -> Com
 
 
 def sending_options(command: Command) -> Command:
-    """Add the options that are keys of a job's load section, given to the command by the names of the keys."""
+    """Add the options that are keys of a job's load section, given to the command as arguments of the library."""
     return add_options(
         command,
         click.option(
             "--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent."
         ),
-        click.option("--quiet-period", metavar="DURATION", help="Wait before absence can be proved, such as 30s."),
+        click.option(
+            "--quiet-period",
+            "quiet_period_s",
+            metavar="DURATION",
+            help="Wait before absence can be proved, such as 30s.",
+        ),
         click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most."),
         click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most."),
     )
@@ -135,16 +131,14 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--map", "mapped", multiple=True, metavar="FIELD=COLUMN", help="Map a column to a field. Repeatable."),
     click.option(
         "--ignore",
-        "ignored",
+        "ignore",
         multiple=True,
         metavar="COLUMN",
         help="A column that seems to say who wants no email, and means something else. Repeatable.",
     ),
     click.option("--identity", type=click.Choice(IDENTITIES), help="What makes two rows the same subscriber."),
-    click.option("--active/--inactive", "is_active", default=None, help="All rows as active, or as inactive."),
-    click.option(
-        "--zip", "zip_policy", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number."
-    ),
+    click.option("--active/--inactive", "active", default=None, help="All rows as active, or as inactive."),
+    click.option("--zip", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number."),
     click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's mapping, base and rules."),
     click.option("--format", type=click.Choice(["auto", *FILE_FORMATS]), help="What the file holds."),
     click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given."),
@@ -158,68 +152,17 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FileGiven:
-    """What was said of a file; `job_path` is the job whose mapping it takes."""
-
-    options: RowOptions
-    identity: str | None
-    zip_policy: str | None
-    job_path: Path | None
-    reading: FileReading
-
-    @property
-    def rules(self) -> ValidationRules:
-        """What is demanded of each row, where no job says it."""
-        from connector.subscribers.rules import ValidationRules
-
-        return ValidationRules(identity=self.identity or "email", zip=self.zip_policy or "omit")
-
-    def load_job(self) -> Job | None:
-        """Return the job whose mapping the file takes, None if none was named.
-
-        Raises ConfigurationError, also for options that say what the job says already.
-        """
-        from connector.jobs.reader import load_job
-
-        if self.job_path is None:
-            return None
-        self.refuse_beside_job()
-        return load_job(self.job_path, os.environ)
-
-    def load_target(self, target: Path) -> Job:
-        """Return the job that is the command's argument itself. Raises ConfigurationError as `load_job` does."""
-        from connector.jobs.reader import load_job
-
-        self.refuse_beside_job()
-        if self.reading.file.model_fields_set - {"path"}:
-            raise ConfigurationError("a job says itself how its file is written: leave out --format and the like")
-        return load_job(target, os.environ)
-
-    def refuse_beside_job(self) -> None:
-        """Raise ConfigurationError for options that say what the job says already."""
-        from connector.imports.plan import RowOptions
-
-        if self.options != RowOptions() or self.identity is not None or self.zip_policy is not None:
-            raise ConfigurationError("--job brings its own base, mapping, identity and zip: leave out those options")
-
-
 def file_options(command: Command) -> Command:
-    """Add the options of a file, given to the command as `given`, a FileGiven."""
+    """Add the options of a file, given to the command as `rows`: their values by the names of the library's arguments,
+    and `limit` and `job_path`."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        from connector.imports.plan import RowOptions
-        from connector.jobs.reader import check_format
-        from pipelines.flows.load_plan import FileReading
-
-        take = kwargs.pop
-        file = check_format({key: take(key) for key in ("format", "sheet", "encoding", "delimiter")})
-        mapped, ignored = _parse_mapped(take("mapped")), tuple(take("ignored"))
-        options = RowOptions(take("base_id"), take("base_name"), mapped, take("is_active"), ignored)
-        reading = FileReading(file, take("limit"))
-        given = FileGiven(options, take("identity"), take("zip_policy"), take("job_path"), reading)
-        return command(*args, given=given, **kwargs)
+        names = ("base_id", "base_name", "ignore", "identity", "active", "zip", "job_path", "format", "sheet",
+                 "encoding", "delimiter", "limit")  # fmt: skip
+        rows = {name: kwargs.pop(name) for name in names}
+        rows["mapping"] = _parse_mapping(kwargs.pop("mapped")) or None
+        return command(*args, rows=rows, **kwargs)
 
     return add_options(cast("Command", wrapped), *_OPTIONS)
 
@@ -229,7 +172,7 @@ def is_job(target: Path | str) -> TypeGuard[Path]:
     return isinstance(target, Path) and target.suffix in (".yaml", ".yml")
 
 
-def _parse_mapped(mapped: tuple[str, ...]) -> dict[str, str]:
+def _parse_mapping(mapped: tuple[str, ...]) -> dict[str, str]:
     """What `--map FIELD=COLUMN` says, by field. Raises ConfigurationError."""
     parsed: dict[str, str] = {}
     for each in mapped:

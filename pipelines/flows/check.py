@@ -14,6 +14,7 @@ from typing import TypeGuard
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
 from connector.export import open_writer
+from connector.jobs.load_planner import plan_validation
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job
 from connector.jobs.settings import read_settings
@@ -29,7 +30,6 @@ from connector.service.wire import ListPage, ListQuery, read_field
 from connector.settings import Settings, build_service
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.exports import plan_export_job
-from pipelines.flows.load_plan import FileReading, plan_validation_by_job
 from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
 
@@ -93,7 +93,7 @@ def _read_source(job: Job, settings: Settings) -> str:
         with plan_mail(job, settings, limit=_ROWS).source as source:
             rows = next((len(chunk.frame) for chunk in source.chunks()), 0)
         return f"{source.name}: {count(len(source.columns), 'column')}, {count(rows, 'row')} or more"
-    verdict = run_validation(plan_validation_by_job(None, job, FileReading(limit=_ROWS)), None, system_clock())
+    verdict = run_validation(plan_validation(job, _ROWS), None, system_clock())
     report = verdict.report
     if report.status == "aborted":
         raise SourceError(report.messages[0])

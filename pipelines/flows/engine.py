@@ -30,7 +30,9 @@ from connector.atomic_file import PartialFile
 from connector.control import Stop, stay_alive, work_beside
 from connector.databases import parse_place
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
-from connector.imports.flow import LoadPlan, describe_load, run_load
+from connector.imports.flow import describe_load, run_load
+from connector.imports.plan import LoadPlan
+from connector.jobs.load_planner import RunRequest, plan_sync
 from connector.jobs.reader import load_job
 from connector.jobs.settings import read_settings
 from connector.ledger.beside import count_lost_work, find_last_run_key
@@ -39,7 +41,6 @@ from connector.plurals import count
 from connector.progress import Progress
 from connector.report import Report, describe_fault, record_report, start_report
 from connector.shards import WHOLE, Shard
-from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.shard_report import ShardEnd, end_sharded
 
 if TYPE_CHECKING:
@@ -75,10 +76,7 @@ class ShardedSync:
 
     job_path: Path
     job_digest: str
-    limit: int | None = None
-    is_full: bool = False
-    since: str | None = None
-    wait_s: float = 0.0
+    request: RunRequest = RunRequest()  # noqa: RUF009 - a frozen value
 
     def plan(self, environ: Mapping[str, str], shard: Shard) -> LoadPlan:
         """Open the source, and return the load of a shard. Raises ConfigurationError and SourceError."""
@@ -89,15 +87,7 @@ class ShardedSync:
                 "same file"
             )
         settings = read_settings(environ, job)
-        return plan_sync(
-            job,
-            settings,
-            limit=self.limit,
-            wait_s=self.wait_s,
-            is_full=self.is_full,
-            since=self.since,
-            shard=shard,
-        )
+        return plan_sync(job, settings, replace(self.request, shard=shard))
 
 
 def digest_job(path: Path) -> str:
@@ -114,7 +104,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
     Raises ConfigurationError and SourceError before anything is sent; a run that has begun always ends in a report.
     """
     plan = sync.plan(os.environ, WHOLE)
-    plan.source.close()
+    plan.rows.source.close()
     settings = plan.settings
     if isinstance(parse_place(settings.ledger_url), Path):
         raise ConfigurationError(
@@ -123,14 +113,14 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
         )
     if find_spec("distributed") is None:
         raise ConfigurationError("--engine dask needs distributed. Run pip install 'subscriber-connector[dask]'")
-    report = start_report(plan.command, plan.job, stop.clock.now(), describe_load(plan))
+    report = start_report(plan.command, plan.rows.job, stop.clock.now(), describe_load(plan))
     with record_report(report, settings.state_dir, settings.retention_s):
         last_key = await asyncio.to_thread(find_last_run_key, settings.ledger_url)
         ends = await _run_shards(sync, options, stop, progress)
         stop.is_recording = True
         ended = [end.report.run_id for end in ends if end.report is not None]
         shards = [end.shard for end in ends]
-        lost = await asyncio.to_thread(count_lost_work, settings.ledger_url, plan.job, last_key, ended, shards)
+        lost = await asyncio.to_thread(count_lost_work, settings.ledger_url, plan.rows.job, last_key, ended, shards)
         for end in ends:
             end.created_before, end.unresolved_before = lost[end.shard].created, lost[end.shard].unresolved
         end_sharded(report, ends, settings.state_dir, stop)
@@ -141,7 +131,8 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
     """Sync each shard by a task, and return how each ended. A signal stops the tasks in order; a second signal ends the
     wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
     ends, run = list[ShardEnd](), token_hex(8)
-    sync = replace(sync, wait_s=max(sync.wait_s, LEASE_S + 5.0))  # an attempt that died elsewhere keeps its lease
+    wait_s = max(sync.request.wait_s, LEASE_S + 5.0)
+    sync = replace(sync, request=replace(sync.request, wait_s=wait_s))  # an attempt that died elsewhere keeps its lease
     try:
         async with _open_client(options) as client:
             workers = await client.nthreads()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from connector.fields import BaseRef
 from connector.imports.base_loads import describe_base, refuse_too_many
-from connector.imports.flow import LoadPlan
+from connector.imports.plan import LoadPlan
 from connector.imports.remarks import Remarks
 from connector.kept_values import read_values, write_values
 from connector.ledger.entries import Entry, Ledger
@@ -110,14 +110,14 @@ class SourceRows:
         self._remarks = Remarks()
         self.rows = dict.fromkeys(ROWS, 0)
         self._unnamed = 0
-        if isinstance(plan.base, BaseRef):
-            sides.find(plan.base)
-        for base in (plan.base.values or {}).values() if isinstance(plan.base, BaseColumn) else ():
+        if isinstance(plan.rows.base, BaseRef):
+            sides.find(plan.rows.base)
+        for base in (plan.rows.base.values or {}).values() if isinstance(plan.rows.base, BaseColumn) else ():
             sides.find(base)
 
     def take(self, prepared: PreparedChunk) -> None:
         """Add a chunk that was prepared without the suppression list. Raises what `Sides.find` raises."""
-        planned, identity = prepared.planned, self._plan.rules.identity
+        planned, identity = prepared.planned, self._plan.rows.rules.identity
         is_suppressed = find_suppressed(self._suppression, planned.subscribers, planned.identities, identity)
         sides = self._find_sides(len(planned.identities), prepared.bases)
         compared = planned.select(np.flatnonzero(~is_suppressed))
@@ -137,9 +137,9 @@ class SourceRows:
     def remark(self) -> Iterator[str]:
         """Yield what a person should know of the rows."""
         yield from self._remarks.messages
-        yield from self._remarks.describe_cells(self._plan.mapping)
-        if self._plan.unmapped_columns:
-            yield f"columns not used: {', '.join(self._plan.unmapped_columns)}"
+        yield from self._remarks.describe_cells(self._plan.rows.mapping)
+        if self._plan.rows.unmapped_columns:
+            yield f"columns not used: {', '.join(self._plan.rows.unmapped_columns)}"
         if self.rows["invalid"]:
             invalid = self.rows["invalid"]
             rows = f"{count(invalid, 'row')} {agree(invalid, 'is', 'are')}"
@@ -156,9 +156,9 @@ class SourceRows:
         self._unnamed += len(prepared.chunk.malformed)
         if not positions:
             return
-        identity, column = self._plan.rules.identity, self._plan.base_column
+        identity, column = self._plan.rows.rules.identity, self._plan.rows.base_column
         frame = prepared.chunk.frame.iloc[positions].reset_index(drop=True)
-        mapped = apply_mapping(frame, FieldMapping({identity: self._plan.mapping.rules[identity]}))
+        mapped = apply_mapping(frame, FieldMapping({identity: self._plan.rows.mapping.rules[identity]}))
         validated = validate_rows(mapped.frame, ValidationRules(identity=identity), today=date.max, known=mapped.faults)
         named = validated.subscribers
         bases = None if column is None else read_bases(frame, column)[0].select(named.index.to_numpy())
@@ -173,8 +173,8 @@ class SourceRows:
         numbers = np.full(len(bases.asked) + 1, -1, dtype=np.int64)  # the last one is for the place -1
         for place in np.unique(bases.places[bases.places >= 0]).tolist():
             numbers[place] = self._sides.find(bases.asked[place])
-        if isinstance(self._plan.base, BaseColumn):
-            refuse_too_many(self._plan.base, len(self._sides.bases))
+        if isinstance(self._plan.rows.base, BaseColumn):
+            refuse_too_many(self._plan.rows.base, len(self._sides.bases))
         return numbers[bases.places]
 
 

@@ -12,8 +12,10 @@ from connector.control import Stop, enter_in_thread, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LockedError, RunAborted
 from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import describe_base
-from connector.imports.flow import LoadPlan, describe_load
+from connector.imports.flow import describe_load
+from connector.imports.plan import LoadPlan
 from connector.imports.suppression import read_suppression
+from connector.jobs.load_planner import RunRequest, plan_sync
 from connector.jobs.models import Job
 from connector.kept_rows import KeptRows
 from connector.ledger.beside import start_pace
@@ -37,7 +39,6 @@ from connector.settings import Settings, build_service
 from connector.states import State
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import FieldMapping, ValidationRules
-from pipelines.flows.load_plan import plan_sync
 from pipelines.flows.reconcile_sides import (
     CONFIRMED,
     NAMELESS,
@@ -95,7 +96,7 @@ class ReconcilePlan:
 
 def plan_reconcile(job: Job, settings: Settings, *, wait_s: float) -> ReconcilePlan:
     """Return all of the job's source, opened. Raises ConfigurationError and SourceError."""
-    return ReconcilePlan(plan_sync(job, settings, limit=None, wait_s=wait_s, is_full=True))
+    return ReconcilePlan(plan_sync(job, settings, RunRequest(wait_s=wait_s, is_full=True)))
 
 
 async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> Report:
@@ -104,9 +105,9 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     Raises ConfigurationError before anything is read; a run that has begun always ends in a report.
     """
     clock, load, settings = stop.clock, plan.load, plan.load.settings
-    report = start_report("reconcile", load.job, clock.now(), describe_load(load))
+    report = start_report("reconcile", load.rows.job, clock.now(), describe_load(load))
     report.rows = dict.fromkeys(ROWS, 0)
-    kept = KeptRows(load.source, load.rules.identity)
+    kept = KeptRows(load.rows.source, load.rows.rules.identity)
     reconciling = _Reconciling(plan, kept, report, stop, progress)
     with closing(kept), record_report(report, settings.state_dir, settings.retention_s):
         try:
@@ -151,13 +152,13 @@ class _Reconciling:
 
     async def carry_out(self, ledger: Ledger, client: Client) -> None:
         """List, compare, report; and forget if that was asked for."""
-        load, report, identity = self._load, self._report, self._load.rules.identity
-        names, account = _list_compared(load.mapping, load.rules), load.settings.account
+        load, report, identity = self._load, self._report, self._load.rows.rules.identity
+        names, account = _list_compared(load.rows.mapping, load.rows.rules), load.settings.account
         suppression = None
-        if load.suppression is not None:
+        if load.rows.suppression is not None:
             try:
                 suppression, messages = await asyncio.to_thread(
-                    read_suppression, load.suppression, self._stop.event.is_set
+                    read_suppression, load.rows.suppression, self._stop.event.is_set
                 )
             except ConfigurationError as error:
                 raise RunAborted(str(error)) from None
@@ -181,7 +182,7 @@ class _Reconciling:
             add_entries(comparison, sides, ledger, identity)
             comparison.assign_bases(sides.listed_sides)
             comparison.join()
-            report.unmapped_columns = list(load.unmapped_columns)
+            report.unmapped_columns = list(load.rows.unmapped_columns)
             with DifferenceFile(self._plan.to) as file:
                 report_differences(comparison, sides.bases, identity, names, self.found, file)
                 report.reconciled = self.found.as_json()  # also if the file cannot be written
@@ -253,7 +254,12 @@ class _Reconciling:
         """Read the source to its end and close it, before the list is read. Raises RunAborted if it has no rows."""
         load, rows = self._load, 0
         chunks = prepare_chunks(
-            load.source, load.mapping, load.rules, today=self._clock.now().date(), limit=None, base=load.base_column
+            load.rows.source,
+            load.rows.mapping,
+            load.rows.rules,
+            today=self._clock.now().date(),
+            limit=None,
+            base=load.rows.base_column,
         )
         self._progress.follow(lambda: f"{rows:,} rows of the source read")
         async with aclosing(self._kept.keep_in_thread(chunks, self._stop)) as reading:
@@ -261,8 +267,8 @@ class _Reconciling:
                 rows += prepared.read
         if not self._kept.is_read:
             raise RunAborted("the run was stopped while its source was being read")
-        if not rows and load.is_empty_refused:
-            raise RunAborted(f"{load.source.name} has a header and no rows: there is nothing to compare")
+        if not rows and load.rows.is_empty_refused:
+            raise RunAborted(f"{load.rows.source.name} has a header and no rows: there is nothing to compare")
 
     async def _forget(
         self, comparison: Comparison, sides: Sides, certificate: Certificate, ledger: Ledger, client: Client

@@ -10,50 +10,24 @@ from typing import Any
 
 from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError
-from connector.fields import BY_NAME, NAMES, BaseRef
+from connector.fields import BY_NAME, NAMES
+from connector.imports.plan import RowsPlan
 from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
-from connector.imports.suppression import SuppressionPlan, read_suppression
+from connector.imports.suppression import read_suppression
 from connector.kept_rows import KeptRows
 from connector.load.candidates import read_rows
 from connector.load.finishing import build_different
 from connector.load.session import SAMPLES
 from connector.outcomes import Fault
 from connector.report import Report, Status, end_report, start_report
-from connector.row_files import RejectsFile, build_invalid, build_malformed, own_columns
-from connector.rows import Planned, Source
+from connector.row_files import RejectsFile, build_invalid, build_malformed
+from connector.rows import Planned
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
-from connector.subscribers.row_bases import BaseColumn, list_columns
-from connector.subscribers.rules import FieldMapping, ValidationRules
 
 _EXAMPLES = 3  # different ones of a fault: enough to see what they have in common
 _LONGEST_EXAMPLE = 200  # characters; a longer cell is known by its beginning
 _BETWEEN = " | "  # of the cells of several columns
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationPlan:
-    """What is to be validated, and by which mapping and rules; `limit` is a number of records."""
-
-    job: str
-    source: Source
-    mapping: FieldMapping
-    rules: ValidationRules
-    suppression: SuppressionPlan | None = None
-    limit: int | None = None
-    base: BaseRef | BaseColumn | None = None  # of the rows; None: it was not said
-    is_empty_refused: bool = False
-    ignored: tuple[str, ...] = ()  # columns that say nothing about consent
-
-    @property
-    def base_column(self) -> BaseColumn | None:
-        """The column that says each row's base; None: all are for one."""
-        return self.base if isinstance(self.base, BaseColumn) else None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The source's columns that are used."""
-        return list_columns(self.mapping.columns, self.base_column)
 
 
 @dataclass(slots=True)
@@ -98,13 +72,13 @@ class Validation:
         return {**values, "faults": faults}
 
 
-def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> Validation:
+def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Validation:
     """Read the plan's source to its end and say what is wrong with its rows; with `rejects`, write them there as
     an import would. A source or a suppression list that cannot be read to its end makes the verdict `aborted`, and so
     does an empty source."""
     report = start_report("validate", plan.job, clock.now())
     verdict, counts = Validation(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
-    report.rows, report.unmapped_columns = counts, _list_unmapped(plan)
+    report.rows, report.unmapped_columns = counts, list(plan.unmapped_columns)
     report.activity, report.samples = {"active": 0, "inactive": 0}, []
     with ExitStack() as opened:
         kept = opened.enter_context(KeptRows(plan.source, plan.rules.identity))
@@ -128,7 +102,7 @@ def run_validation(plan: ValidationPlan, rejects: Path | None, clock: Clock) -> 
 
 
 def _read_all(
-    plan: ValidationPlan, kept: KeptRows, verdict: Validation, file: RejectsFile | None, clock: Clock
+    plan: RowsPlan, kept: KeptRows, verdict: Validation, file: RejectsFile | None, clock: Clock
 ) -> str | None:
     """Return why it could not be read to its end, or None."""
     try:
@@ -185,7 +159,7 @@ def _show_valid(planned: Planned, identity: str, report: Report) -> None:
     report.samples = [*samples, *(dict(row.values) for row in read_rows(planned, missing, identity))]
 
 
-def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Validation) -> None:
+def _find(prepared: PreparedChunk, plan: RowsPlan, verdict: Validation) -> None:
     """Add the faults of a chunk to the findings, with examples by the cells that a field is read from."""
     findings, chunk = verdict.findings, prepared.chunk
     for malformed in chunk.malformed:
@@ -210,16 +184,12 @@ def _find(prepared: PreparedChunk, plan: ValidationPlan, verdict: Validation) ->
             finding.show(int(chunk.numbers[int(str(place))]), _BETWEEN.join(map(str, row)))
 
 
-def _remark(plan: ValidationPlan, verdict: Validation) -> Iterator[str]:
+def _remark(plan: RowsPlan, verdict: Validation) -> Iterator[str]:
     """What a person should know beyond the sums."""
     yield from verdict.remarks.messages
-    if "is_active" not in plan.mapping.rules:
+    if not plan.says_activity:
         yield f"an import of this is refused: {SILENT_ACTIVITY}"
     for problem in explain_consent(verdict.remarks.consent):
         yield f"an import of this is refused: {problem}"
     yield from verdict.remarks.describe_cells(plan.mapping)
-    yield from describe_unmapped(plan.mapping, _list_unmapped(plan))
-
-
-def _list_unmapped(plan: ValidationPlan) -> list[str]:
-    return [name for name in own_columns(plan.source.columns) if name not in plan.columns]
+    yield from describe_unmapped(plan.mapping, plan.unmapped_columns)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError
+from connector.jobs.arguments import build_import_job, override_load, spell_option
 from connector.jobs.models import Job, Load
-from connector.jobs.reader import load_job, override_load
+from connector.jobs.reader import load_job
 
 ENVIRON = {"CRM_URL": "postgresql://reader:hunter2@db/crm", "CONNECTOR_BASE_URL": "https://esp.example.com"}
 
@@ -215,7 +216,6 @@ FILE_FAULTS = [
     ),
     ("path: people.csv", "path: a, sheet: ''", "source.file.sheet: "),
     ("{file: {path: people.csv}}", "{}", "source: needs either file or sql"),
-    ("{file: {path: people.csv}}", "", "a job needs source and subscriber"),
 ]
 
 
@@ -305,21 +305,25 @@ def test_a_file_that_is_no_job_is_refused_in_one_line(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_options_override_a_load_and_what_is_not_given_stays() -> None:
-    load = Load.model_validate({"max_concurrency": "8", "quiet_period": "2m"})
-    given: dict[str, Any] = {"quiet_period": "1s", "on_unknown": "hold", "max_concurrency": None}
-    overridden = override_load(load, given)
-    assert (overridden.max_concurrency, overridden.quiet_period_s, overridden.on_unknown) == (8, 1.0, "hold")
+def test_options_override_a_load_and_what_is_not_given_stays(tmp_path: Path) -> None:
+    job = read(tmp_path, SMALL + "load: {max_concurrency: 8, quiet_period: 2m}\n")
+    arguments: dict[str, Any] = {"quiet_period_s": "1s", "on_unknown": "hold", "max_concurrency": None}
+    load = override_load(job, arguments, spell=spell_option).load
+    assert (load.max_concurrency, load.quiet_period_s, load.on_unknown) == (8, 1.0, "hold")
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "words"),
+    ("argument", "value", "words"),
     [
-        ("quiet_period", "30", "--quiet-period: must be a duration"),
+        ("quiet_period_s", "30", "--quiet-period: must be a duration"),
         ("max_concurrency", 0, "--max-concurrency: must be greater than or equal to 1, not 0"),
         ("on_unknown", "x", "--on-unknown: must be resend or hold, not 'x'"),
+        ("base_id", 0, "--base-id: must be greater than or equal to 1, not 0"),
+        ("mapping", {"mail": "Mail"}, "--map: there is no such field; did you mean email"),
+        ("encoding", "klingon", "--encoding: is no encoding that is known"),
+        ("base_name", "News", "Two bases given. Use either --base-id or --base-name"),
     ],
 )
-def test_a_wrong_option_is_named_as_it_was_typed(option: str, value: object, words: str) -> None:
+def test_a_wrong_option_is_named_as_it_was_typed(argument: str, value: object, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        override_load(Load(), {option: value})
+        build_import_job("people.csv", "people", {"base_id": 7, argument: value}, spell=spell_option)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.printable import make_visible
 from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, write_csv
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
@@ -48,7 +49,7 @@ def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connecto
 def test_json_and_pages_have_hidden_characters_as_escapes(connector: Connector, people: Path, tmp_path: Path) -> None:
     ended = connector.run_json("import", people, *INTO_NEWS, "--report", tmp_path / "run.html")
     assert is_clean(ended)
-    assert json.loads(ended.stdout)["job"] == NAME.removesuffix(".csv")
+    assert json.loads(ended.stdout)["job"] == make_visible(NAME.removesuffix(".csv"))
     page = (tmp_path / "run.html").read_text(encoding="utf-8")
     assert (HIDDEN.search(page), "\\x1b[31m" in page) == (None, True)
     connector.run("status", "--html", tmp_path / "health.html")

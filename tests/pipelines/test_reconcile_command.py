@@ -375,8 +375,9 @@ def test_a_source_that_was_not_read_to_its_end_makes_nobody_extra(connector: Con
     job = write_job(tmp_path, text=JOB.replace("people.csv", "part*.csv"))
     settings = read_settings(connector.environ, None, is_writing=False)
     plan, stop = plan_reconcile(load_job(job, {}), settings, wait_s=0.0), Stop()
-    source = StoppedSource(plan.load.source, stop)
-    plan = replace(plan, load=replace(plan.load, source=source), to=tmp_path / "differences.csv")
+    source = StoppedSource(plan.load.rows.source, stop)
+    rows = replace(plan.load.rows, source=source)
+    plan = replace(plan, load=replace(plan.load, rows=rows), to=tmp_path / "differences.csv")
     report = asyncio.run(run_reconcile(plan, stop, Progress()))
     assert (report.status, report.exit_code, report.reconciled) == ("stopped", 130, None)
     assert source.chunks_given == 2

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.load.retry import Held, RetryPlan
+from connector.load.retry import Held, RetrySelection
 from connector.load.session import LoadPolicy
 from connector.subscribers.identity import digest_identity
 from connector.subscribers.suppression import Suppression
@@ -254,7 +254,7 @@ class _Builder:
         return wire
 
     def _calm(self, night: Night, held: Held, first: Night) -> Night:
-        retry = None if night.retry is None else RetryPlan(held=held)
+        retry = None if night.retry is None else RetrySelection(held=held)
         return replace(
             night, storm=None, ending=Ending(), newcomers=(), ledger="kept", retry=retry, is_by_name=first.is_by_name
         )
@@ -363,9 +363,9 @@ class _Builder:
             newcomers=tuple(self._draw_newcomers(persons, gap_s, random.choice((0.0, 0.05, 0.3)))),
         )
 
-    def _draw_retry(self) -> RetryPlan:
+    def _draw_retry(self) -> RetrySelection:
         held: Literal["leave", "resend", "drop"] = self._random.choice(("leave", "leave", "resend", "drop"))
-        return RetryPlan(is_rejected=self._random.random() < 0.4, held=held)
+        return RetrySelection(is_rejected=self._random.random() < 0.4, held=held)
 
     def _draw_gap(self) -> float:
         return self._random.choice((0.5, 5.0, 60.0, 3600.0))

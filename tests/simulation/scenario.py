@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from connector.load.retry import RetryPlan
+from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from connector.shards import WHOLE, Shard
 from connector.subscribers.suppression import Suppression
@@ -59,7 +59,7 @@ class Night:
     newcomers: tuple[Newcomer, ...] = ()
     suppressed: frozenset[int] = frozenset()  # the persons on the job's suppression list
     suppression: Suppression | None = None
-    retry: RetryPlan | None = None
+    retry: RetrySelection | None = None
     ledger: Literal["kept", "lost", "restored"] = "kept"  # restored: as it was when the night before began
     is_by_row: bool = False  # each row says the base:
     bases: tuple[int, ...] = ()  # which of these (ids) is the person's

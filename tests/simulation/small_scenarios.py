@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.load.retry import RetryPlan
+from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_nights
@@ -26,7 +26,7 @@ class Small:
         nights = list(self.scenario.nights)
         nights[self.dying] = replace(nights[self.dying], ending=ending)
         if not is_source_kept:
-            nights[self.dying + 1] = replace(nights[self.dying + 1], portions=(), retry=RetryPlan())
+            nights[self.dying + 1] = replace(nights[self.dying + 1], portions=(), retry=RetrySelection())
         return replace(self.scenario, nights=tuple(nights))
 
 

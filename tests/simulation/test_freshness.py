@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from connector.load.retry import RetryPlan
+from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import Weather
@@ -86,7 +86,7 @@ def test_a_pause_that_the_service_asked_for_makes_knowledge_old() -> None:
 
 def test_who_was_rejected_is_looked_for_again_when_the_retry_takes_long() -> None:
     storm = Storm({"required": ["Phone"], "latency_ms": 5})
-    retry = Night((), 100.0, retry=RetryPlan(is_rejected=True))
+    retry = Night((), 100.0, retry=RetrySelection(is_rejected=True))
     scenario = build(180, [Night((), 1.0, storm=storm), retry, Night((), 100.0)], latency_ms=2_000, max_concurrency=1)
     result, came = play_with_newcomers(scenario, 1)
     assert came >= 5
@@ -95,7 +95,7 @@ def test_who_was_rejected_is_looked_for_again_when_the_retry_takes_long() -> Non
 
 def test_who_was_proved_absent_is_looked_for_again_when_sending_them_takes_long() -> None:
     died = Night((), 1.0, ending=Ending(at_commit=11, is_after=True))
-    nights = [died, Night((), 100.0, retry=RetryPlan()), Night((), 100.0)]
+    nights = [died, Night((), 100.0, retry=RetrySelection()), Night((), 100.0)]
     scenario = build(60, nights, latency_ms=5000, max_concurrency=1)
     result, came = play_with_newcomers(scenario, 1)
     assert came >= 10

@@ -1,0 +1,168 @@
+"""Jobs built from arguments: the options of a command, or the arguments of a function of the library.
+
+Arguments are named as in `connector.library.loads.ImportOptions`. A command spells their names as options
+(`--base-id`); a message names the argument as its caller spells it.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from connector.errors import ConfigurationError, SourceError
+from connector.jobs.mail_models import MessageFile
+from connector.jobs.models import Job, Load
+from connector.jobs.reader import Keys, validate_values
+from connector.jobs.source_models import FileSource, JobSource
+from connector.printable import make_line
+from connector.row_files import is_rejects
+from connector.sources.files import open_file
+from connector.sources.inputs import STANDARD_INPUT
+from connector.stores import is_pattern, is_url
+
+FILE_ARGUMENTS = ("format", "encoding", "delimiter", "sheet")
+_LOAD_ARGUMENTS = {
+    "on_unknown": "on_unknown",
+    "look": "look",
+    "accept_cut_off_possible": "accept_cut_off_possible",
+    "ignore_total_count": "ignore_total_count",
+    "quiet_period_s": "quiet_period",
+    "max_concurrency": "max_concurrency",
+    "max_rate": "max_rate",
+}
+"""The argument of each key of a job's load section."""
+
+_JOB_ARGUMENTS = ("base_id", "base_name", "active", "mapping", "ignore", "identity", "zip")
+"""Arguments whose values a job has itself."""
+
+_NO_BASE = {"name": "no base"}
+"""The base of a job that is only validated: a validation does not use the base."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+Spell = Callable[[str], str]
+
+
+def spell_option(argument: str) -> str:
+    """Return the option of an argument: `--base-id`."""
+    option = {"mapping": "map", "quiet_period_s": "quiet_period"}.get(argument, argument)
+    return "--" + option.replace("_", "-")
+
+
+def build_import_job(
+    path: str | PathLike[str] | None, name: str, arguments: Mapping[str, Any], *, spell: Spell, needs_base: bool = True
+) -> Job:
+    """Return the job of an import of a file, or of rows in memory (`path` is None), by the headers of its columns.
+
+    An argument that is None is not used. Raises ConfigurationError that names the argument.
+    """
+    values = {argument: value for argument, value in arguments.items() if value is not None}
+    base = {key: values[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in values}
+    if len(base) > 1 or (needs_base and not base):
+        problem = "Two bases given" if base else "No base given"
+        raise ConfigurationError(f"{problem}. Use either {spell('base_id')} or {spell('base_name')}")
+    fields: dict[str, Any] = {field: column or None for field, column in values.get("mapping", {}).items()}
+    if "active" in values:
+        fields["is_active"] = {"value": values["active"]}
+    subscriber = {key: values[key] for key in ("identity", "zip") if key in values}
+    job: dict[str, Any] = {
+        "job": name,
+        "subscriber": {**subscriber, "base": base or _NO_BASE, "fields": fields, "by_headers": True},
+        "ignore": list(values.get("ignore", ())),
+        "load": _pick_load(values),
+    }
+    if path is not None:
+        job["source"] = {"file": {"path": _as_path(path), **_pick_file(values)}}
+    return _validate(Job, job, spell)
+
+
+def override_load(job: Job, arguments: Mapping[str, Any], *, spell: Spell) -> Job:
+    """Return the job with the arguments in place of the keys of its load section. Raises ConfigurationError."""
+    changed = _pick_load({argument: value for argument, value in arguments.items() if value is not None})
+    load = _validate(Load, {**job.load.model_dump(by_alias=True), **changed}, spell)
+    return job.model_copy(update={"load": load})
+
+
+def build_file_source(path: str | PathLike[str], arguments: Mapping[str, Any], *, spell: Spell) -> FileSource:
+    """Return the source of a file that is read as the arguments say. Raises ConfigurationError."""
+    return _validate(FileSource, {"path": _as_path(path), **_pick_file(arguments)}, spell)
+
+
+def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell: Spell) -> Job:
+    """Return the job with a file as its source: the file is read as the arguments say or, without such arguments, as
+    the job's own file. A rejects file of an earlier run is recognised. Raises ConfigurationError and SourceError."""
+    source = build_file_source(path, arguments, spell=spell)
+    own = job.source.file if job.source is not None else None
+    if own is not None and source.model_fields_set == {"path"} and not _is_rejects_file(path):
+        source = own.model_copy(update={"path": source.path})
+    return job.model_copy(update={"source": JobSource(file=source)})
+
+
+def refuse_beside_job(arguments: Mapping[str, Any], *, but: Collection[str] = FILE_ARGUMENTS) -> None:
+    """Raise ConfigurationError for arguments that a job has values for."""
+    given = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in but]
+    if arguments.get("active") is False:
+        given.append("active")
+    if given:
+        options = ", ".join(map(spell_option, dict.fromkeys(given)))
+        raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options}")
+
+
+def read_message(arguments: Mapping[str, Any]) -> MessageFile:
+    """Return the message of a command's options, which are named as the keys of a message file. Raises
+    ConfigurationError."""
+    return _validate(MessageFile, arguments, spell_option)
+
+
+def name_import(path: str | PathLike[str]) -> str:
+    """Return the name of an import that has no job: the name of its file, or of a pattern's folder."""
+    if fspath(path) == STANDARD_INPUT:
+        return "stdin"
+    named = Path(path)
+    is_one_file = named.exists() or not is_pattern(named.name)
+    return make_line(named.stem if is_one_file else named.parent.name or named.stem).strip() or "file"
+
+
+def _as_path(path: str | PathLike[str]) -> str | Path:
+    return path if isinstance(path, str) and is_url(path) else Path(path)
+
+
+def _pick_file(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: values[key] for key in FILE_ARGUMENTS if values.get(key) is not None}
+
+
+def _pick_load(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: values[argument] for argument, key in _LOAD_ARGUMENTS.items() if argument in values}
+
+
+def _is_rejects_file(path: str | PathLike[str]) -> bool:
+    """Return whether a local file is a rejects file of an earlier run. A pipe can be opened only once, so no."""
+    if is_url(path) or not Path(path).is_file():
+        return False
+    try:
+        with open_file(path) as source:
+            return is_rejects(source.columns)
+    except SourceError:  # not as the connector writes files
+        return False
+
+
+def _validate(model: type[Model], values: Mapping[str, Any], spell: Spell) -> Model:
+    """Return the model. Raises ConfigurationError with each fault and its argument."""
+    value, faults = validate_values(model, values, values, {}, None)
+    if value is None:
+        lines = (f"{spell(_name_argument(fault.keys))}: {fault.message}" for fault in faults)
+        raise ConfigurationError("\n".join(lines))
+    return value
+
+
+def _name_argument(keys: Keys) -> str:
+    """Return the argument that a key of the job comes from."""
+    names = [key for key in keys if isinstance(key, str)]
+    if names[:2] == ["subscriber", "base"]:
+        return f"base_{names[2]}" if len(names) > len(["subscriber", "base"]) else "base_id"
+    if names[:2] == ["subscriber", "fields"]:
+        return "active" if names[2:4] == ["is_active", "value"] else "mapping"
+    argument = names[-1] if names else "job"
+    return next((name for name, key in _LOAD_ARGUMENTS.items() if key == argument), argument)

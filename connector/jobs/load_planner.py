@@ -1,0 +1,169 @@
+"""The plan of a load or of a validation, from a job: opens the source, and refuses all that is wrong with the job."""
+
+from dataclasses import dataclass, replace
+
+from connector.errors import ConfigurationError
+from connector.fields import NAMES
+from connector.imports.plan import LoadPlan, RowsPlan, check_rows, closed_on_error
+from connector.jobs.build import (
+    build_guard,
+    build_mapping,
+    build_policy,
+    build_rules,
+    open_source,
+    plan_increment,
+    plan_suppression,
+)
+from connector.jobs.models import Job, JobSubscriber
+from connector.jobs.subscriber_models import build_base, build_column_rule
+from connector.row_files import is_rejects, own_columns, read_corrections
+from connector.rows import Source
+from connector.settings import Settings
+from connector.shards import WHOLE, Shard
+from connector.subscribers.consent import build_consent_rule
+from connector.subscribers.headers import guess_mapping, override_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What a person asks of one run beside its job: how many rows, from where the cursor reads, which shard, and how
+    long to wait (seconds) for another run that holds the ledger."""
+
+    limit: int | None = None
+    wait_s: float = 0.0
+    is_full: bool = False
+    since: str | None = None
+    shard: Shard = WHOLE
+
+
+_EVERYTHING = RunRequest()
+
+
+def plan_sync(job: Job, settings: Settings, request: RunRequest = _EVERYTHING) -> LoadPlan:
+    """Open the source of a job, and return its load.
+
+    From a source with a cursor, read what is new; with `is_full` read everything, and with `since` read from that value
+    of the cursor on. A shard loads only its own rows, and has its part of the limits. Raises ConfigurationError and
+    SourceError.
+    """
+    subscriber = _find_subscriber(job)
+    if job.source is None:
+        raise ConfigurationError(
+            f"The job {job.name} has no source. Add `source` to the job, or import a file by its mapping: connector "
+            "import FILE --job JOB"
+        )
+    increment = plan_increment(
+        job, job.source, settings.account, is_full=request.is_full, since=request.since, shard=request.shard
+    )
+    source = open_source(job.source) if increment is None else increment.source
+    plan = _plan_load("sync", job, subscriber, source, settings, request)
+    plan = replace(plan, by_job=job.name, increment=increment, is_own_source=True, is_full=request.is_full)
+    return plan if request.shard.is_whole else _limit_to_shard(plan, request.shard)
+
+
+def plan_import(
+    job: Job,
+    settings: Settings,
+    request: RunRequest = _EVERYTHING,
+    *,
+    rows: Source | None = None,
+    is_by_job_file: bool = False,
+) -> LoadPlan:
+    """Return the load of a file, which is the source of the job, or of `rows` that are open already.
+
+    `is_by_job_file`: the job is a job file, whose source the file replaces. Raises ConfigurationError and SourceError.
+    """
+    subscriber = _find_subscriber(job)
+    plan = _plan_load("import", job, subscriber, _open_rows(job, rows), settings, request)
+    return replace(plan, by_job=job.name) if is_by_job_file else plan
+
+
+def plan_validation(job: Job, limit: int | None = None, *, is_own_source: bool = True) -> RowsPlan:
+    """Return the rows of a job's source that are to be validated. Raises ConfigurationError and SourceError."""
+    subscriber = _find_subscriber(job)
+    if job.source is None:
+        raise ConfigurationError(f"The job {job.name} has no source. Name a file: connector validate FILE --job JOB")
+    source = open_source(job.source) if is_own_source else _open_rows(job, None)
+    return _plan_rows(job, subscriber, source, limit)
+
+
+def _find_subscriber(job: Job) -> JobSubscriber:
+    if job.subscriber is None:
+        kind, command = ("mails", "mail") if job.mail is not None else ("exports", "export")
+        raise ConfigurationError(f"The job {job.name} {kind}, and loads no subscribers. Use connector {command}")
+    return job.subscriber
+
+
+def _open_rows(job: Job, rows: Source | None) -> Source:
+    """Return the rows, or the file of the job; of a rejects file its corrected rows."""
+    if rows is None and job.source is not None:
+        rows = open_source(job.source)
+    if rows is None:
+        raise ValueError("an import needs a file or rows")
+    return read_corrections(rows)
+
+
+def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int | None) -> RowsPlan:
+    with closed_on_error(source):
+        plan = RowsPlan(
+            job=job.name,
+            source=source,
+            mapping=choose_mapping(subscriber, source),
+            rules=build_rules(subscriber),
+            base=build_base(subscriber.base),
+            suppression=plan_suppression(job),
+            limit=limit,
+            ignored=job.ignore,
+            is_empty_refused=job.source is None or job.source.file is not None,
+        )
+        return check_rows(plan)
+
+
+def _plan_load(
+    command: str, job: Job, subscriber: JobSubscriber, source: Source, settings: Settings, request: RunRequest
+) -> LoadPlan:
+    rows = _plan_rows(job, subscriber, source, request.limit)
+    return LoadPlan(
+        command=command,
+        rows=rows,
+        policy=build_policy(job.load, rows.rules, job.suppress),
+        settings=settings,
+        wait_s=request.wait_s,
+        guard=build_guard(job.guard),
+    )
+
+
+def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
+    """Return the load of the shard, with the shard's part of the limits of pace and of `guard.max_creates`."""
+    policy, guard = plan.policy, plan.guard
+    policy = replace(
+        policy,
+        max_rate=policy.max_rate / shard.count,
+        max_concurrency=max(1, shard.divide(policy.max_concurrency)),  # with 0 a shard would never send
+    )
+    if guard is not None and guard.max_creates is not None:
+        guard = replace(guard, max_creates=shard.divide(guard.max_creates))
+    return replace(plan, policy=policy, guard=guard, shard=shard)
+
+
+def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
+    """Return the job's mapping, the mapping by the headers of the source, or both: the job's fields have priority.
+
+    A rejects file whose columns are named as the fields, as `retry` writes it, is read by its headers. Raises
+    ConfigurationError.
+    """
+    own = own_columns(source.columns)
+    if not subscriber.uses_headers:
+        is_by_fields = is_rejects(source.columns) and own == NAMES
+        return guess_mapping(own) if is_by_fields else build_mapping(subscriber)
+    overrides: dict[str, str | ColumnRule] = {}
+    for name, rule in (subscriber.fields_ or {}).items():
+        is_column_alone = rule is not None and rule.column is not None and rule.model_fields_set == {"column"}
+        if rule is None:
+            overrides[name] = ""
+        elif is_column_alone and rule.column is not None:
+            overrides[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
+        else:
+            overrides[name] = build_column_rule(rule)
+    return override_mapping(guess_mapping(own), overrides, source.columns)
