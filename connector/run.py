@@ -31,6 +31,7 @@ from connector.listing.access import ListAccess, ListLag, LookupState
 from connector.listing.known_ids import KnownIds
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
+from connector.load.sightings import describe_twins
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.planned_rows import PlannedRows
@@ -390,6 +391,8 @@ def _end(run: Run) -> None:
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
     is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
+    report.messages += describe_twins(tally.twins)
     is_partial = is_partial or bool(tally.leftovers["held"] or tally.opt_outs) or run.is_attention_needed
+    is_partial = is_partial or bool(tally.twins)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

@@ -14,7 +14,7 @@ from connector.load.finishing import RunMode
 from connector.load.lookups import KeyLookup
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import Session
-from connector.load.unseen import describe_unseen, find_unseen
+from connector.load.sightings import describe_unseen, find_unseen
 from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
 from connector.plurals import agree, count

@@ -20,6 +20,7 @@ from connector.listing.pages import ListFailed
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
 from connector.load.lookups import look_for
 from connector.load.session import Canaries, Session
+from connector.load.sightings import end_if_repeated
 from connector.pace.pace import Pace
 from connector.plurals import agree, count
 from connector.sender import Sender, Take, Unanswered
@@ -81,6 +82,10 @@ class Creator:
     async def _take(self, take: Take[Candidate], number: int) -> list[Candidate]:
         """Return the next candidates. If creates may move or merge subscribers, return them in small rounds: a round
         ends before the next one leaves, so that few are moved before the answers show it."""
+        if self.is_proved:
+            await end_if_repeated(self._session)
+            if self._session.control.is_stopping:
+                return []
         if self._harmless < _CAREFUL and self._session.access.known_ids.has_earlier:
             while self._open:
                 self._have_all_ended.clear()

@@ -429,6 +429,7 @@ class Finisher:
 
     def _on_settled(self, unresolved: Unresolved, event: Event, attempts: int, ids: tuple[int, ...]) -> None:
         tally, row, status = self._session.tally, unresolved.row, unresolved.status
+        tally.note_twins(ids)
         if len(ids) > 1:
             tally.say(
                 f"a subscriber whose create was unresolved is in the base {len(ids)} times: ids "

@@ -279,11 +279,12 @@ class AccountPresence:
     async def count_newcomers(self) -> int:
         """Return how many subscribers of the run's bases one page after the end of the run's listing shows that this
         ledger has not sent: another program has created them. Raises RunAborted when the run is to stop."""
-        listing, accesses, count = self._listing, self._shown_accesses, 0
-        if listing is None or listing.end is None or not accesses:
+        listing, bases, count = self._listing, [base for base in self.bases if not base.is_hidden], 0
+        if listing is None or listing.end is None or not bases:
             return 0
-        rows = await list_newest(accesses[0], listing.end)
-        for access in accesses:
+        rows = await list_newest(bases[0].access, listing.end)
+        for base in bases:
+            access = base.access
             listed = build_reader(access, [access.policy.identity]).read(rows)
             find = partial(_find_entries, access.journal.base, [identity for identity, _ in listed])
             entries = await access.journal.ask(find)
@@ -294,8 +295,11 @@ class AccountPresence:
             answered = await access.journal.ask(partial(_find_answered, access.journal.base, shown))
             for identity, ids in ids_of.items():
                 entry = entries.get(identity)
-                is_sent = entry is not None and entry.attempts > 0
-                count += len(ids) - 1 if is_sent else len(ids - answered)
+                if entry is not None and entry.attempts > 0:
+                    base.session.tally.note_twins(ids)
+                    count += len(ids) - 1
+                else:
+                    count += len(ids - answered)
         return count
 
     # Bases that the list hides

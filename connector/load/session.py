@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import inf
@@ -185,6 +185,7 @@ class Tally:
     opt_outs: int = 0  # rows that say inactive of active subscribers, also those that earlier runs have read
     unseen_opt_outs: Counter[str] = field(default_factory=Counter)  # of these, the ones not looked up, by the reason
     altered: Counter[str] = field(default_factory=Counter)
+    twins: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
 
@@ -263,6 +264,11 @@ class Tally:
         """Add a message to the report, once."""
         if message not in self.messages:
             self.messages.append(message)
+
+    def note_twins(self, ids: Collection[int]) -> None:
+        """Note the ids under which the list shows one subscriber of the run in one base. Two or more are duplicates."""
+        if len(ids) > 1:
+            self.twins.add(tuple(sorted(ids)))
 
     def say_of_rows(self, message: str) -> None:
         """Add a message, once, that a survey's load need not repeat: the load settles or compares the rows itself."""
@@ -393,7 +399,8 @@ class Canaries:
     `unknown`: the entries that stayed unknown, each counted once; `refused`: how many by kind; `lost`: how many
     requests in a row, of canaries or not, got no usable response. `existing` are answered subscribers that existed
     before. `shown_bases` is the number of bases in which a created subscriber was looked up at the end. `first` is the
-    first subscriber that the run has created. `is_bare_trusted`: a look-up has shown that an answer without the base or
+    first subscriber that the run has created, and `looks_after_s` are the times after its answer at which the list is
+    asked for it, until the list shows it. `is_bare_trusted`: a look-up has shown that an answer without the base or
     the identity was right.
     """
 
@@ -405,6 +412,7 @@ class Canaries:
     is_bare_trusted: bool = False
     shown_bases: int = 0
     first: Sentinel | None = None
+    looks_after_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
 
 
 @dataclass(slots=True)

@@ -45,6 +45,7 @@ FATES: dict[Fault | None, Fate] = {
     Fault.CREATED_429: Fate.AS_429,
     Fault.EXECUTED_STATUS: Fate.AS_REFUSED,
     Fault.WRONG_ANSWER: Fate.WRONG,
+    Fault.REPEAT: Fate.ANSWERED,
 }
 
 

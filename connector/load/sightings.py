@@ -1,0 +1,128 @@
+"""What the list shows of the subscribers that a run has created: all of them once, some twice, or none (architecture
+4.9, 4.10).
+
+A service may answer creates with success and store nothing, and a proxy may repeat a request, so that a create is
+executed twice. The answers alone do not show either.
+"""
+
+from collections.abc import Collection, Iterator
+from functools import partial
+
+from connector.ledger.entries import Ledger
+from connector.listing.access import Sentinel
+from connector.listing.base_reader import is_known
+from connector.listing.pages import ListFailed
+from connector.listing.requests import ask, build_query
+from connector.load.session import Session
+from connector.plurals import agree, count
+from connector.service.wire import ListQuery, read_base
+from connector.subscribers.identity import digest_identity
+
+_TWINS_NAMED = 20
+_LOOKS_AT = (0.0, 0.1, 1.0)  # shares of the quiet period after the answer: most lists lag by less than three seconds
+
+
+async def end_if_repeated(session: Session) -> None:
+    """Look the first subscriber of the run up. End the run if the list shows the subscriber twice. If the list does not
+    show the subscriber yet, a later call looks again. Raises RunAborted."""
+    canaries = session.canaries
+    first = canaries.first
+    if first is None or not canaries.looks_after_s or not session.policy.is_looking:
+        return
+    if session.clock.monotonic() < first.at + canaries.looks_after_s[0]:
+        return
+    canaries.looks_after_s.pop(0)
+    if await _find_ids(session, first, build_query(first.field, first.value)):
+        canaries.looks_after_s.clear()
+    if session.tally.twins:
+        session.control.end(
+            "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or another "
+            "program creates the same people. No other row was sent. Find the cause before you run again"
+        )
+
+
+def describe_twins(twins: Collection[tuple[int, ...]]) -> Iterator[str]:
+    """Yield a message on subscribers of the run that exist twice; each tuple has the ids of one subscriber."""
+    if not twins:
+        return
+    named = "; ".join(" and ".join(map(str, ids)) for ids in sorted(twins)[:_TWINS_NAMED])
+    number = len(twins)
+    more = f"; and {number - _TWINS_NAMED:,} more" if number > _TWINS_NAMED else ""
+    yield (
+        f"{count(number, 'subscriber')} of this run {agree(number, 'is', 'are')} in the service twice (ids "
+        f"{named}{more}). A proxy or the service has executed creates twice, or another program has created the "
+        "same people. Delete one of each in the service"
+    )
+
+
+async def find_unseen(session: Session) -> Sentinel | None:
+    """Return the last subscriber that the run has created if the list does not show the subscriber, even after a quiet
+    period. Return None if the list shows the subscriber, or if nothing tells. Raises RunAborted and LedgerError."""
+    access = session.access
+    if not access.sentinels or not session.policy.is_looking:
+        return None
+    last = access.sentinels[-1]
+    for share in _LOOKS_AT:
+        missing_s = last.at + share * session.policy.quiet_period_s - session.clock.monotonic()
+        if share and not await session.control.wait(missing_s, "then the list should show the last new subscriber"):
+            return None
+        ids = await _look(session, last, is_thorough=share == _LOOKS_AT[-1])
+        if ids:
+            identities = [digest_identity(last.field, last.value)]
+            await access.journal.ask(partial(Ledger.record_shown, base=access.journal.base, identities=identities))
+        if ids is None or ids:
+            return None
+    return last
+
+
+async def describe_unseen(session: Session, last: Sentinel, created: int) -> tuple[str, bool]:
+    """Return a message on `created` rows of which the list does not show the `last` one, and whether a person must look
+    at the service. Nobody must if the list lags: the list shows the first subscriber of the run, or the lag on record
+    has not passed yet. Raises RunAborted."""
+    first, age_s = session.canaries.first, session.clock.monotonic() - last.at
+    words = (
+        f"The service answered {count(created, 'create')} with an Id, and the list does not show the last new "
+        f"subscriber (Id {last.subscriber_id}) {age_s:.0f} s after that answer."
+    )
+    is_first_shown = first is not None and first != last and bool(await _look(session, first, is_thorough=False))
+    if is_first_shown or age_s < session.access.lag.largest_lag_s:
+        return f"{words} The list lags, so the newest rows are answered and not yet seen", False
+    message = (
+        f"{words} So these rows are answered and not yet seen: the answers alone say that the subscribers exist. The "
+        "list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service does "
+        f"not store what it answers. Look for subscriber {last.subscriber_id} in the service. If the list lags, make "
+        "load.quiet_period longer than the lag"
+    )
+    return message, True
+
+
+async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> set[int] | None:
+    """Return the ids under which the list shows the subscriber, or None if nothing tells. Ask by the identity, then by
+    the Id. If `is_thorough`, ask also by the Id and the activity, because the list may hide a class."""
+    base_id = session.access.state.base_id
+    queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
+    if is_thorough:
+        queries.append(ListQuery(id=sentinel.subscriber_id, base_id=base_id, is_active=sentinel.is_active))
+    is_inconclusive = False
+    for query in queries:
+        ids = await _find_ids(session, sentinel, query)
+        if ids:
+            return ids
+        is_inconclusive |= ids is None
+    return None if is_inconclusive else set()
+
+
+async def _find_ids(session: Session, sentinel: Sentinel, query: ListQuery) -> set[int] | None:
+    """Return the ids under which an answer shows the subscriber in its base; None if the answer shows other subscribers
+    and may leave this one out. Two ids of rows that show the base are duplicates, and are noted."""
+    access = session.access
+    try:
+        listed = await access.control.until_stopped(ask(access, query))
+    except ListFailed:
+        return None
+    identities, base_id = {digest_identity(sentinel.field, sentinel.value)}, sentinel.base_id
+    ours = [row for row in listed.rows if is_known(row, identities, base_id)]
+    if base_id is not None:
+        session.tally.note_twins({row["Id"] for row in ours if read_base(row)[0] == base_id})
+    ids = {row["Id"] for row in ours} | {sentinel.subscriber_id}.intersection(row["Id"] for row in listed.rows)
+    return ids or (None if listed.rows and not listed.is_whole else ids)
