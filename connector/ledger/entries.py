@@ -33,7 +33,8 @@ class Entry:
     status: int | None
     message: str | None
     attempts: int
-    reported: bytes | None = None  # the fingerprint that was reported as changed, and when (Unix seconds)
+    # The fingerprint that was reported as changed, and when (Unix seconds). REJECTED: that a later run has looked up.
+    reported: bytes | None = None
     reported_at: float | None = None
     altered: str | None = (
         None  # fields that the service altered as it created it, with blanks between (architecture 4.13)
@@ -401,9 +402,11 @@ class Ledger:
         """Record that these entries are no opt-outs. What was reported of their rows is compared again."""
         self.store.write(_CLEAR_OPTED_OUT, {}, _each(base, identities))
 
-    def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes]) -> None:
-        """Record in REJECTED entries that this run has looked the refused subscribers up."""
-        self.store.write(_SET_RUN, {"left": State.REJECTED, "run": run_key}, _each(base, identities))
+    def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes], at: float) -> None:
+        """Record in REJECTED entries that this run has looked the refused subscribers up. If an earlier run sent the
+        create, the look-up at `at` (Unix seconds) came long after the refusal: `reported_at` has its time."""
+        shared = {"left": State.REJECTED, "run": run_key, "at": at}
+        self.store.write(_SET_CHECKED, shared, _each(base, identities))
 
     def record_altered(self, base: Base, altered: Sequence[tuple[bytes, Sequence[str]]]) -> None:
         """Record in CONFIRMED entries the fields that the service altered when it created them: (identity, names)."""
@@ -470,13 +473,13 @@ _INSERT_LISTED = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
     "SELECT item.column1, item.column2, :field, :to, :how, item.column3 FROM {item} WHERE true "
     "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
-    "subscriber_id = excluded.subscriber_id, fingerprint = NULL, body = NULL, status = NULL, message = NULL "
-    "WHERE entry.state IN (:rejected, :held)",
+    "subscriber_id = excluded.subscriber_id, fingerprint = NULL, body = NULL, status = NULL, message = NULL, "
+    "reported = NULL, reported_at = NULL WHERE entry.state IN (:rejected, :held)",
     "integer bytea bigint",
 )
 _SEND_AGAIN = Batch(
     "UPDATE entry SET state = :to, fingerprint = item.column3, body = item.column4, status = NULL, message = NULL, "
-    f"attempts = attempts + 1, run_key = :run FROM {{item}} {_AT}",
+    f"attempts = attempts + 1, run_key = :run, reported = NULL, reported_at = NULL FROM {{item}} {_AT}",
     "integer bytea bytea bytea",
 )
 _CONFIRM = Batch(
@@ -499,8 +502,8 @@ _REJECT = Batch(
     "integer bytea smallint text",
 )
 _TO_UNKNOWN = Batch(
-    "UPDATE entry SET state = :to, subscriber_id = NULL, status = NULL, message = NULL "
-    f"FROM {{item}} {_AT} AND body IS NOT NULL",
+    "UPDATE entry SET state = :to, subscriber_id = NULL, status = NULL, message = NULL, reported = NULL, "
+    f"reported_at = NULL FROM {{item}} {_AT} AND body IS NOT NULL",
     "integer bytea",
 )
 _SET_STATE = Batch(f"UPDATE entry SET state = :to FROM {{item}} {_AT}", "integer bytea")
@@ -518,7 +521,12 @@ _CLEAR_OPTED_OUT = Batch(
     f"UPDATE entry SET opted_out = NULL, reported = NULL, reported_at = NULL FROM {{item}} WHERE {_ENTRY}",
     "integer bytea",
 )
-_SET_RUN = Batch(f"UPDATE entry SET run_key = :run FROM {{item}} {_AT}", "integer bytea")
+_SET_CHECKED = Batch(
+    "UPDATE entry SET run_key = :run, reported = CASE WHEN run_key <> :run THEN fingerprint ELSE reported END, "
+    "reported_at = CASE WHEN run_key <> :run AND fingerprint IS NOT NULL THEN CAST(:at AS double precision) "
+    f"ELSE reported_at END FROM {{item}} {_AT}",
+    "integer bytea",
+)
 _DELETE = Batch(
     "DELETE FROM entry WHERE state = :left AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
     "integer bytea",

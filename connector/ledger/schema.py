@@ -99,7 +99,7 @@ entry = Table(
     Column("message", Text),  # its words, or what was answered of what is held
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
-    Column("reported", LargeBinary(FINGERPRINT_BYTES)),  # a row's fingerprint, compared and reported as changed
+    Column("reported", LargeBinary(FINGERPRINT_BYTES)),  # the fingerprint of a changed or a rejected row
     Column("reported_at", Float),  # Unix seconds
     Column("altered", Text),  # names of fields that the service altered, with blanks between
     Column("opted_out", Text),  # the job whose row says inactive while the service shows the subscriber as active

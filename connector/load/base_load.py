@@ -118,7 +118,7 @@ class Loader:
         refusals = self.finisher.refusals
         self._session.tally.take(len(chunk.kept))
         for entry, row in zip(chunk.kept.values(), self._read(chunk.planned, chunk.kept), strict=True):
-            is_unchecked = entry.state is State.REJECTED and refusals.is_unchecked(entry)
+            is_unchecked = entry.state is State.REJECTED and refusals.is_unchecked(row.identity, entry)
             self.finisher.keep(_build_problem(row, entry), row, is_unchecked=is_unchecked)
 
     def _list_keys(self, chunk: SortedChunk) -> list[LookupKey]:

@@ -31,6 +31,7 @@ class Refusals:
         self._session = session
         self._refusing_runs: dict[int, RefusingRun] = {}  # by the key of the run
         self._recent_after = float("-inf")  # Unix seconds
+        self._recent = set[bytes]()  # refused so recently that a later run must look them up once more
         self._check_of_list: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -105,10 +106,15 @@ class Refusals:
         run = self._find_run(entry)
         return run is not None and (run.ended_at is None or run.ended_at > self._recent_after)
 
-    def is_unchecked(self, entry: Entry) -> bool:
-        """Return whether the run that recorded a refusal ended before it looked its refused rows up."""
+    def is_unchecked(self, identity: bytes, entry: Entry) -> bool:
+        """Return whether a run that reads the row must look the refused subscriber up: the run that recorded the
+        refusal ended before it did so, or looked only right after the refusal, when the list may have lagged."""
         run = self._find_run(entry)
-        return run is not None and not run.has_finished
+        if run is None or (run.has_finished and entry.reported is not None):
+            return False
+        if self.may_not_show_yet(entry):
+            self._recent.add(identity)
+        return True
 
     def _find_run(self, entry: Entry | Unfinished | Refusal) -> RefusingRun | None:
         return None if entry.run_key is None else self._refusing_runs.get(entry.run_key)
@@ -123,11 +129,13 @@ class Refusals:
         result = await look_for(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
         found = [(identity, ids[0]) for identity, ids in result.found.items()]
-        checked = [key.identity for key in keys if key.identity not in result.found]
+        done = {*result.found, *self._recent}
+        checked = [key.identity for key in keys if key.identity not in done]
+        at = self._session.clock.now().timestamp()
 
         def write(ledger: Ledger) -> None:
             ledger.record_listed(journal.base, field, found)
-            ledger.record_checked(journal.base, journal.run_key, checked)
+            ledger.record_checked(journal.base, journal.run_key, checked, at)
 
         await journal.ask(write)
 

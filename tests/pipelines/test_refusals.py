@@ -1,11 +1,13 @@
 """Refused creates (architecture 4.8): each is looked up once at the end of the run."""
 
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from connector.listing.evidence import MOST_REQUESTS
+from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import (
     INTO_NEWS,
     Connector,
@@ -17,6 +19,8 @@ from tests.pipelines.conftest import (
     write_csv,
 )
 from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.reconciled import show_all
+from tests.pipelines.test_incremental import at, write_job, write_people
 
 
 def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
@@ -191,3 +195,46 @@ def test_rows_that_the_service_refuses_by_its_words_alone_are_rejected_and_end_n
     again = connector.import_file(path)
     assert again.rows == {"read": 20, "exists": 13, "rejected": 7}
     assert again.report["requests"]["create"]["sent"] == 0
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_refused_create_that_the_list_shows_late_exists_in_the_next_run(
+    connector: Connector, tmp_path: Path, status: int
+) -> None:
+    """The first run has looked before the list showed the subscribers."""
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 5)
+    sandbox.switch(executed_status=1, executed_statuses=[str(status)], list_lag_ms=4000)
+    assert connector.import_file(path).rows == {"read": 5, "rejected": 5}
+    sandbox.switch(executed_status=0)
+    early = connector.import_file(path, "--quiet-period", "4s")  # the list does not show them yet, so a later run must look again
+    assert early.rows == {"read": 5, "rejected": 5}, early.stderr
+    wait_until_listed(sandbox, 5)
+    ended = connector.import_file(path)
+    assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 5}), ended.stderr
+    assert set(count_stored(sandbox).values()) == {1}
+
+
+def test_a_refused_row_of_a_cursor_job_exists_once_it_is_read_again(connector: Connector, tmp_path: Path) -> None:
+    sandbox = connector.sandbox
+    write_people(tmp_path, *at(7, 8, 9))
+    job = write_job(tmp_path)
+    sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=1500)
+    assert connector.run_json("sync", job).rows == {"read": 3, "rejected": 3}
+    sandbox.switch(executed_status=0)
+    wait_until_listed(sandbox, 3)
+    again = connector.run_json("sync", job)  # a cursor reads its last row again
+    assert (again.code, again.rows) == (0, {"read": 1, "exists": 1}), again.stderr
+    assert connector.run_json("sync", job, "--full").rows == {"read": 3, "exists": 3}
+
+
+def test_a_refused_row_is_looked_up_by_one_later_run_and_by_no_other(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(required="FirstName", error_status=422)
+    path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
+    assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
+    time.sleep(0.5)  # two quiet periods
+    sent = [connector.import_file(path).report["requests"]["list"]["sent"] for _ in range(3)]
+    assert sent[0] > sent[1] == sent[2] <= 1, sent
+
+
+def wait_until_listed(sandbox: SandboxProcess, number: int) -> None:
+    wait_for(lambda: len(show_all(sandbox)) == number)
