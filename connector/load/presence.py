@@ -44,6 +44,7 @@ from connector.load.session import Session
 from connector.paging.certificate import describe_hidden
 from connector.rows import Planned
 from connector.states import State
+from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
 _ABSENT_ASKED = 5  # looked up of those that a listing says are absent; 5 more once one of them is present
@@ -94,6 +95,16 @@ class BasePresence:
         if self.session.policy.is_looking:
             self.until = _NEVER
 
+    def _note_twins_of_first(self, rows: SweptRows) -> None:
+        """Note that the first new subscriber of the run was in the base before: the list showed the base only after the
+        answer to that create had its Id."""
+        first, base_id = self.session.canaries.first, self.session.journal.base.service_id
+        if first is None or first.base_id != base_id:
+            return
+        identity = digest_identity(first.field, first.value)
+        pages = [page for base in rows.bases if base[0] == base_id for page in rows.read(base)]
+        self.session.tally.note_twins({number for page in pages for listed, number in page if listed == identity})
+
     async def record(self, listing: Listing, *, since: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. With `since`, a former `size` of the rows, record
         only the later ones."""
@@ -105,6 +116,7 @@ class BasePresence:
             self.lacking = counts.lacking
         if counts.doubled:
             base = self.session.journal.base
+            self._note_twins_of_first(listing.rows)
             self.session.tally.say(
                 f"identities that are in the base {describe_other(base.service_id, base.name)} more than once already: "
                 f"{counts.doubled:,}. The interface of the service cannot remove subscribers: remove them on the "

@@ -98,12 +98,12 @@ async def describe_unseen(session: Session, last: Sentinel, created: int) -> tup
 
 async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> set[int] | None:
     """Return the ids under which the list shows the subscriber, or None if nothing tells. Ask by the identity, then by
-    the Id. If `is_thorough`, ask also by the Id and the activity, because the list may hide a class."""
+    the Id. If `is_thorough`, ask also by the Id, the base and the activity, because the list may hide a class."""
     base_id = session.access.state.base_id
     queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
     if is_thorough:
-        queries.append(ListQuery(id=sentinel.subscriber_id, base_id=base_id, is_active=sentinel.is_active))
-    is_inconclusive = False
+        queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
+    is_inconclusive = bool(session.access.state.hidden)  # the list may show the subscriber to no single request
     for query in queries:
         ids = await _find_ids(session, sentinel, query)
         if ids:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_addresses
+from tests.pipelines.reconciled import plant
 
 OTHERS, MANY_OTHERS = 30, 15_000
 
@@ -86,7 +87,26 @@ def test_a_base_that_filters_show_costs_two_more_requests_and_an_unchanged_run_n
     connector.sandbox.switch(hidden_bases="")
     first = load(connector, people, "--base-id 7")
     assert first.rows == {"read": 5, "created": 2, "exists": 3}
-    assert first.report["requests"]["list"]["sent"] <= 11 + 2 + 8  # counts of classes, and a look-up below the first id
+    # Counts of classes, a look-up below the first id, and the first and the last new subscriber.
+    assert first.report["requests"]["list"]["sent"] <= 11 + 2 + 8 + 2
     assert not any("BaseId" in each for each in first.report["messages"])
     unchanged = load(connector, people, "--base-id 7")
     assert unchanged.report["requests"]["list"]["sent"] == 1  # one known subscriber, by Id
+
+
+@pytest.mark.parametrize("others", [0, OTHERS], ids=["an empty list", "a sweep"])
+def test_a_base_given_by_its_name_and_hidden_in_two_ways_makes_a_duplicate_that_is_named(
+    connector: Connector, tmp_path: Path, others: int
+) -> None:
+    """No request without the base's Id shows anybody, and only the answer to the first create has the Id."""
+    sandbox = connector.sandbox
+    if others:
+        sandbox.seed(others, base_id=50)
+    existing = [plant(sandbox, f"person{number}@example.com", IsActive=False) for number in range(5)]
+    base_id = next(each["base_id"] for each in sandbox.truth()["events"] if each["kind"] == "created")
+    sandbox.switch(hidden_bases=str(base_id), hide="inactive")
+    ended = load(connector, write_addresses(tmp_path / "people.csv", 5), "--base-name News")
+    assert (ended.code, sandbox.stats()["subscribers"]) == (1, others + 6), ended.stderr
+    twin = sandbox.truth()["events"][-1]["id"]
+    assert any(f"in the service twice (ids {each} and {twin})" in ended.stderr for each in existing), ended.stderr
+    assert "not yet seen" not in ended.stderr
