@@ -41,6 +41,9 @@ class Service:
             self.has_sent_all.set()
         return self._answers.get(subscriber["Email"]) or Created(len(self.sent), subscriber, 200)
 
+    async def list_subscribers(self, _query: object, _parse: object) -> Refused:
+        return Refused(404, "there is no list")
+
 
 def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Move]:
     """Send them one at a time; returns what became of each email. A creator that hangs fails in ten seconds."""

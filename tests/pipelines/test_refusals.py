@@ -206,9 +206,7 @@ def test_a_refused_create_that_the_list_shows_late_exists_in_the_next_run(
     sandbox.switch(executed_status=1, executed_statuses=[str(status)], list_lag_ms=4000)
     assert connector.import_file(path).rows == {"read": 5, "rejected": 5}
     sandbox.switch(executed_status=0)
-    early = connector.import_file(
-        path, "--quiet-period", "4s"
-    )  # the list does not show them yet, so a later run must look again
+    early = connector.import_file(path, "--quiet-period", "4s")  # a later run must look again
     assert early.rows == {"read": 5, "rejected": 5}, early.stderr
     wait_until_listed(sandbox, 5)
     ended = connector.import_file(path)
