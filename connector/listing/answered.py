@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.listing.access import ListAccess
+from connector.listing.access import ListAccess, Sentinel
+from connector.listing.base_reader import is_known
 from connector.listing.pages import ListFailed
 from connector.listing.requests import ask
 from connector.service.wire import ListQuery, read_base
+from connector.subscribers.identity import digest_identity
 
 _LOOKS = 3  # by Id, a quiet period apart: the list may not show the subscriber at once
 
@@ -81,3 +83,20 @@ async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = 
         if mine := [row for row in rows if row["Id"] == subscriber_id]:
             return mine
     return []
+
+
+async def find_ids(access: ListAccess, sentinel: Sentinel, query: ListQuery) -> tuple[set[int] | None, set[int]]:
+    """Return the ids under which an answer shows a new subscriber in its base (None if the answer shows other
+    subscribers and may leave this one out), and those of rows that show the base. Two of the latter are duplicates.
+    Raises RunAborted."""
+    try:
+        listed = await access.control.until_stopped(ask(access, query))
+    except ListFailed:
+        return None, set()
+    identities, base_id = {digest_identity(sentinel.field, sentinel.value)}, sentinel.base_id
+    ours = [row for row in listed.rows if is_known(row, identities, base_id)]
+    certain = {row["Id"] for row in ours if base_id is not None and read_base(row)[0] == base_id}
+    ids = {row["Id"] for row in ours} | {sentinel.subscriber_id}.intersection(row["Id"] for row in listed.rows)
+    if not ids and listed.rows and not listed.is_whole:
+        return None, certain
+    return ids, certain

@@ -15,12 +15,12 @@ from connector.ledger.entries import NOT_FINAL, Move
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import LookupKey, Sentinel, shows_identity
-from connector.listing.answered import KnownSubscriber, find_existing, find_known, is_shared, list_id
+from connector.listing.answered import KnownSubscriber, find_existing, find_ids, find_known, is_shared, list_id
 from connector.listing.pages import ListFailed
+from connector.listing.requests import build_query
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
 from connector.load.lookups import look_for
 from connector.load.session import Canaries, Session
-from connector.load.sightings import end_if_repeated
 from connector.pace.pace import Pace
 from connector.plurals import agree, count
 from connector.sender import Sender, Take, Unanswered
@@ -83,7 +83,7 @@ class Creator:
         """Return the next candidates. If creates may move or merge subscribers, return them in small rounds: a round
         ends before the next one leaves, so that few are moved before the answers show it."""
         if self.is_proved:
-            await end_if_repeated(self._session)
+            await self._end_if_repeated()
             if self._session.control.is_stopping:
                 return []
         if self._harmless < _CAREFUL and self._session.access.known_ids.has_earlier:
@@ -96,6 +96,26 @@ class Creator:
         taken = await take(number)
         self._open += len(taken)
         return taken
+
+    async def _end_if_repeated(self) -> None:
+        """Look the first subscriber of the run up. End the run if the list shows the subscriber twice. If the list does
+        not show the subscriber yet, a later call looks again. Raises RunAborted."""
+        session, first = self._session, self._session.canaries.first
+        times = session.canaries.looks_after_s
+        if first is None or not times or not session.policy.is_looking:
+            return
+        if session.clock.monotonic() < first.at + times[0]:
+            return
+        times.pop(0)
+        ids, twins = await find_ids(session.access, first, build_query(first.field, first.value))
+        if ids:
+            times.clear()
+        session.tally.note_twins(twins)
+        if len(twins) > 1:
+            session.control.end(
+                "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or "
+                "another program creates the same people. No other row was sent. Find the cause before you run again"
+            )
 
     def find_deadline(self, candidate: Candidate) -> float:
         """Return the time (monotonic) until which the candidate may be sent.

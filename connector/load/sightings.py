@@ -10,35 +10,15 @@ from functools import partial
 
 from connector.ledger.entries import Ledger
 from connector.listing.access import Sentinel
-from connector.listing.base_reader import is_known
-from connector.listing.pages import ListFailed
-from connector.listing.requests import ask, build_query
+from connector.listing.answered import find_ids
+from connector.listing.requests import build_query
 from connector.load.session import Session
 from connector.plurals import agree, count
-from connector.service.wire import ListQuery, read_base
+from connector.service.wire import ListQuery
 from connector.subscribers.identity import digest_identity
 
 _TWINS_NAMED = 20
 _LOOKS_AT = (0.0, 0.1, 1.0)  # shares of the quiet period after the answer: most lists lag by less than three seconds
-
-
-async def end_if_repeated(session: Session) -> None:
-    """Look the first subscriber of the run up. End the run if the list shows the subscriber twice. If the list does not
-    show the subscriber yet, a later call looks again. Raises RunAborted."""
-    canaries = session.canaries
-    first = canaries.first
-    if first is None or not canaries.looks_after_s or not session.policy.is_looking:
-        return
-    if session.clock.monotonic() < first.at + canaries.looks_after_s[0]:
-        return
-    canaries.looks_after_s.pop(0)
-    if await _find_ids(session, first, build_query(first.field, first.value)):
-        canaries.looks_after_s.clear()
-    if session.tally.twins:
-        session.control.end(
-            "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or another "
-            "program creates the same people. No other row was sent. Find the cause before you run again"
-        )
 
 
 def describe_twins(twins: Collection[tuple[int, ...]]) -> Iterator[str]:
@@ -105,24 +85,9 @@ async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> s
         queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
     is_inconclusive = bool(session.access.state.hidden)  # the list may show the subscriber to no single request
     for query in queries:
-        ids = await _find_ids(session, sentinel, query)
+        ids, twins = await find_ids(session.access, sentinel, query)
+        session.tally.note_twins(twins)
         if ids:
             return ids
         is_inconclusive |= ids is None
     return None if is_inconclusive else set()
-
-
-async def _find_ids(session: Session, sentinel: Sentinel, query: ListQuery) -> set[int] | None:
-    """Return the ids under which an answer shows the subscriber in its base; None if the answer shows other subscribers
-    and may leave this one out. Two ids of rows that show the base are duplicates, and are noted."""
-    access = session.access
-    try:
-        listed = await access.control.until_stopped(ask(access, query))
-    except ListFailed:
-        return None
-    identities, base_id = {digest_identity(sentinel.field, sentinel.value)}, sentinel.base_id
-    ours = [row for row in listed.rows if is_known(row, identities, base_id)]
-    if base_id is not None:
-        session.tally.note_twins({row["Id"] for row in ours if read_base(row)[0] == base_id})
-    ids = {row["Id"] for row in ours} | {sentinel.subscriber_id}.intersection(row["Id"] for row in listed.rows)
-    return ids or (None if listed.rows and not listed.is_whole else ids)
