@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from connector.errors import SourceError
+from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Source
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, show_record, write_text
 from connector.sources.header_row import count_filled, find_titles, looks_like_row, name_columns
@@ -46,6 +47,7 @@ _XLSX_TAG = re.compile(
 )
 _CELL_ENDS = (b"</c>", b":c>", b"</row>", b":row>")
 _XLSX_NAME = re.compile(rb"""\br=["'](?P<column>[A-Z]{0,3})(?P<row>\d+)["']""")
+_XLSX_HIDDEN = re.compile(rb"""\bhidden=["'](?:1|true)["']""")
 _XLSX_ERROR = re.compile(rb"""\bt=["']e["']""")
 _XLS_ERROR = re.compile(  # in BIFF8, a cell that is an error, and a formula whose result is one; in any of its sheets
     rb"\x05\x02\x08\x00.{6}[\x00\x07\x0f\x17\x1d\x24\x2a]\x01|\x06\x00..[^\xff].{5}\x02.[\x00\x07\x0f\x17\x1d\x24\x2a].{3}\xff\xff",
@@ -59,8 +61,11 @@ _PROTECTED = re.compile(  # an encrypted .xlsx, and an .xls whose second record 
 class WorkbookSource(Closing):
     """One sheet, opened by `open_workbook`."""
 
-    def __init__(self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, Mapping[int, str]]) -> None:
-        """`errors` has, by row number and column (from 1), why a cell has no value."""
+    def __init__(
+        self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, Mapping[int, str]], hidden_count: int
+    ) -> None:
+        """`errors` has, by row number and column (from 1), why a cell has no value. `hidden_count` is the number of
+        rows that a filter or a person has hidden."""
         self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
         where = f"{self.name}, sheet {sheet.name}"
         head = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
@@ -71,7 +76,13 @@ class WorkbookSource(Closing):
             titles = find_titles(texts)
             if any(number in errors for number, _ in head[: titles + 1]):
                 titles = 0
-        self._messages = (f"{where}: titles above its header were left out (rows: {titles})",) if titles else ()
+        messages = [f"{where}: titles above its header were left out (rows: {titles})"] if titles else []
+        if hidden_count:
+            messages.append(
+                f"{where}: {count(hidden_count, 'hidden row')} {agree(hidden_count, 'is', 'are')} used like the "
+                "others. To leave hidden rows out, copy the rows that are shown to a new sheet"
+            )
+        self._messages = tuple(messages)
         self._header, cells = head[titles]
         if self._header in errors:
             problem = next(iter(errors[self._header].values()))
@@ -120,11 +131,11 @@ class WorkbookSource(Closing):
         texts = [build_texts([_plain(cell) for cell in cells])[0] for cells in columns]
         frame = build_frame(pa.table(texts, names=list(self.columns)))
         numbers = np.array([number for number, _ in good], dtype=np.int64)
-        counts = {
+        number_counts = {
             name: sum(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
             for name, cells in zip(self.columns, columns, strict=True)
         }
-        number_cells = {name: count for name, count in counts.items() if count}
+        number_cells = {name: number for name, number in number_counts.items() if number}
         return Chunk(frame, numbers, tuple(malformed), self.name, number_cells=number_cells)
 
     def _find_error(self, number: int, used: Collection[str] | None) -> str | None:
@@ -162,8 +173,8 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
             raise SourceError(  # noqa: TRY301 - not an error of the library
                 f"{name}: holds an error, such as #N/A, in a cell; save it as .xlsx, whose errors are named"
             )
-        errors = _find_errors(file, chosen, name) if is_xlsx else {}
-        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), errors)
+        errors, hidden_count = _find_errors(file, chosen, name) if is_xlsx else ({}, 0)
+        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), errors, hidden_count)
     except (python_calamine.CalamineError, *_FAULTS) as error:
         raise SourceError(f"{name}: is no workbook that can be read ({error}); save it again") from None
     except BaseException as error:
@@ -188,9 +199,9 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
                     pass
 
 
-def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, dict[int, str]]:
+def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[int, str]], int]:
     """Return, by row number and column (from 1), why a cell of an .xlsx sheet has no value: an error, or a formula that
-    no program has computed. Raises SourceError for a sheet too large.
+    no program has computed. Also return how many rows with cells are hidden. Raises SourceError for a sheet too large.
 
     A program that writes formulas without computing them asks for a computation when the workbook is opened, and writes
     no value or a 0 for each.
@@ -198,7 +209,7 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, dict[int, s
     Raises KeyError if the workbook does not say which part of the archive is the sheet.
     """
     errors: dict[int, dict[int, str]] = {}
-    row = column = last_row = last_column = 0
+    row = column = last_row = last_column = hidden_count = 0
     columns: dict[bytes, int] = {}
     with zipfile.ZipFile(file) as archive:
         book = ElementTree.fromstring(archive.read("xl/workbook.xml"))  # noqa: S314 - expat bounds entities since 2.4
@@ -218,6 +229,7 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, dict[int, s
             found = _XLSX_NAME.search(tag[2])
             if tag[1] == b"row":
                 row, column = int(found["row"]) if found else row + 1, 0
+                hidden_count += bool(_XLSX_HIDDEN.search(tag[2])) and not tag[2].endswith(b"/")
                 continue
             column += 1
             if found:
@@ -243,7 +255,7 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> dict[int, dict[int, s
             f"{_name_cell(last_row, last_column)}, and {_MOST_CELLS:,} are the most that is read: clear the "
             "cells far from the rest, or save it as CSV"
         )
-    return errors
+    return errors, hidden_count
 
 
 def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:

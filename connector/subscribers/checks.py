@@ -130,7 +130,7 @@ def is_whole_id(cells: pa.Array) -> pa.Array:
 _CODES = (
     r"^b'.*'$", r'^b".*"$', r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
     r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # mail
-    r"%20|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
+    r"%2[07B]|%40|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
     r'^[aO]:[0-9]+:[{"]', r"\[object [A-Z][A-Za-z]*\]", r"^System\.[A-Za-z.]+\[\]$",  # PHP, JavaScript, .NET
     r"_x[0-9A-F]{4}_", r"^=[A-Za-z.]+\(.*\)$", r"^=[A-Z]{1,3}[0-9]{1,7}([-+*/&].*)?$",  # Excel: control, formulas
     r"^\{\{.*\}\}$", r"^\$\{.*\}$", r"^\*\|.*\|\*$",  # templates that nobody has filled in
@@ -284,14 +284,14 @@ def is_email(cells: pa.Array) -> pa.Array:
 YES_OR_NO: dict[str, bool] = {
     **dict.fromkeys(
         (
-            "true", "1", "yes", "t", "y", "on", "x", "ja", "j", "oui", "o", "sí", "si", "sì", "s", "sim", "tak",
+            "true", "1", "1.0", "yes", "t", "y", "on", "x", "ja", "j", "oui", "o", "sí", "si", "sì", "s", "sim", "tak",
             "wahr", "vrai", "verdadero", "vero", "verdadeiro", "waar", "prawda",
         ),
         True,
     ),
     **dict.fromkeys(
         (
-            "false", "0", "no", "f", "n", "off", "nein", "non", "não", "nao", "nee", "nie",
+            "false", "0", "0.0", "no", "f", "n", "off", "nein", "non", "não", "nao", "nee", "nie",
             "falsch", "faux", "falso", "onwaar", "fałsz",
         ),
         False,

@@ -135,6 +135,9 @@ the address."""
 _FORMULA_TEXT = r'^="([^"]*)"$'
 """A text as programs write it for Excel, so that it stays a text: `="0151"`."""
 
+_QUOTED = r'^=?"([^"]*)"$'
+"""The same, or a text that was put in quotes twice: a CSV file with `\"\"\"Ann\"\"\"`."""
+
 _LABELS = {"phone": r"^(?:p|tel|Tel|TEL): *", "address_zip": r"^z:"}
 """What Facebook writes before a phone number and a zip, so that they stay texts, and what links have before numbers."""
 
@@ -187,8 +190,9 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     if pc.any(pc.starts_with(cells, "'")).as_py():
         guarded = _GUARDED_DIGITS if name in DIGIT_FIELDS else _GUARDED_EMAIL if kind is Kind.EMAIL else GUARDED
         cells = pc.replace_substring_regex(cells, guarded, r"\1")
-    if pc.any(pc.starts_with(cells, '="')).as_py():
-        cells = pc.replace_substring_regex(cells, _FORMULA_TEXT, r"\1")
+    if has_any(cells, b'"'):
+        quoted = _FORMULA_TEXT if name in FREE_FIELDS or kind is Kind.TAGS else _QUOTED
+        cells = pc.replace_substring_regex(cells, quoted, r"\1")
     if name == "phone" and has_any(cells, b".,"):
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
     if name in _LABELS and has_any(cells, b":"):

@@ -95,7 +95,7 @@ KINDS: dict[Kind, KindRules] = {
     ),
     Kind.TEXT: KindRules(_TEXT_CHECKS),
     Kind.NULLABLE_TEXT: KindRules(_TEXT_CHECKS),
-    Kind.EMAIL: KindRules({**_TEXT_CHECKS, "email": is_email}),
+    Kind.EMAIL: KindRules({**_TEXT_CHECKS, "code": is_free_of_code, "email": is_email}),
     Kind.GENDER: KindRules({**_TEXT_CHECKS, "gender": lambda cells: _read_genders(cells).is_valid()}, _read_genders),
     Kind.TAGS: KindRules(
         {
@@ -119,7 +119,7 @@ KINDS: dict[Kind, KindRules] = {
 _TRANSLATE = "a job translates its source's words by the field's `values:` map"
 _MESSAGES = {  # without `; `, which stands between the faults of a row
     "required": "is missing",
-    "control": "holds a control character",
+    "control": "holds a control character, which nobody sees: delete it, or write the value again",
     "length": f"holds more than {LONGEST:,} characters: look there for a quote that is never closed",
     "list": "holds a list or an object, and takes one text: select a single value in the source",
     "decoding": (
@@ -148,7 +148,7 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
     ),
     "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
     "flag": f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE}",
-    "email": "is not an email address",
+    "email": "is not an email address: write one address without a name, such as ann@example.com",
     "gender": f"is neither male nor female nor empty: {_TRANSLATE}",
     "country": (
         "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South "

@@ -53,7 +53,7 @@ def test_the_page_of_an_import_says_what_ran_what_is_wrong_and_what_to_do(connec
     assert "<b>people" not in (tmp_path / "run.html").read_text(encoding="utf-8")
     for shown in (
         "<b>people & co partial", report["run_id"], connector.sandbox.base_url, "News", "400/s", "23 read", "20created",
-        "3invalid", "2 invalid · email: Email is not an email address", "s•••••.l•••@h•••••",
+        "3invalid", "2 invalid · email: Email is not an email address: write one address", "s•••••.l•••@h•••••",
     ):  # fmt: skip
         assert shown in text
     assert all(message in text for message in report["messages"])

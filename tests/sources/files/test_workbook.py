@@ -322,3 +322,20 @@ def test_a_workbook_whose_directory_lies_about_sizes_is_refused(tmp_path: Path) 
     path.write_bytes(content[: entry + 24] + (100).to_bytes(4, "little") + content[entry + 28 :])
     with pytest.raises(SourceError, match="no workbook that can be read"):
         read(path)
+
+
+def test_hidden_rows_are_read_and_reported(tmp_path: Path) -> None:
+    book = xlsxwriter.Workbook(str(tmp_path / "people.xlsx"))
+    sheet = book.add_worksheet()
+    for row, cells in enumerate((["email", "city"], ["a@x.org", "Bonn"], ["b@x.org", "Ulm"], ["c@x.org", "Bonn"])):
+        sheet.write_row(row, 0, cells)
+    sheet.autofilter(0, 0, 3, 1)
+    sheet.filter_column(1, "x == Bonn")
+    sheet.set_row(2, options={"hidden": True})
+    sheet.set_row(9, options={"hidden": True})
+    book.close()
+    with open_file(str(tmp_path / "people.xlsx")) as source:
+        (chunk,) = source.chunks()
+    assert chunk.frame["email"].tolist() == ["a@x.org", "b@x.org", "c@x.org"]
+    (message,) = chunk.messages
+    assert "1 hidden row is used like the others. To leave hidden rows out, copy" in message
