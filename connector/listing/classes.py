@@ -10,15 +10,9 @@ from functools import partial
 
 from connector.listing.access import ListAccess
 from connector.listing.controls import Ask, are_as_asked
-from connector.listing.evidence import (
-    PARTITIONS,
-    Question,
-    Topic,
-    ask_combinations,
-    ask_together,
-    combine_classes,
-)
+from connector.listing.evidence import ask_combinations, ask_together, combine_classes
 from connector.listing.pages import try_page
+from connector.listing.questions import PARTITIONS, Question, Topic
 from connector.listing.requests import try_unlisted
 from connector.paging.certificate import Counts, HiddenClass, Says, decide_counts
 from connector.service.wire import LARGEST_PAGE, ListQuery, read_field

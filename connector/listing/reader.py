@@ -16,22 +16,11 @@ from typing import Any, Generic
 import numpy as np
 
 from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_missed, try_filters
-from connector.listing.evidence import (
-    CLASS_FIELDS,
-    Answer,
-    FindLacking,
-    Suspect,
-    Topic,
-    ask_lacking,
-    combine_classes,
-    decide_evidence,
-    draw_absent_values,
-    find_hidden,
-    gather_answers,
-    list_unshown,
-)
+from connector.listing.evidence import FindLacking, ask_lacking, combine_classes, draw_absent_values, gather_answers
+from connector.listing.findings import decide_evidence, find_hidden, list_unshown
 from connector.listing.page_fetcher import PageFetcher, ReadPage, read_pages
 from connector.listing.pages import WIRE, Form, ListFailed, PageSink, try_page
+from connector.listing.questions import CLASS_FIELDS, Answer, Suspect, Topic
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import (
     Certificate,

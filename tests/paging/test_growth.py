@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from connector.listing.evidence import Answer, Suspect, decide_evidence, plan_questions
+from connector.listing.evidence import plan_questions
+from connector.listing.findings import decide_evidence
+from connector.listing.questions import Answer, Suspect
 from connector.paging.certificate import Certificate, Order, Reason, Says, Verdict
 from connector.service.wire import ListPage, ListQuery
 

@@ -414,7 +414,7 @@ SEEN_BY_TESTS = (
     ),
     SeenByTest(
         "entries of the ledger are no evidence",
-        Edit("listing/evidence.py", "CONTRADICTS if len(found) > is_by_filter", "CONTRADICTS if len(found) < 0"),
+        Edit("listing/findings.py", "CONTRADICTS if len(found) > is_by_filter", "CONTRADICTS if len(found) < 0"),
         _OF_WINDOWS,
     ),
     SeenByTest(
@@ -456,7 +456,7 @@ SEEN_BY_TESTS = (
     SeenByTest(
         "rows of other answers are no evidence",
         Edit(
-            "listing/evidence.py",
+            "listing/findings.py",
             "        if inside >= max(_LEAST_UNSEEN,",
             "        if inside < 0 * max(_LEAST_UNSEEN,",
         ),
@@ -464,7 +464,7 @@ SEEN_BY_TESTS = (
     ),
     SeenByTest(
         "entries of the ledger are evidence whatever a filter asks for",
-        Edit("listing/evidence.py", "return are_as_asked(suspect.filters, answer.page.subscribers)", "return True"),
+        Edit("listing/findings.py", "return are_as_asked(suspect.filters, answer.page.subscribers)", "return True"),
         "pipelines/test_cut_off.py::test_entries_of_the_ledger_that_a_filter_leaves_out_speak_against_no_list",
     ),
     SeenByTest(

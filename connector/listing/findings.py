@@ -1,0 +1,354 @@
+"""What the answers to questions about a list say: whether the list shows every subscriber (architecture 7, rule 7).
+
+All functions are pure. A filter counts only with a control: the rows of an answer must match the question.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from connector.listing.controls import are_as_asked
+from connector.listing.questions import (
+    CLASS_FIELDS,
+    IDS_BEYOND,
+    Answer,
+    Suspect,
+    Topic,
+    compute_step,
+    find_side,
+    read_ids,
+    read_totals,
+    read_unseen,
+)
+from connector.paging.certificate import Counts, Finding, HiddenClass, Order, Says, decide_counts, is_window_size
+
+_TAIL = 1000  # ids at the end of the list from which the density of ids is computed
+_CHANCE = 0.001  # the absence of ids is evidence if the chance of an accident is at most this
+_JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # rows, and share of the list, that do not come between two requests
+_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # rows, and share of the list, that do not come while evidence is gathered
+_SHOWN_SHARE = 0.1  # share of a hidden class that the list may show, as its subscribers change
+_LEAST_UNSEEN = 3  # unlisted subscribers that contradict the list: fewer may have come meanwhile
+
+
+def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding]:
+    """Return a finding for each kind of evidence: whether it contradicts the size of the list."""
+    findings = []
+    for name in CLASS_FIELDS:
+        if rounds := read_rounds(suspect, name, answers):
+            says = decide_partition(suspect, name, answers) or Says.NOTHING
+            last = rounds[-1]
+            words = f"{' + '.join(f'{each:,}' for each in last.parts)} of {last.after:,}"
+            hidden = _find_too_few(suspect, name, answers) if says is Says.CONTRADICTS else ()
+            findings.append(Finding(name, says, words, tuple((name, value) for value in hidden)))
+        elif not suspect.is_counted and (unshown := _find_unshown(suspect, name, answers)):
+            words = f"{len(unshown)} classes of which only unlisted subscribers are shown"
+            findings.append(Finding(name, Says.CONTRADICTS, words, tuple((name, value) for value in unshown)))
+    for finding in (
+        _decide_combinations(suspect, answers),
+        _decide_totals(suspect, answers),
+        _decide_rows(suspect, answers),
+        _decide_lacking(suspect, answers),
+        _decide_ids(suspect, answers),
+    ):
+        findings += [finding] if finding is not None else []
+    return findings
+
+
+def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
+    """Return the classes that the list shows only to a request that asks for them, as far as the answers tell."""
+    return [each for finding in decide_evidence(suspect, answers) for each in finding.hidden]
+
+
+def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
+    findings = decide_evidence(suspect, answers)
+    return any(each.says is Says.CONTRADICTS and not each.hidden for each in findings)
+
+
+def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
+    """Return the classes of which neither the reading nor a request for the class showed a subscriber."""
+    rounds = {name: _read_parts(suspect, name, answers) for name in CLASS_FIELDS}
+    return [
+        (name, value)
+        for name, counts in rounds.items()
+        for value in (counts[-1] if counts else ())
+        if not counts[-1][value] and not suspect.listed.get(name, {}).get(value)
+    ]
+
+
+def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Says | None:
+    """Return what the counts of a partition say, or None if they must be asked for once more."""
+    certificate = suspect.certificate
+    known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
+    rounds = read_rounds(suspect, name, answers)
+    if any(each == name for each, _ in suspect.hidden):
+        return Says.CONTRADICTS if _find_too_few(suspect, name, answers) else Says.NOTHING
+    if _find_unshown(suspect, name, answers):
+        return Says.CONTRADICTS
+    says = decide_counts(rounds, suspect.is_quiet, known)
+    if name != "base_id":
+        return says
+    # Bases that no page showed may be missing in both sums, and the bases that are not counted may have changed since.
+    is_large = all(sum(each.parts) - each.after >= _compute_jump(each.after) for each in rounds)
+    parts = _read_parts(suspect, name, answers)
+    asked = parts[0] if parts else {}
+    has_unlisted = any(all(each[base] for each in parts) and not suspect.bases.get(int(str(base))) for base in asked)
+    return says if says is not Says.AGREES and (is_large or has_unlisted) else Says.NOTHING
+
+
+def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
+    """Return the values of a partition of which the reading has too few rows. Before classes were read separately,
+    return none if the reading has more than a few rows of such a value: then a window cuts the list off."""
+    if unshown := _find_unshown(suspect, name, answers):
+        return unshown
+    counts, listed = _read_parts(suspect, name, answers)[-1], suspect.listed.get(name, {})
+    slack = _compute_jump(suspect.certificate.distinct) if suspect.hidden or not suspect.is_quiet else 0
+    too_few = [value for value, count in counts.items() if count - listed.get(value, 0) > slack]
+    is_window = any(listed.get(value, 0) > _SHOWN_SHARE * counts[value] for value in too_few)
+    return [] if is_window and not suspect.hidden else too_few
+
+
+def _find_unshown(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
+    """Return the values of a partition of which no row was listed, although several subscribers have the value and all
+    that an answer shows of them are unlisted."""
+    listed = suspect.listed.get(name, {})
+    unshown = list[object]()
+    is_read = bool(read_rounds(suspect, name, answers)) or not suspect.is_counted
+    for value in (_read_parts(suspect, name, answers) or [{}])[-1] if is_read else ():
+        parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
+        shown = [each for each in parts if each.question.value == value]
+        is_unseen = all(_shows_unlisted_alone(suspect, each) for each in shown)
+        unshown += [value] if is_unseen and not listed.get(value) else []
+    return unshown
+
+
+def _shows_unlisted_alone(suspect: Suspect, answer: Answer) -> bool:
+    """Return whether all rows of a part are unlisted, and cannot all be of newcomers: they are several, or one has an
+    id between the listed ones."""
+    unseen, ids = read_unseen(suspect, answer), suspect.ids
+    if not len(unseen) or len(unseen) < len(read_ids(answer)):
+        return False
+    is_inside = len(ids) > 1 and bool(((unseen > ids[0]) & (unseen < ids[-1])).any())
+    return is_inside or len(unseen) >= _LEAST_UNSEEN
+
+
+def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
+    """Return the counts of a partition, round by round; none where an answer is missing or is not as asked."""
+    wholes = [each for each in answers if each.question.topic is Topic.WHOLE] if suspect.is_counted else []
+    rounds: list[Counts] = []
+    for number, counts in enumerate(_read_parts(suspect, name, answers)):
+        around = [each.total for each in wholes if each.question.round in (number - 1, number)]
+        totals = [each for each in around if each is not None]
+        if len(totals) < len(around) or len(totals) < 2:
+            return []
+        known = list(counts.values())
+        if name == "base_id":  # the bases that are not counted keep the rows that the reading showed
+            known.append(suspect.certificate.distinct - sum(suspect.bases.get(int(str(each)), 0) for each in counts))
+        rounds.append(Counts(totals[0], known, totals[-1]))
+    return rounds
+
+
+def _read_parts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
+    """Return the counts of a partition by value, round by round; none where an answer is missing or not as asked."""
+    pairs = [each for each in answers if each.question.topic is Topic.PAIR and each.question.name == name]
+    if len(pairs) < len(suspect.absent_values) or not all(_is_empty(each) for each in pairs):
+        return []
+    parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
+    rounds = list[dict[object, int]]()
+    for number in sorted({each.question.round for each in parts}):
+        counts = {each.question.value: _read_count(suspect, each) for each in parts if each.question.round == number}
+        known = {value: count for value, count in counts.items() if count is not None}
+        if len(known) < len(counts):
+            return []
+        rounds.append(known)
+    return rounds
+
+
+def _read_count(suspect: Suspect, answer: Answer) -> int | None:
+    """Return TotalCount of a part; if TotalCount is ignored, the number of rows that the answer shows. Return None if
+    the rows are not as asked."""
+    page = answer.page
+    total = None if page is None else page.total_count if suspect.is_counted else len(page.subscribers)
+    if page is None or total is None or bool(page.subscribers) != bool(total):
+        return None
+    asked = {**suspect.filters, answer.question.name: answer.question.value}
+    return total if are_as_asked(asked, page.subscribers) else None
+
+
+def _is_empty(answer: Answer) -> bool:
+    return answer.page is not None and not answer.page.subscribers and not answer.page.total_count
+
+
+def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Return what requests for several classes at once say; None if none shows a subscriber that is not listed.
+
+    No request for one of the classes has shown a subscriber. So the list hides the classes, or a newcomer is of them.
+    One subscriber contradicts a quiet list before the classes are read separately."""
+    shown, number = list[tuple[HiddenClass, ...]](), 0
+    for answer in answers:  # the small combinations first
+        classes, page = answer.question.classes, answer.page
+        if any(set(each) <= set(classes) for each in shown) or not classes or page is None:
+            continue
+        unseen = len(read_unseen(suspect, answer))
+        if unseen and are_as_asked({**suspect.filters, **dict(classes)}, page.subscribers):
+            number += unseen
+            shown.append(classes)
+    if number < (1 if suspect.is_quiet and not suspect.hidden else _LEAST_UNSEEN):
+        return None
+    hidden = dict.fromkeys(each for classes in shown for each in classes)
+    words = f"{number:,} subscribers are shown only to a request for {' and '.join(name for name, _ in shown[0])}"
+    return Finding("classes", Says.CONTRADICTS, words, tuple(hidden))
+
+
+def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Compare the TotalCounts of the run.
+
+    If nothing changes, a list whose TotalCount is much larger at another time has left subscribers out."""
+    certificate = suspect.certificate
+    last = certificate.total_last
+    wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
+    totals = read_totals(answers)
+    if last is None or not suspect.is_counted:
+        return None
+    highest = max([certificate.total_first or 0, *totals])
+    if _has_grown_at_end(suspect, answers):
+        return Finding("total_count", Says.NOTHING, f"{highest:,} at another time than {last:,}, new ids at the end")
+    largest = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
+    unseen = max((int(np.count_nonzero(read_unseen(suspect, each) < largest)) for each in wholes), default=0)
+    least = _compute_jump(last)
+    is_still = suspect.is_quiet and len(set(totals)) == 1
+    if is_still and max(totals[0] - last, unseen) >= least:
+        words = f"{totals[0]:,} in a second reading, {unseen:,} of them with ids between the listed ones"
+        return Finding("total_count", Says.CONTRADICTS, words)
+    if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= least:
+        return Finding("total_count", Says.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last:,}")
+    if suspect.is_quiet and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last):
+        return Finding("total_count", Says.CONTRADICTS, f"{last:,} in the reading, then {highest:,}")
+    if highest - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * highest):
+        return Finding("total_count", Says.CONTRADICTS, f"{highest:,} at one time, and {certificate.distinct:,} rows")
+    if highest > last:
+        return Finding("total_count", Says.AGREES, f"{highest:,} at another time than {last:,}")
+    return None
+
+
+def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
+    """Return whether subscribers were added to the list, and all of them beyond its largest id: other runs create
+    subscribers.
+
+    A second reading of a list of one page shows all ids. In a longer list in id order, the largest listed id still has
+    the rank that it had, counted from the end where no newcomers are.
+    """
+    if not len(suspect.ids):
+        return False
+    largest, order, distinct = int(suspect.ids[-1]), suspect.certificate.order, len(suspect.ids)
+    for answer in answers:
+        shown, offset = read_ids(answer), answer.question.query.offset
+        newer = sum(each > largest for each in shown)
+        if answer.page is None or answer.total is None or not newer:
+            continue
+        if answer.question.topic is Topic.WHOLE and len(shown) >= answer.total:
+            older = np.array(sorted(each for each in set(shown) if each <= largest), dtype=np.int64)
+            if np.array_equal(older, suspect.ids):
+                return True
+        if answer.question.topic is Topic.END and largest in shown:
+            rank = offset + shown.index(largest)
+            if rank == (distinct - 1 if order is Order.ID else answer.total - distinct):
+                return True
+    return False
+
+
+def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Compare the rows of counts with the listed rows: unlisted ids between listed ones contradict the list, because
+    newcomers have ids beyond the end."""
+    if len(suspect.ids) < 2:
+        return None
+    low, high = int(suspect.ids[0]), int(suspect.ids[-1])
+    hidden = {(name, value) for name in CLASS_FIELDS for value in _find_unshown(suspect, name, answers)}
+    for answer in answers:
+        question = answer.question
+        if question.topic not in (Topic.WHOLE, Topic.PART) or (question.name, question.value) in hidden:
+            continue
+        if answer.page is None or not are_as_asked(suspect.filters, answer.page.subscribers):
+            continue
+        unseen = read_unseen(suspect, answer)
+        inside = int(np.count_nonzero((unseen > low) & (unseen < high)))
+        if inside >= max(_LEAST_UNSEEN, _JUMP_SHARE * len(read_ids(answer))):
+            return Finding("rows", Says.CONTRADICTS, f"{inside:,} rows of another answer are not on the list")
+    return None
+
+
+def _compute_jump(total: int) -> float:
+    """Return the change of TotalCount that is too large to happen between two requests if the list seems unchanged."""
+    return max(_JUMP_ROWS, _JUMP_SHARE * total)
+
+
+def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Return what look-ups of confirmed subscribers that the list lacks say; None without such look-ups.
+
+    One of them that exists contradicts the list. If the query has a filter besides the base, two must exist: the values
+    of one may have changed."""
+    asked = [each for each in answers if each.question.topic is Topic.LACKING]
+    if not asked:
+        return None
+    found = find_present(suspect, answers, Topic.LACKING)
+    is_by_filter = bool(set(suspect.filters) - {"base_id"})
+    says = Says.CONTRADICTS if len(found) > is_by_filter else Says.NOTHING
+    words = f"{len(found)} of {len(asked)} that the list lacks are there"
+    return Finding("ledger", says, words, unlisted=tuple(sorted(found)))
+
+
+def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+    """Return what look-ups of ids that the list lacks say; None without such look-ups.
+
+    An id that exists contradicts the list, unless its subscriber came meanwhile. If the ids at the end are dense and no
+    id exists beyond the end, the list is not cut off there."""
+    asked = [each for each in answers if each.question.topic in (Topic.MISSING, Topic.BEYOND)]
+    if not asked:
+        return None
+    missing = find_present(suspect, answers, Topic.MISSING)
+    beyond = find_present(suspect, answers, Topic.BEYOND)
+    again = [each for each in asked if each.question.round]
+    hidden = missing.intersection(each.question.value for each in again if _is_present(suspect, each))
+    for subscriber_id in beyond:
+        side = find_side(suspect, subscriber_id)
+        ends = [each for each in answers if each.question.topic is Topic.END and each.question.name == side]
+        shown = [set(read_ids(each)) for each in ends if each.page is not None]
+        if shown and not any(subscriber_id in each for each in shown):
+            hidden.add(subscriber_id)
+    total = max(read_totals(answers), default=0)
+    is_window = suspect.is_counted and total == len(suspect.ids) and (total % 100 == 0 or is_window_size(total))
+    if is_window and len(beyond) >= _JUMP_ROWS:
+        hidden |= beyond  # newcomers change TotalCount, unless a window caps it at a round number
+    number = len({each.question.value for each in asked})
+    words = f"{len(missing | beyond) or 'none'} of {number} ids that the list lacks exist"
+    if hidden:
+        return Finding("ids", Says.CONTRADICTS, words, unlisted=tuple(sorted(hidden)))
+    is_known = any(each.question.topic is Topic.KNOWN and _is_present(suspect, each) for each in answers)
+    is_proof = is_known and not missing and not beyond and _compute_chance(suspect) <= _CHANCE
+    return Finding("ids", Says.AGREES if is_proof else Says.NOTHING, words)
+
+
+def _compute_chance(suspect: Suspect) -> float:
+    """Return the chance that all ids asked for beyond the end are unused although subscribers follow beyond the end."""
+    order, ids = suspect.certificate.order, suspect.ids
+    if order not in (Order.ID, Order.ID_DESC) or len(ids) < 2:
+        return 1.0
+    step = compute_step(ids)
+    tail = ids[-_TAIL:] if order is Order.ID else ids[:_TAIL]
+    density = (len(tail) - 1) * step / int(tail[-1] - tail[0])
+    end = IDS_BEYOND if order is Order.ID else min(IDS_BEYOND, int(ids[0] - 1) // step)
+    return float((1 - density) ** end)
+
+
+def find_present(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> set[int]:
+    """Return the ids of this topic that exist and were not listed."""
+    present = [each for each in answers if each.question.topic is topic and _is_present(suspect, each)]
+    return {subscriber_id for each in present for subscriber_id in read_unseen(suspect, each).tolist()}
+
+
+def _is_present(suspect: Suspect, answer: Answer) -> bool:
+    """Return whether the service shows this subscriber alone for the Id, and the subscriber matches the filters of the
+    suspected query."""
+    if answer.page is None or read_ids(answer) != [answer.question.value]:
+        return False
+    return are_as_asked(suspect.filters, answer.page.subscribers)
