@@ -311,13 +311,15 @@ INACTIVE_WORDS = (
     "cleaned", "bounced", "hard_bounced", "hard bounced", "hard bounce", "hardbounce", "complained", "complaint",
     "spam", "suppressed", "blocked", "blacklisted", "blocklisted", "inactive", "inaktiv", "inactif", "inactivo",
     "inattivo", "inativo", "inactief", "nieaktywny", "gesperrt", "unconfirmed", "pending", "archived",
+    "not active", "not_active", "no consent", "no_consent", "junk", "deaktiviert", "ausgetragen", "desactivado", "baja",
 )  # fmt: skip
 """Words for another status of a person who gets no email, in lower case."""
 
 _ACTIVE_WORDS = (
     "subscribed", "confirmed", "opted in", "opted_in", "opted-in", "active", "aktiv", "actif", "activo", "attivo",
     "ativo", "actief", "aktywny", "angemeldet", "inscrit", "abonné", "suscrito", "iscritto", "inscrito",
-    "ingeschreven", "zapisany",
+    "ingeschreven", "zapisany", "abonnée", "abonniert", "eingetragen", "suscrita", "iscritta", "inscrita", "zapisana",
+    "alta",
 )  # fmt: skip
 
 FLAGS: dict[str, bool] = {

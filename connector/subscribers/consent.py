@@ -20,7 +20,7 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_head
 
 # Headers as `normalise_header` writes them.
 _UNSUBSCRIBED = re.compile(
-    "unsub|optout|^blocked$|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
+    "unsub|optout|^(is|ist|esta)?(blocked|gesperrt|bloquead[oa]|bloccat[oa]|geblokkeerd|zablokowany)$|^bounced|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
     "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
     "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist"
@@ -57,6 +57,8 @@ _NEGATED = re.compile(
 )
 _BOTH = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")  # Newsletter ja/nein: a header that names both answers
 _SUBSCRIBED = re.compile(
+    "^(accepts?|wants?|receives?|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte|will|wunscht|darf"
+    "|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb)|^mailable$|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd|"
     "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
     "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
 )
@@ -123,12 +125,26 @@ def _says_consent(column: str, cells: "pd.Series[str]", *, is_said: bool) -> boo
     if is_unsubscribed_header(column):
         return True
     words = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
-    if _contains(words, UNSUBSCRIBED_WORDS) or (_STATUS.search(header) and _contains(words, INACTIVE_WORDS)):
+    is_subscribed = _SUBSCRIBED.search(header) is not None
+    if _contains(words, UNSUBSCRIBED_WORDS):
         return True
-    if is_said or not _SUBSCRIBED.search(header):
+    if (is_subscribed or _STATUS.search(header)) and (_contains(words, INACTIVE_WORDS) or _begins_with_refusal(words)):
+        return True
+    if is_said or not is_subscribed:
         return False
     filled = words.filter(pc.fill_null(pc.not_equal(words, ""), False))
-    return len(filled) > 0 and bool(pc.all(pc.is_in(filled, pa.array(YES_OR_NO, words.type))).as_py())
+    if len(filled) > 0 and pc.all(pc.is_in(filled, pa.array(YES_OR_NO, words.type))).as_py():
+        return True
+    first = pc.struct_field(pc.extract_regex(filled, r"^(?P<word>\pL{2,})"), "word")  # of Nein, danke
+    return all(_contains(first, [word for word in YES_OR_NO if YES_OR_NO[word] is is_yes]) for is_yes in (True, False))
+
+
+_REFUSAL = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
+
+
+def _begins_with_refusal(words: pa.Array) -> bool:
+    """Return whether a cell is such as `Opted out (by contact)` or `Unsubscribed by customer`."""
+    return bool(pc.any(pc.match_substring_regex(words, _REFUSAL)).as_py())
 
 
 def _contains(cells: pa.Array, words: Sequence[str]) -> bool:

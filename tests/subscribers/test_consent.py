@@ -41,6 +41,24 @@ NOTICED = {
     "Consent": ["false", "true", "true"],
     "Zgoda na newsletter": ["nie", "tak", "tak"],
     "Boletín": ["no", "sí", "Sí"],
+    "Bloqueado": ["sí", "no", ""],
+    "is_blocked": ["1", "0", "0"],
+    "Gesperrt": ["ja", "nein", ""],
+    "Bounced": ["yes", "no", "no"],
+    "Statut": ["désabonnée", "abonnée", "abonnée"],
+    "Estado": ["baja", "alta", "alta"],
+    "Newsletter ": ["inaktiv", "aktiv", "aktiv"],
+    "Marketing status": ["No consent", "subscribed", "subscribed"],
+    "GDPR": ["no", "yes", "yes"],
+    "Mag gemaild worden": ["nee", "ja", "ja"],
+    "Quiere recibir correos": ["no", "sí", "sí"],
+    "Accetta email": ["no", "sì", "sì"],
+    "Aceita receber emails": ["não", "sim", "sim"],
+    "Souhaite recevoir nos emails": ["non", "oui", "oui"],
+    "Möchte E-Mails": ["nein", "ja", "ja"],
+    "Chce otrzymywać e-maile": ["nie", "tak", "tak"],
+    "can_email": ["0", "1", "1"],
+    "email_allowed": ["false", "true", "true"],
 }
 
 REFUSALS = (
@@ -112,6 +130,26 @@ def test_a_column_of_unsubscribed_people_is_noticed_and_makes_them_inactive(head
 @pytest.mark.parametrize(
     ("header", "cells"),
     [
+        ("Newsletter", ["Ja", "nein", "k.A."]),
+        ("Newsletter", ["ja", "Nein, danke"]),
+        ("Email permission status", ["Opted out (by contact)", "Explicit"]),
+        ("E-Mail-Status", ["Unsubscribed by customer", "Subscribed"]),
+    ],
+)
+def test_a_column_with_words_beside_yes_and_no_is_noticed_too(header: str, cells: list[str]) -> None:
+    frame = pd.DataFrame({"email": "a@x.com", header: cells}, dtype="str")
+    assert find_consent(frame, guess_mapping(["email", header]), ()) == [header]
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("email_verified", ["no", "yes"]),
+        ("has_email", ["0", "1"]),
+        ("Email sent", ["no", "yes"]),
+        ("bounce_count", ["3", "0"]),
+        ("Prioridad", ["alta", "baja"]),
+        ("order_status", ["cancelled", "paid"]),
         ("Newsletter", ["Weekly", "Monthly"]),
         ("status", ["paid", "open"]),
         ("status", ["paid", "cancelled"]),
