@@ -17,9 +17,11 @@ import duckdb
 from rich.console import Console
 
 from connector.control import Stop
+from connector.export.flow import run_export
 from connector.fields import normalise_email
 from connector.imports.flow import run_load
 from connector.jobs.arguments import build_import_job
+from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import plan_import, plan_sync
 from connector.jobs.reader import load_job
 from connector.progress import Progress
@@ -27,7 +29,6 @@ from connector.report import Report
 from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
 from connector.settings import Settings, read_settings
-from pipelines.flows.exports import plan_export_job, run_export
 from pipelines.report.text import show_report
 
 BASE_NAME = "Newsletter"

@@ -11,20 +11,21 @@ from typing import Any
 
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
+from connector.export.flow import run_export
 from connector.imports.flow import run_load
+from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import RunRequest, plan_sync
+from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job
 from connector.jobs.settings import read_settings
 from connector.library.threads import make_token, override_environ, run_flow
+from connector.mail.flow import run_mail
+from connector.notifications import notify_unless_stopped, report_refused
 from connector.progress import Progress
 from connector.report import Report
 from connector.service.settings import Token
 from connector.settings import Settings
-from pipelines.flows.exports import plan_export_job, run_export
-from pipelines.flows.mail_plan import plan_mail
-from pipelines.flows.mails import run_mail
-from pipelines.flows.notify import notify_unless_stopped, report_refused
 
 _Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 

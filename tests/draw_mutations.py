@@ -52,7 +52,7 @@ AREAS = {
     "paging": Area(("connector/paging",), ("tests/paging",)),
     "subscribers": Area(("connector/subscribers",), ("tests/subscribers", "tests/jobs")),
     "sources": Area(_SOURCES, ("tests/sources", "tests/test_spool.py")),
-    "warehouse": Area(("connector/warehouse", "connector/export.py"), ("tests/export",)),
+    "warehouse": Area(("connector/warehouse", "connector/export"), ("tests/export",)),
     "mail": Area(("connector/mail", "connector/sender.py"), ("tests/mail", "tests/pipelines/emails")),
 }
 WIDER_TESTS = ("tests/simulation", "tests/library", "tests/pipelines")

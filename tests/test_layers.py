@@ -25,12 +25,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.warehouse",),
     ("connector.sources", "connector.ledger", "connector.limiter"),
     ("connector.listing", "connector.sender", "connector.report"),
-    ("connector.load", "connector.export", "connector.mail", "connector.reconcile"),
+    ("connector.load", "connector.reconcile"),
     ("connector.row_files", "connector.scope"),
     ("connector.planned_rows",),
     ("connector.run",),
-    ("connector.imports",),
+    ("connector.imports", "connector.export"),
+    ("connector.mail",),
     ("connector.jobs",),
+    ("connector.notifications",),
     ("connector.library",),
     ("pipelines.removed",),
     ("pipelines.report",),
@@ -40,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
 MOST_FLOORS = {
-    "connector.service": 3, "connector.subscribers": 3, "connector.mail": 3,
+    "connector.service": 3, "connector.subscribers": 3, "connector.mail": 5, "connector.export": 2,
     "connector.listing": 5, "connector.sources": 3, "connector.ledger": 4, "connector.paging": 3, "connector.load": 4,
     "connector.warehouse": 3, "connector.pace": 3, "connector.imports": 3,
     "connector.library": 2, "connector.sandbox": 7, "connector.jobs": 5,

@@ -25,7 +25,7 @@ from pipelines.cli.options import (
 from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
-    from pipelines.flows.exports import ExportPlan
+    from connector.export.flow import ExportPlan
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -127,10 +127,11 @@ def export_command(
     DEST is a file (.xlsx, .parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), an object in a store with such a name
     (s3://bucket/people.parquet), - for standard output, or a database URL.
     """
+    from connector.export.flow import ExportPlan, run_export
+    from connector.jobs.export_planner import plan_export_job
     from connector.jobs.settings import read_settings
     from connector.service.wire import ListQuery
     from connector.warehouse.destination import MAX_SHRINK, parse_destination
-    from pipelines.flows.exports import ExportPlan, plan_export_job, run_export
 
     table, schema = options.pop("table"), options.pop("schema")
     accepted: dict[str, Any] = {

@@ -290,8 +290,8 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
 def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, is_dry: bool = False) -> NoReturn:
     """Run one job after another. A job that turns out to be misconfigured (exit code 2) has a report, too, and the jobs
     after it run."""
+    from connector.notifications import report_refused
     from connector.report import pick_worst
-    from pipelines.flows.notify import report_refused
 
     reports: list[Report] = []
     codes: list[int] = []

@@ -52,10 +52,11 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     never sent again: the report calls it unknown (exit 1).
     """
     from connector.clock import system_clock
+    from connector.jobs.mail_planner import draft_file
     from connector.jobs.settings import read_settings
     from connector.mail.draft import compose_draft
     from connector.mail.single import run_send
-    from pipelines.flows.sends import describe_message, draft_file, show_email, write_new
+    from pipelines.flows.sends import describe_message, show_email, write_new
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
@@ -149,10 +150,10 @@ def mail_command(
     Every row is checked before the first email leaves. No recipient gets the email twice, however often this
     is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
     """
+    from connector.jobs.mail_planner import plan_mail
     from connector.jobs.reader import load_job
     from connector.jobs.settings import read_settings
-    from pipelines.flows.mail_plan import plan_mail
-    from pipelines.flows.mails import preview, run_mail
+    from connector.mail.flow import preview, run_mail
 
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")

@@ -249,7 +249,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     import uvloop
 
     from connector.control import stop_on_signals
-    from pipelines.flows.notify import notify_unless_stopped, report_refused
+    from connector.notifications import notify_unless_stopped, report_refused
 
     async def notify(report: Report) -> list[str]:
         with stop_on_signals() as stop:  # a signal ends the notification: the report is still to be shown

@@ -13,8 +13,10 @@ from typing import TypeGuard
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
-from connector.export import open_writer
+from connector.export.copying import open_writer
+from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import plan_validation
+from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job
 from connector.jobs.settings import read_settings
@@ -29,8 +31,6 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, read_field
 from connector.settings import Settings, build_service
 from connector.warehouse.runs import ExportStart
-from pipelines.flows.exports import plan_export_job
-from pipelines.flows.mail_plan import plan_mail
 from pipelines.flows.validate import run_validation
 
 _ROWS = 100  # of the source: enough to show a wrong mapping

@@ -1,9 +1,8 @@
 """`connector send`: the draft of a message file, and how a dry run shows and writes an email."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,58 +10,8 @@ from rich.text import Text
 
 from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
-from connector.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_stated
-from connector.jobs.reader import read_text
-from connector.mail.draft import Draft, read_attachment
 from connector.mail.eml import write_eml
-from connector.mail.message import SETTINGS, TRACKING, Header, Message, Recipient
-
-_LARGEST_BODY = 50_000_000  # bytes
-
-
-def draft_file(file: MessageFile) -> Draft:
-    """Return the draft that a message file makes.
-
-    Raises ConfigurationError and its MessageError: a file that is missing, too large or no text, an inline part without
-    id.
-    """
-    return replace(
-        draft_shared(file),
-        to=file.to,
-        cc=file.cc,
-        bcc=file.bcc,
-        subject=file.subject,
-        html=read_body(file.html) if file.html else None,
-        plain_text=read_body(file.text) if file.text else None,
-        headers=tuple(Header(name, value) for name, value in file.headers.items()),
-    )
-
-
-def draft_shared(keys: MessageFile | Mail) -> Draft:
-    """Return a draft of the keys that mean the same in a message file and in a job's `mail`. Raises MessageError: a
-    file is missing or too large, or an inline part has no id."""
-    parts: tuple[tuple[tuple[AttachedFile, ...], Literal["attachment", "inline"]], ...]
-    parts = (keys.inline, "inline"), (keys.attach, "attachment")
-    attachments = tuple(
-        read_attachment(
-            file.path, most_bytes=keys.max_attached, disposition=kind, content_id=file.id, mime_type=file.type
-        )
-        for files, kind in parts
-        for file in files
-    )
-    return Draft(
-        sender=keys.from_,
-        reply_to=keys.reply_to,
-        attachments=attachments,
-        settings=read_stated(keys.tracking, keys.settings),
-        send_at=keys.at,
-    )
-
-
-def read_body(text: EmailText) -> str:
-    """Return a body, from its file if it has one. Raises ConfigurationError."""
-    return read_text(text.path, "body", _LARGEST_BODY) if text.path is not None else text.content or ""
-
+from connector.mail.message import SETTINGS, TRACKING, Message, Recipient
 
 _LONGEST = 300  # characters of a body that are shown
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from connector.errors import RunAborted
-from connector.export import open_writer
+from connector.export.copying import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse.columns import SCHEMA
 from connector.warehouse.database import Database, Interrupted, StagedRows, TableName

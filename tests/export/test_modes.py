@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export import open_writer
+from connector.export.copying import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse.columns import narrow_table, select_columns
 from connector.warehouse.destination import Destination, Format

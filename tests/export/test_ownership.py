@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export import open_writer
+from connector.export.copying import open_writer
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.runs import Mode
 from tests.databases import Database

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export import open_writer
+from connector.export.copying import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse import files
 from connector.warehouse.destination import Destination, parse_destination

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export import open_writer
+from connector.export.copying import open_writer
 from connector.warehouse.columns import SCHEMA
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.runs import EXPORTED_AT, ExportRun, Writer

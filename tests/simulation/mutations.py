@@ -500,7 +500,7 @@ SEEN_BY_TESTS = (
     ),
     SeenByTest(
         "a list that shows no email of inactive subscribers lets everybody be mailed",
-        Edit("../pipelines/flows/inactive.py", "if sink.has_rows and not sink.has_email:", "if False:"),
+        Edit("mail/inactive.py", "if sink.has_rows and not sink.has_email:", "if False:"),
         "pipelines/emails/test_consent.py::test_nothing_is_sent_while_the_list_shows_no_email_of_inactive_subscribers",
     ),
     SeenByTest(

@@ -1,20 +1,14 @@
-"""The plan of a mail run, built from a job, and the check of all rows before the first email leaves."""
+"""The plan of a mail run, and the check of all rows before the first email leaves."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import get_close_matches
-from math import inf
 
 import numpy as np
 
-from connector.errors import ConfigurationError, RunAborted
-from connector.imports.plan import closed_on_error, refuse_unknown_columns
+from connector.errors import RunAborted
 from connector.imports.suppression import SuppressionPlan, read_suppression
-from connector.jobs.build import open_source, plan_suppression
-from connector.jobs.mail_models import EmailText, Mail
-from connector.jobs.models import Job
 from connector.kept_rows import KeptRows
 from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
@@ -27,22 +21,13 @@ from connector.plurals import agree, count
 from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
 from connector.settings import Settings
-from connector.sources.files import refuse_lacking
 from connector.subscribers.consent import read_activity
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.identity import split_digests
 from connector.subscribers.preparation import PreparedChunk, find_named, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.suppression import InactiveIdentities, Suppression
-from connector.templates import Template, TemplateError, compile_template
-from pipelines.flows.sends import draft_shared, read_body
-
-_LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)
-
-_MODEST_RATE = 20.0
-"""Emails a second, where a refusal for the rate costs a recipient theirs: to search for the pace is to be refused."""
-
-_MODEST_CONCURRENCY = 64
+from connector.templates import TemplateError
 
 
 class MailRows(Closing):
@@ -218,89 +203,3 @@ def _list_activity_columns(plan: MailPlan) -> dict[str, None]:
     """Return the columns whose headers say who is active, without the ignored ones."""
     rule = guess_mapping(plan.source.columns).rules.get("is_active")
     return dict.fromkeys(column for column in (rule.columns if rule is not None else ()) if column not in plan.ignored)
-
-
-def plan_mail(
-    job: Job,
-    settings: Settings,
-    *,
-    limit: int | None = None,
-    wait_s: float = 0.0,
-    allows_rejected: bool = False,
-    is_new_account: bool = False,
-    is_reopening: bool = False,
-) -> MailPlan:
-    """Return the mail run of a job, its source opened and its texts read. Raises ConfigurationError and SourceError."""
-    if job.mail is None or job.source is None:
-        raise ConfigurationError(f"the job {job.name} does not mail: it has no key `mail`")
-    if job.source.sql is not None and job.source.sql.cursor is not None:
-        raise ConfigurationError("a job that mails has no cursor: the campaign knows which recipients have their email")
-    guard, load = job.guard, job.load
-    if guard is not None and guard.max_creates is not None:
-        raise ConfigurationError("guard.max_creates is for loads; a mail run takes --limit")
-    if guard is not None and guard.max_rejected is not None:
-        raise ConfigurationError(
-            "guard.max_rejected is for loads; a mail run ends by itself at a refusal of the first email, and at twenty "
-            "in a row that are alike"
-        )
-    texts = build_texts(job.mail)
-    source = open_source(job.source)
-    with closed_on_error(source):
-        for column in texts.columns:  # a misspelt variable would spoil every row
-            if column not in source.columns:
-                meant = get_close_matches(column, source.columns, n=1)
-                hint = f" (did you mean {meant[0]}?)" if meant else ""
-                raise ConfigurationError(
-                    f"{texts.name_place(column)} asks for {column}, which is no column of {source.name}{hint}. "
-                    f"Its columns: {', '.join(source.columns)}"
-                )
-        refuse_lacking(source, texts.columns)
-        refuse_unknown_columns(source, job.ignore)
-        suppression = plan_suppression(job)
-    modest_rate = inf if job.mail.retry_limited else _MODEST_RATE
-    has_said_concurrency = "max_concurrency" in load.model_fields_set
-    return MailPlan(
-        job=job.name,
-        campaign=job.mail.campaign,
-        source=source,
-        texts=texts,
-        settings=settings,
-        policy=MailPolicy(
-            retries_limited=job.mail.retry_limited,
-            allows_rejected=allows_rejected,
-            max_rate=load.max_rate or modest_rate,
-            max_concurrency=load.max_concurrency if has_said_concurrency else _MODEST_CONCURRENCY,
-        ),
-        ignored=job.ignore,
-        skips_inactive=job.skip_inactive,
-        suppression=suppression,
-        max_invalid=guard.max_invalid if guard is not None else None,
-        limit=limit,
-        wait_s=wait_s,
-        is_new_account=is_new_account,
-        is_reopening=is_reopening,
-    )
-
-
-def build_texts(mail: Mail) -> MailTexts:
-    """Return the texts of a job, its files read. Raises ConfigurationError: a file is missing or too large, a template
-    cannot be read, a header cannot be one, a time has no zone."""
-    html = read_body(mail.html) if mail.html else None
-    text = read_body(mail.text) if mail.text else None
-    return MailTexts(
-        shared=draft_shared(mail),
-        address_column=mail.to.email,
-        name_column=mail.to.name,
-        subject=_compile(mail.subject, name="mail.subject"),
-        html=_compile(html, is_html=True, name=_name("mail.html", mail.html)) if html is not None else None,
-        text=_compile(text, name=_name("mail.text", mail.text)) if text is not None else None,
-        headers=tuple((name, _compile(value, name=f"mail.headers.{name}")) for name, value in mail.headers.items()),
-    )
-
-
-def _compile(source: str, *, name: str, is_html: bool = False) -> Template:
-    return compile_template(source, name=name, longest=_LONGEST, is_html=is_html)
-
-
-def _name(key: str, text: EmailText | None) -> str:
-    return f"{key} ({text.path})" if text is not None and text.path is not None else key

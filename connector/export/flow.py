@@ -20,11 +20,10 @@ from connector.report import Report, RunScope, Status, end_report, end_run, reco
 from connector.scope import describe_asked_base, describe_filters, describe_rate, drop_empty
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
-from connector.warehouse.destination import MAX_SHRINK, Destination, parse_destination
+from connector.warehouse.destination import MAX_SHRINK, Destination
 
 if TYPE_CHECKING:
-    from connector.export import Exported
-    from connector.jobs.models import Job
+    from connector.export.copying import Exported
     from connector.ledger.entries import Known, Ledger
     from connector.listing.reader import ListProgress
     from connector.paging.overlap import IdArray
@@ -52,49 +51,6 @@ class ExportPlan:
     accept_cut_off_possible: bool = False
     max_shrink: float = MAX_SHRINK
     max_rate: float = inf  # list requests/s
-
-
-def plan_export_job(
-    job: Job,
-    settings: Settings,
-    *,
-    allow_incomplete: bool = False,
-    ignore_total_count: bool = False,
-    accept_cut_off_possible: bool = False,
-    max_shrink: float | None = None,
-    overwrite: bool = False,
-) -> ExportPlan:
-    """Return the plan of a job's export. The arguments have priority over the job. Raises ConfigurationError."""
-    from connector.jobs.build import build_query  # who has no job need not wait for pydantic
-
-    export = job.export
-    if export is None:
-        raise ConfigurationError(f"the job {job.name} loads: run it by `connector sync`")
-    destination = parse_destination(
-        export.to,
-        table=export.table,
-        schema=export.schema_,
-        mode=export.mode,
-        guard_formulas=export.guard_formulas,
-        columns=export.columns,
-        overwrite=export.overwrite or overwrite,
-        group_readable=export.group_readable,
-        file_format=export.format,
-        csv_dialect=export.csv_dialect,
-        delimiter=export.delimiter,
-        run_columns=export.run_columns,
-    )
-    return ExportPlan(
-        job.name,
-        build_query(export.filters),
-        destination,
-        settings,
-        allow_incomplete or export.allow_incomplete,
-        ignore_total_count or export.ignore_total_count,
-        accept_cut_off_possible or export.accept_cut_off_possible,
-        export.max_shrink if max_shrink is None else max_shrink,
-        export.max_rate or inf,
-    )
 
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report:
@@ -149,7 +105,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
 
 async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Exported:
     """Copy the list, and put its certificate and its rows into the report."""
-    from connector.export import export_subscribers
+    from connector.export.copying import export_subscribers
     from connector.paging.certificate import describe_hidden
     from connector.service.retry import Retrier
 

@@ -29,9 +29,11 @@ from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
 from connector.load.session import Problem
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
+from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows
 from connector.mail.draft import MailTexts
 from connector.mail.eml import write_eml
 from connector.mail.history import History, check_history, read_history, refuse_older_ledger
+from connector.mail.inactive import ListedActivity, read_activity
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
@@ -56,8 +58,6 @@ from connector.service.retry import Retrier
 from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
-from pipelines.flows.inactive import ListedActivity, read_activity
-from pipelines.flows.mail_plan import MailCheck, MailPlan, MailRows, check_rows
 
 _AT_ONCE = 256  # rows that are looked up in the ledger together
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)

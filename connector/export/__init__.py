@@ -1,0 +1,1 @@
+"""Exports: the list is read, certified, and only then published in a warehouse."""

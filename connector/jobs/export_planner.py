@@ -1,0 +1,51 @@
+"""The plan of an export, from a job."""
+
+from math import inf
+
+from connector.errors import ConfigurationError
+from connector.export.flow import ExportPlan
+from connector.jobs.build import build_query
+from connector.jobs.models import Job
+from connector.settings import Settings
+from connector.warehouse.destination import parse_destination
+
+
+def plan_export_job(
+    job: Job,
+    settings: Settings,
+    *,
+    allow_incomplete: bool = False,
+    ignore_total_count: bool = False,
+    accept_cut_off_possible: bool = False,
+    max_shrink: float | None = None,
+    overwrite: bool = False,
+) -> ExportPlan:
+    """Return the plan of a job's export. The arguments have priority over the job. Raises ConfigurationError."""
+    export = job.export
+    if export is None:
+        raise ConfigurationError(f"the job {job.name} loads: run it by `connector sync`")
+    destination = parse_destination(
+        export.to,
+        table=export.table,
+        schema=export.schema_,
+        mode=export.mode,
+        guard_formulas=export.guard_formulas,
+        columns=export.columns,
+        overwrite=export.overwrite or overwrite,
+        group_readable=export.group_readable,
+        file_format=export.format,
+        csv_dialect=export.csv_dialect,
+        delimiter=export.delimiter,
+        run_columns=export.run_columns,
+    )
+    return ExportPlan(
+        job.name,
+        build_query(export.filters),
+        destination,
+        settings,
+        allow_incomplete or export.allow_incomplete,
+        ignore_total_count or export.ignore_total_count,
+        accept_cut_off_possible or export.accept_cut_off_possible,
+        export.max_shrink if max_shrink is None else max_shrink,
+        export.max_rate or inf,
+    )
