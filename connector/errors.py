@@ -34,3 +34,7 @@ class LedgerError(ConnectorError):
 
 class RunAborted(ConnectorError):  # noqa: N818 - an ending of a run, not a fault of the program
     """The run had to end early; what was done is recorded, and it can be run again."""
+
+
+class UnreachableError(SourceError, RunAborted):
+    """The database of a source refuses connections now, or is busy: run again later."""

@@ -5,6 +5,7 @@ value is the ledger's, which is opened later, so the database is asked for no lo
 until the rows are wanted.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 
 from connector import databases
 from connector.databases import explain, parse_url, show_url
-from connector.errors import ConfigurationError, ContentError, SourceError
+from connector.errors import ConfigurationError, ContentError, SourceError, UnreachableError
 from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk
@@ -50,6 +51,12 @@ from connector.sources.header_row import name_columns
 
 if TYPE_CHECKING:
     from connector.sources.duckdb import DuckdbSource
+
+_UNREACHABLE = re.compile(
+    "(?i)connection refused|timed? ?out|timeout|starting up|shutting down|too many (clients|connections)|is locked"
+    "|closed the connection|connection reset|no route to host"
+)
+"""What drivers say of a database that may answer later."""
 
 
 class QuerySource(Closing):
@@ -113,7 +120,8 @@ class QuerySource(Closing):
             self._result = self._connection.execute(self._statement)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             self.close()
-            raise SourceError(f"{self.name}: {explain(error, self._url)}") from None
+            kind = UnreachableError if _UNREACHABLE.search(str(getattr(error, "orig", ""))) else SourceError
+            raise kind(f"{self.name}: {explain(error, self._url)}") from None
         if not self._result.returns_rows:
             self.close()
             raise ConfigurationError(f"{self.name}: the query gives no rows; a source needs a SELECT")

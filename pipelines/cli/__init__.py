@@ -14,7 +14,15 @@ import click
 
 import connector
 from connector.descriptors import raise_descriptor_limit
-from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
+from connector.errors import (
+    ConfigurationError,
+    ConnectorError,
+    LedgerError,
+    LockedError,
+    RunAborted,
+    SourceError,
+    UnreachableError,
+)
 from pipelines.removed import REMOVED_COMMANDS, REMOVED_OPTIONS
 
 COMMANDS = {
@@ -41,6 +49,7 @@ COMMANDS = {
 
 _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
     (ConfigurationError, 2),
+    (UnreachableError, 3),
     (SourceError, 2),  # here it was found before anything started; in a run it is an aborted report
     (LockedError, 4),
     (LedgerError, 3),
