@@ -129,6 +129,8 @@ def is_whole_id(cells: pa.Array) -> pa.Array:
 
 _CODES = (
     r"^b'.*'$", r'^b".*"$', r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
+    r"^(array|Series|Index)\(\[", r"^\[ *-?[0-9.]+( +-?[0-9.]+)+ *\]$",  # NumPy and pandas
+    "^Array$", r"^Loading\.\.\.$",  # PHP; a cell of Google Sheets that was not yet computed
     r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # mail
     r"%2[07B]|%40|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
     r'^[aO]:[0-9]+:[{"]', r"\[object [A-Z][A-Za-z]*\]", r"^System\.[A-Za-z.]+\[\]$",  # PHP, JavaScript, .NET
@@ -137,13 +139,14 @@ _CODES = (
 )  # fmt: skip
 _CODE = "|".join(f"(?:{code})" for code in _CODES)
 _CODE_SIGNS = b"\\=%{[_|"
-"""All codes but the texts of Python's bytes have one of these characters, and most names have none."""
+_UNSIGNED = r"""^(b['"]|Array$|Loading\.\.\.$)"""
+"""All codes but these have one of the signs, and most names have no sign."""
 
 
 def is_free_of_code(cells: pa.Array) -> pa.Array:
     """Return whether each text is no code of another program, such as `M\\u00fcller` or `=PROPER(B2)` (null where
     missing)."""
-    if not has_any(cells, _CODE_SIGNS) and not pc.any(pc.match_substring_regex(cells, "^b['\"]")).as_py():
+    if not has_any(cells, _CODE_SIGNS) and not pc.any(pc.match_substring_regex(cells, _UNSIGNED)).as_py():
         return pa.repeat(pa.scalar(True), len(cells))
     return pc.invert(pc.match_substring_regex(cells, _CODE))
 

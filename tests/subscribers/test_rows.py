@@ -204,7 +204,8 @@ CODES = [
     "b'Ann'", 'b"O\'Neil"', r"M\u00fcller", r"M\xfcller", "=?UTF-8?B?TcO8bGxlcg==?=", "M=C3=BCller", "Jos%C3%A9",
     "Ann%20Lee", "[object Object]", 'a:1:{i:0;s:3:"VIP";}', "System.String[]", "Ann_x000D_",
     "=PROPER(B2)", '=A2&" "&B2', "=B2",
-    "{{contact.firstname}}", "*|FNAME|*", "${name}",
+    "array(['Ann'], dtype=object)", "Series([], )", "[ 98 117 108]", "Array",
+    "Loading...", "{{contact.firstname}}", "*|FNAME|*", "${name}",
 ]  # fmt: skip
 
 
