@@ -393,6 +393,12 @@ def _end(run: Run) -> None:
     is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
     report.messages += describe_twins(tally.twins)
     is_partial = is_partial or bool(tally.leftovers["held"] or tally.opt_outs) or run.is_attention_needed
-    is_partial = is_partial or bool(tally.twins)
+    if tally.unclear:
+        report.messages.append(
+            f"{count(tally.unclear, 'row')} {agree(tally.unclear, 'was', 'were')} kept back as suppressed, because the "
+            "list shows the identity in a base of the account without an IsActive that can be read. Nothing tells "
+            "whether these people have unsubscribed: look them up in the service"
+        )
+    is_partial = is_partial or bool(tally.twins or tally.unclear)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)

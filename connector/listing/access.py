@@ -223,6 +223,7 @@ class LookupState:
     unshown: tuple[HiddenClass, ...] = ()
     swept_bases: frozenset[int] = frozenset()
     are_classes_known: bool = False
+    is_missing_false: bool | None = None  # whether a row without IsActive is inactive; None: not asked yet
     swept_activity: set[bool] = field(default_factory=set)
     filtered_activity: set[bool] = field(default_factory=set)
     plural_filters: set[str] = field(default_factory=set)

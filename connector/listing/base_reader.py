@@ -70,14 +70,16 @@ class BaseReader:
         return [each for wire in wire_objects if self.is_of_base(wire.get("Base")) for each in self.read_one(wire)]
 
     def note_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Note the identities of those that are listed as inactive, in whatever base. A missing IsActive is false: that
-        is the service's default."""
+        """Note the identities of those that are listed as inactive, in whatever base, and of those without an IsActive
+        that can be read."""
         if self._inactive is None:
             return
         for wire in wire_objects:
-            if wire.get("IsActive") is not True:
+            is_active = wire.get("IsActive")
+            if is_active is not True:
+                note = self._inactive.note if is_active is False else self._inactive.note_unclear
                 for identity, _ in self.read_one(wire):
-                    self._inactive.note(identity)
+                    note(identity)
 
     def read_one(self, wire: dict[str, Any]) -> list[tuple[bytes, int]]:
         """Return (identity, subscriber id) for each identity of one subscriber, of whatever base."""

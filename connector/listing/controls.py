@@ -183,6 +183,13 @@ def are_as_asked(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) ->
     return bool(_match(asked, rows).all())
 
 
+def is_missing_false(inactive_rows: Sequence[dict[str, Any]], active_rows: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a missing IsActive means false, as the interface document's default is: the rows of a request for
+    IsActive=0 say false or nothing, and all rows of a request for IsActive=1 say true."""
+    is_filtered = bool(inactive_rows) and all(row.get("IsActive") in (None, False) for row in inactive_rows)
+    return is_filtered and all(row.get("IsActive") is True for row in active_rows)
+
+
 def make_up_value(name: str, draw: Draw) -> Any:
     """Return a value of a filter that no subscriber has: its negative control; None where all values are taken."""
     if name in _FEW_VALUES:

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connector.errors import RunAborted
+from connector.errors import ConfigurationError, RunAborted
 from connector.ledger.entries import Entry
 from connector.ledger.records import count_unsettled_elsewhere
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
+from connector.listing.controls import is_missing_false
+from connector.listing.requests import ask
 from connector.load.candidates import Candidate, CandidateStream, describe_held, read_rows, want_rows
 from connector.load.finishing import Finisher, RunMode
 from connector.load.guards import guard_account, record_shown, refuse_misanswered, refuse_similar_base
@@ -20,6 +22,7 @@ from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, Planned
 from connector.sender import Take
+from connector.service.wire import LARGEST_PAGE, ListQuery
 from connector.states import State
 from connector.subscribers.identity import split_digests
 
@@ -98,7 +101,7 @@ class Loader:
                 await self.presence.learn(planned, self._list_keys(chunk))
                 await self._clear_unresolved()
                 await self._sort_again(chunk)
-            chunk.to_create = self._suppress_inactive(planned, chunk.to_create)
+            chunk.to_create = await self._suppress_inactive(planned, chunk.to_create)
             chunk.to_create = await self._refuse_mistaken_ids(planned, chunk.to_create)
             if chunk.to_create and session.policy.is_looking:
                 refuse_similar_base(session)
@@ -182,20 +185,45 @@ class Loader:
             self._set_aside(planned, recently_refused)
         return to_create, kept
 
-    def _suppress_inactive(self, planned: Planned, indices: dict[int, State]) -> dict[int, State]:
+    async def _suppress_inactive(self, planned: Planned, indices: dict[int, State]) -> dict[int, State]:
         """Return the indices without rows that say active and whose identities the list shows as inactive. A job
         that does not suppress such rows only has them counted."""
         session, chosen = self._session, list(indices)
         if not chosen or "is_active" not in planned.subscribers:
             return indices
         is_active = planned.subscribers["is_active"].iloc[chosen].eq(True).fillna(False).to_numpy(dtype=bool)
-        is_inactive = session.access.inactive.find(planned.identities[chosen]) & is_active
+        identities = planned.identities[chosen]
+        is_inactive = session.access.inactive.find(identities) & is_active
+        unclear = session.access.inactive.unclear
+        if unclear is not None and (is_unclear := unclear.find(identities) & is_active & ~is_inactive).any():
+            if await self._is_missing_false():
+                is_inactive |= is_unclear
+            elif session.policy.is_suppressing_inactive:
+                session.tally.unclear += int(is_unclear.sum())
+                is_inactive |= is_unclear
         found = [index for index, is_found in zip(chosen, is_inactive.tolist(), strict=True) if is_found]
         if not session.policy.is_suppressing_inactive:
             session.access.inactive.reactivated.update(split_digests(planned.identities[found]))
             return indices
         self._count_rows(Outcome.SUPPRESSED, planned, found)
         return {index: indices[index] for index in _leave_out(chosen, found)}
+
+    async def _is_missing_false(self) -> bool:
+        """Return whether a subscriber that the list shows without IsActive is inactive. Ask once in a run. Raises
+        ConfigurationError if the job suppresses inactive subscribers, and no row shows an IsActive that can be read."""
+        access, state = self._session.access, self._session.access.state
+        if state.is_missing_false is None:
+            queries = [ListQuery(limit=LARGEST_PAGE, is_active=value) for value in (False, True)]
+            pages = [list((await self._session.control.until_stopped(ask(access, each))).rows) for each in queries]
+            state.is_missing_false = is_missing_false(*pages)
+            is_readable = any(isinstance(row.get("IsActive"), bool) for rows in pages for row in rows)
+            if not (state.is_missing_false or is_readable) and self._session.policy.is_suppressing_inactive:
+                raise ConfigurationError(
+                    "the job has suppress: {inactive: true}, and no row of the list shows an IsActive that can be "
+                    "read, so nothing tells who has unsubscribed. No more rows were sent. Name the people who have "
+                    "unsubscribed in suppress.file, and take suppress.inactive out of the job"
+                )
+        return state.is_missing_false
 
     async def _refuse_mistaken_ids(self, planned: Planned, indices: dict[int, State]) -> dict[int, State]:
         """Return the indices without rows whose subscriber is probably in the base under another client_user_id. These

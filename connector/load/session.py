@@ -185,6 +185,7 @@ class Tally:
     opt_outs: int = 0  # rows that say inactive of active subscribers, also those that earlier runs have read
     unseen_opt_outs: Counter[str] = field(default_factory=Counter)  # of these, the ones not looked up, by the reason
     altered: Counter[str] = field(default_factory=Counter)
+    unclear: int = 0  # rows kept back because the list shows their identities without a readable IsActive
     twins: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
@@ -219,7 +220,7 @@ class Tally:
         """Forget the outcomes of rows, because the rows are loaded now; all other findings stay."""
         self.taken = self.active = 0
         self.samples.clear()
-        self.reactivated = self.opt_outs = 0
+        self.reactivated = self.opt_outs = self.unclear = 0
         self.unseen_opt_outs.clear()
         self.outcomes.clear()
         self.leftovers.clear()
@@ -469,7 +470,10 @@ class Session:
         if self.suppression is not None and self.suppression.holds(sent):
             return True
         inactive = self.access.inactive
-        is_inactive = bool(inactive.find(join_digests([identity], IDENTITY_BYTES))[0])
+        digests = join_digests([identity], IDENTITY_BYTES)
+        is_inactive = bool(inactive.find(digests)[0])
+        if inactive.unclear is not None and (self.policy.is_suppressing_inactive or self.access.state.is_missing_false):
+            is_inactive = is_inactive or bool(inactive.unclear.find(digests)[0])
         if not is_inactive or sent.get("is_active") is not True:
             return False
         if not self.policy.is_suppressing_inactive:

@@ -11,6 +11,7 @@ from connector.clock import Clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.listing.access import shows_identity
+from connector.listing.controls import is_missing_false
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.reader import read_list
 from connector.service.client import Client
@@ -46,7 +47,6 @@ class _Sink:
         self.inactive, self.unclear = InactiveIdentities(), InactiveIdentities()
         self.has_readable = False  # a row has shown IsActive as a boolean
         self.has_unclear = False  # a row has shown no IsActive, or a form that nobody reads
-        self.has_unreadable = False  # a row has shown IsActive in a form that nobody reads
         self.has_email = self.has_rows = False  # rows that are not active, and whether one of them has shown its email
 
     def start_sweep(self, number: int) -> None:
@@ -58,7 +58,6 @@ class _Sink:
             is_active = row.get("IsActive")
             self.has_readable |= isinstance(is_active, bool)
             self.has_unclear |= not isinstance(is_active, bool)
-            self.has_unreadable |= not (is_active is None or isinstance(is_active, bool))
             if is_active is True:
                 continue
             self.has_rows = True
@@ -94,7 +93,7 @@ async def read_activity(client: Client, clock: Clock, stop: Stop) -> ListedActiv
             inactive_rows, active_rows = await fetch(is_active=False), await fetch(is_active=True)
             sink.take(inactive_rows)
             sink.take(active_rows)
-            if not sink.has_unreadable and _is_missing_false(inactive_rows, active_rows):
+            if is_missing_false(inactive_rows, active_rows):
                 await read_all(inactive_alone)
                 sink.inactive.update(sink.unclear)
                 sink.unclear = InactiveIdentities()
@@ -107,9 +106,3 @@ async def read_activity(client: Client, clock: Clock, stop: Stop) -> ListedActiv
     if sink.has_rows and not sink.has_email:
         raise RunAborted(f"The list shows the email of no inactive subscriber. {_NOBODY_KNOWN}")
     return ListedActivity(sink.inactive, sink.unclear)
-
-
-def _is_missing_false(inactive_rows: WireRows, active_rows: WireRows) -> bool:
-    """Return whether the filter IsActive works, and rows without IsActive are inactive by that filter."""
-    is_filtered = bool(inactive_rows) and not any(row.get("IsActive") is True for row in inactive_rows)
-    return is_filtered and all(row.get("IsActive") is True for row in active_rows)

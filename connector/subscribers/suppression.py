@@ -86,11 +86,13 @@ class InactiveIdentities:
     """The identities (S16 digests) that this run knows as inactive: by the service's list, in any base, or by rows.
 
     `reactivated` are those of them that rows of the run create as active, where the job does not keep them back.
+    `unclear` are the identities that the list shows without an IsActive that can be read.
     """
 
-    __slots__ = ("_known", "_noted", "reactivated")
+    __slots__ = ("_known", "_noted", "reactivated", "unclear")
 
     def __init__(self) -> None:
+        self.unclear: InactiveIdentities | None = None
         self._known: Digests = join_digests((), IDENTITY_BYTES)  # sorted, each once
         self._noted = bytearray()  # since then
         self.reactivated: set[bytes] = set()
@@ -98,6 +100,12 @@ class InactiveIdentities:
     def note(self, identity: bytes) -> None:
         """Note an inactive identity."""
         self._noted += identity
+
+    def note_unclear(self, identity: bytes) -> None:
+        """Note an identity of which the list does not show whether it is active."""
+        if self.unclear is None:
+            self.unclear = InactiveIdentities()
+        self.unclear.note(identity)
 
     def update(self, other: "InactiveIdentities") -> None:
         """Note all identities of another object."""

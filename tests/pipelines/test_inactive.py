@@ -70,6 +70,45 @@ def test_inactive_subscribers_are_known_however_the_list_writes_is_active(
     assert again.rows == {"read": 3, "suppressed": 1, "exists": 2}, again.report["messages"]
 
 
+def fill_base(connector: Connector) -> None:
+    """Three people in base 7, by another way: eve is inactive."""
+    path = write_csv(connector.folder / "seven.csv", *THREE)
+    other = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
+    options = ("--base-id", "7", "--map", "is_active=active")
+    assert connector.run_json("import", path, *options, environ=other).code == 0
+
+
+@pytest.mark.parametrize("filters", ["exact", "ignored"])
+@pytest.mark.parametrize("activity", ["omit", "letter"])
+def test_a_job_that_suppresses_inactive_subscribers_ends_if_the_list_shows_nobody_s_activity(
+    connector: Connector, tmp_path: Path, activity: str, filters: str
+) -> None:
+    fill_base(connector)
+    connector.sandbox.switch(activity=activity, filters=filters)
+    write_csv(tmp_path / "people.csv", *THREE)
+    ended = connector.run_json("sync", write_job(tmp_path))
+    assert (ended.code, connector.sandbox.stats()["subscribers"]) == (2, 3), ended.stderr
+    assert "no row of the list shows an IsActive that can be read" in ended.stderr
+    without = connector.run_json("sync", write_job(tmp_path, suppress=""))
+    assert (without.code, without.rows) == (0, {"read": 3, "created": 3}), without.stderr
+    assert "though the list shows" not in without.stderr
+
+
+def test_rows_whose_activity_the_list_does_not_show_are_kept_back_and_counted(
+    connector: Connector, tmp_path: Path
+) -> None:
+    fill_base(connector)
+    connector.sandbox.switch(activity="omit_some")
+    write_csv(tmp_path / "people.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,yes")
+    events = [each for each in connector.sandbox.truth()["events"] if each["kind"] == "created"]
+    (unclear,) = (each["email"] for each in events if each["id"] % 3 == 0)
+    suppressed = {unclear, "eve@x.org"}
+    ended = connector.run_json("sync", write_job(tmp_path))
+    created = 3 - len(suppressed)
+    assert (ended.code, ended.rows) == (1, {"read": 3, "suppressed": len(suppressed), "created": created}), ended.stderr
+    assert "1 row was kept back as suppressed" in ended.stderr
+
+
 def test_without_it_such_rows_are_counted(connector: Connector, tmp_path: Path) -> None:
     def find_message(command: str) -> list[str]:
         return [each for each in connector.run_json(command, job).report["messages"] if "though the list shows" in each]
