@@ -20,9 +20,8 @@ if TYPE_CHECKING:
         RunAborted,
         SourceError,
     )
-    from connector.library.emails import send_email
+    from connector.library.facade import Connector
     from connector.library.lists import IncompleteList, read_batches, read_subscribers
-    from connector.library.loads import import_subscribers, plan_subscribers
     from connector.listing.pages import ListFailed
     from connector.report import Report
     from connector.service.settings import Token
@@ -31,6 +30,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "ConfigurationError",
+    "Connector",
     "ConnectorError",
     "IncompleteList",
     "LedgerError",
@@ -40,23 +40,18 @@ __all__ = [
     "RunAborted",
     "SourceError",
     "Token",
-    "import_subscribers",
-    "plan_subscribers",
     "read_batches",
     "read_subscribers",
-    "send_email",
 ]
 
 _MODULES = {
+    "Connector": "connector.library.facade",
     "IncompleteList": "connector.library.lists",
     "ListFailed": "connector.listing.pages",
     "Report": "connector.report",
     "Token": "connector.service.settings",
-    "import_subscribers": "connector.library.loads",
-    "plan_subscribers": "connector.library.loads",
     "read_batches": "connector.library.lists",
     "read_subscribers": "connector.library.lists",
-    "send_email": "connector.library.emails",
 }
 
 

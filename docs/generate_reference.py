@@ -18,7 +18,6 @@ from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import JobKey, list_keys
 from connector.row_files import COLUMNS
 from connector.sandbox.switches import list_switches
-from pipelines import job_runs
 from pipelines.cli import cli
 from pipelines.report.differences import DIFFERENCE_COLUMNS
 
@@ -117,32 +116,39 @@ def _describe_command(parent: click.Context, command: click.Command) -> str:
 
 
 def _describe_library() -> Iterator[str]:
-    """Each public function of `connector`, and `run_job`, with its docstring; then the types."""
+    """`Connector` with its methods, each public function of `connector` with its docstring, and then the types."""
+    facade = connector.Connector
+    yield f"## connector.Connector\n\n```text\n{_write_signature(facade)}\n```\n\n{_show_examples(facade)}"
     public = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
-    public |= {"pipelines.job_runs.run_job": job_runs.run_job, "connector.jobs.models.Job": models.Job}
+    public["connector.jobs.models.Job"] = models.Job
+    functions = {f"Connector.{name}": value for name, value in vars(facade).items() if not name.startswith("_")}
+    functions |= {name: value for name, value in public.items() if inspect.isfunction(value)}
+    for name, value in functions.items():
+        yield f"## {name}\n\n```text\n{_write_signature(value)}\n```\n\n{_show_examples(value)}"
     for name, value in public.items():
-        if inspect.isfunction(value):
-            yield f"## {name}\n\n```text\n{_write_signature(value)}\n```\n\n{_show_examples(value)}"
-    for name, value in public.items():
-        if inspect.isclass(value):
+        if inspect.isclass(value) and value is not facade:
             yield f"## {name}\n\n{_describe_type(value)}"
 
 
 def _write_signature(function: Callable[..., object]) -> str:
     """One parameter a line; keywords of a TypedDict are optional, and their docstring says what is meant by default."""
     signature = inspect.signature(function)
+    names = vars(inspect.getmodule(function))
     lines, is_keyword = list[str](), False
     for each in signature.parameters.values():
+        if each.name == "self":
+            continue
         lines += ["*"] if each.kind is each.KEYWORD_ONLY and not is_keyword else []
         is_keyword = each.kind is each.KEYWORD_ONLY
         if each.kind is each.VAR_KEYWORD:
-            keywords = function.__globals__[each.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
+            keywords = names[each.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
             lines += [f"{name}: {kind.__forward_arg__} = ..." for name, kind in keywords.items()]
             continue
         default = "" if each.default is each.empty else f" = {each.default!r}"
         lines.append(f"{each.name}: {each.annotation}{default}")
     indented = [f"    {line}," for line in lines]
-    return "\n".join([f"{function.__name__}(", *indented, f") -> {signature.return_annotation}"])
+    end = ")" if inspect.isclass(function) else f") -> {signature.return_annotation}"
+    return "\n".join([f"{function.__name__}(", *indented, end])
 
 
 def _show_examples(function: object) -> str:

@@ -11,7 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict, Unpack, cast, overload
 from uuid import uuid4
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ class IncompleteList(RunAborted):
         self.certificate = certificate
 
 
-class ListOptions(ServiceOptions, total=False):
+class ListFilters(TypedDict, total=False):
     """What to read of the list: filters (service-api.md 4.3), columns, and what to accept."""
 
     id: int | None
@@ -63,6 +63,10 @@ class ListOptions(ServiceOptions, total=False):
     ignore_total_count: bool
     accept_cut_off_possible: bool
     allow_incomplete: bool
+
+
+class ListOptions(ListFilters, ServiceOptions, total=False):
+    """What to read of the list, and the service."""
 
 
 _FILTERS = ("id", "base_id", "client_user_id", "email", "is_active", "first_name", "last_name", "gender")

@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import uvloop
 
 from connector.control import Stop
-from connector.errors import ConfigurationError
 from connector.progress import Progress
 from connector.service.settings import Token
-from connector.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from connector.report import Report
@@ -39,15 +37,6 @@ class ServiceOptions(TypedDict, total=False):
     authorization: str
     timeout_s: float
     proxy: str | None
-
-
-class RunOptions(ServiceOptions, total=False):
-    """Where a run keeps what it knows, and how long it may take."""
-
-    account: str | None
-    state_dir: str | PathLike[str] | None
-    ledger: str | None
-    time_limit_s: float | None
 
 
 _PATIENCE = 2  # interruptions that are waited for; after a third the thread is left to end by itself
@@ -116,24 +105,6 @@ def run_flow(
                 f"the run {report.run_id} ended as {report.status}; see: connector status {report.run_id}"
             )
         raise
-
-
-def collect_settings(options: RunOptions, *, is_writing: bool = True) -> Settings:
-    """Return the settings of a run: what is not given comes from the environment, as for the commands. Raises
-    ConfigurationError."""
-    for name, seconds in (("time_limit_s", options.get("time_limit_s")), ("timeout_s", options.get("timeout_s"))):
-        if seconds is not None and not seconds > 0:  # nan compares false
-            raise ConfigurationError(f"{name} must be more than 0 seconds, not {seconds}")
-    return read_settings(
-        override_environ(options.get("base_url"), options.get("state_dir"), options.get("ledger")),
-        token=make_token(options.get("token")),
-        account=options.get("account"),
-        authorization=options.get("authorization"),
-        timeout_s=options.get("timeout_s"),
-        proxy=options.get("proxy"),
-        time_limit_s=options.get("time_limit_s"),
-        is_writing=is_writing,
-    )
 
 
 def override_environ(

@@ -22,24 +22,21 @@ import pytest
 import connector as connector_library
 from connector import (
     ConfigurationError,
+    Connector as Library,
     ConnectorError,
     LockedError,
     Report,
     RunAborted,
     SourceError,
-    import_subscribers,
-    plan_subscribers,
     read_subscribers,
-    send_email,
 )
 from connector.sandbox import SandboxProcess
-from pipelines.job_runs import run_job
 from tests.export.exports import create
 from tests.pipelines.conftest import ROOT, Connector, count_stored, wait_for, write_csv
 
 FUNCTIONS = {
     name: value for name in connector_library.__all__ if inspect.isfunction(value := getattr(connector_library, name))
-} | {"run_job": run_job}
+} | {f"Connector.{name}": value for name, value in vars(Library).items() if not name.startswith("_")}
 SCRIPT = Path(__file__).parent / "user_script.py"
 JOBS = {
     "sync": "job: crm\nsource: {file: {path: signups.csv}}\nsubscriber:\n  base: {id: 7}\n"
@@ -98,23 +95,23 @@ def test_a_users_script_that_uses_all_of_it_runs(folder: Path) -> None:
 SAME: dict[str, tuple[list[str], Callable[[], Report]]] = {
     "import": (
         ["import", "signups.csv", "--base-id", "7", "--active", "--quiet-period", "1s", "--max-rate", "50"],
-        lambda: import_subscribers("signups.csv", base_id=7, active=True, quiet_period_s=1, max_rate=50),
+        lambda: Library().import_file("signups.csv", base_id=7, active=True, quiet_period_s=1, max_rate=50),
     ),
     "import refused": (
         ["import", "signups.csv", "--base-id", "7", "--active", "--time-limit", "1ms"],
-        lambda: import_subscribers("signups.csv", base_id=7, active=True, time_limit_s=0.001),
+        lambda: Library().import_file("signups.csv", base_id=7, active=True, time_limit_s=0.001),
     ),
     "plan": (
         ["plan", "signups.csv", "--base-name", "News", "--active", "--limit", "2"],
-        lambda: plan_subscribers("signups.csv", base_name="News", active=True, limit=2, list_rows=True),
+        lambda: Library().plan("signups.csv", base_name="News", active=True, limit=2, list_rows=True),
     ),
-    "sync": (["sync", "sync.yaml"], lambda: run_job("sync.yaml")),
-    "a planned sync": (["sync", "sync.yaml", "--dry-run"], lambda: run_job("sync.yaml", dry_run=True)),
-    "export": (["export", "export.yaml"], lambda: run_job("export.yaml")),
-    "mail": (["mail", "mail.yaml"], lambda: run_job("mail.yaml")),
+    "sync": (["sync", "sync.yaml"], lambda: Library().sync("sync.yaml")),
+    "a planned sync": (["sync", "sync.yaml", "--dry-run"], lambda: Library().sync("sync.yaml", dry_run=True)),
+    "export": (["export", "export.yaml"], lambda: Library().export("export.yaml")),
+    "mail": (["mail", "mail.yaml"], lambda: Library().mail("mail.yaml")),
     "send": (
         ["send", "--to", "ann@example.com", "--from", "hello@example.com", "--subject", "Hello", "--text", "text.txt"],
-        lambda: send_email(to="ann@example.com", sender="hello@example.com", subject="Hello", text="Hello"),
+        lambda: Library().send(to="ann@example.com", sender="hello@example.com", subject="Hello", text="Hello"),
     ),
 }
 OF_THE_MOMENT = {"started_at", "finished_at", "timeline", "message_id"}
@@ -182,7 +179,7 @@ def test_a_frame_is_read_as_the_same_rows_in_a_file_are(folder: Path) -> None:
         "file": ("mixed.jsonl", 4, 2),
     }
     for base, (name, (given, read, invalid)) in enumerate(rows.items(), start=20):
-        report = import_subscribers(given, base_id=base)
+        report = Library().import_file(given, base_id=base)
         assert report.rows == dict.fromkeys(report.rows, 0) | {"read": read, "invalid": invalid, "created": 2}, name
         stored = read_subscribers(base_id=base).drop(columns=["id", "base_id", "base_name", "_run_id", "_exported_at"])
         first = stored.iloc[0]
@@ -199,7 +196,7 @@ def test_cells_of_mixed_kinds_and_of_types_of_pandas_own_are_read_as_they_are_sh
         }
     )
     base_id: Any = np.int64(20)
-    assert import_subscribers(frame, base_id=base_id, active=True).rows["created"] == 3
+    assert Library().import_file(frame, base_id=base_id, active=True).rows["created"] == 3
     stored = read_subscribers(base_id=20)
     assert stored["tags"].tolist() == [("x", "y"), ("0.1", "2"), ("w",)]
     assert stored["birthday"].dt.day.tolist() == [1, 2, 3]
@@ -207,17 +204,17 @@ def test_cells_of_mixed_kinds_and_of_types_of_pandas_own_are_read_as_they_are_sh
 
 def test_a_reader_that_was_read_before_has_no_rows(folder: Path) -> None:
     reader = pa.table({"email": ["ann@example.com"]}).to_reader()
-    reports = [import_subscribers(reader, base_id=7, active=True) for _ in range(2)]
+    reports = [Library().import_file(reader, base_id=7, active=True) for _ in range(2)]
     assert [report.status for report in reports] == ["ok", "aborted"]
     assert reports[1].messages == ["frame has a header and no rows: there is nothing to import"]
 
 
 def test_a_rejects_file_that_was_corrected_in_pandas_is_imported(folder: Path) -> None:
-    report = import_subscribers("signups.csv", base_id=7, active=True)
+    report = Library().import_file("signups.csv", base_id=7, active=True)
     assert report.rejects_file is not None
     rejects = pd.read_csv(report.rejects_file)
     rejects["email"] = "corrected@example.com"
-    again = import_subscribers(rejects, base_id=7, active=True)
+    again = Library().import_file(rejects, base_id=7, active=True)
     assert (again.status, again.rows["created"], again.unmapped_columns) == ("ok", 1, [])
 
 
@@ -255,23 +252,29 @@ REFUSED: list[tuple[Callable[[], object], dict[str, Any], str]] = [
 ]
 
 
+def import_rows(rows: Any, options: dict[str, Any]) -> Report:
+    """Import with options of the connector and of the import together."""
+    service = {name: options[name] for name in ("token", "base_url") if name in options}
+    return Library(**service).import_file(rows, **{name: options[name] for name in options.keys() - service.keys()})
+
+
 @pytest.mark.parametrize(("give", "options", "words"), REFUSED)
 def test_what_cannot_be_used_is_refused_in_words(
     give: Callable[[], Any], options: dict[str, Any], words: str, folder: Path, sandbox: SandboxProcess
 ) -> None:
     rows, before = give(), sandbox.stats()["subscribers"]
     with pytest.raises((ConfigurationError, SourceError), match=words):
-        import_subscribers(rows, **options)
+        import_rows(rows, options)
     assert sandbox.stats()["subscribers"] == before
 
 
 @pytest.mark.parametrize(
     ("job", "options", "words"),
     [
-        ("export.yaml", {"limit": 1, "full": True}, "exports: leave out full, limit"),
-        ("mail.yaml", {"dry_run": True}, "mails: leave out dry_run"),
+        ("export.yaml", {"limit": 1, "full": True}, "exports, and loads no subscribers. Use connector export"),
+        ("mail.yaml", {"dry_run": True}, "mails, and loads no subscribers. Use connector mail"),
         ("sync.yaml", {"full": True, "since": "1"}, "give one of them"),
-        ("sync.yaml", {"limit": 0}, "at least 1 row"),
+        ("sync.yaml", {"limit": 0}, "limit must be a whole number from 1"),
         ("sync.yaml", {"since": "1"}, "has no source.sql.cursor"),
         ("signups.csv", {}, "is no job file"),
     ],
@@ -280,7 +283,7 @@ def test_an_argument_that_a_job_cannot_use_is_refused(
     job: str, options: dict[str, Any], words: str, folder: Path
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        run_job(job, **options)
+        Library().sync(job, **options)
 
 
 @pytest.mark.parametrize(
@@ -302,11 +305,11 @@ def test_it_runs_in_a_notebook_and_in_threads_and_leaves_no_trace(folder: Path) 
     frame = pd.DataFrame({"email": [f"person{number}@example.com" for number in range(20)]})
 
     async def notebook() -> Report:
-        return import_subscribers(frame, base_id=7, active=True)
+        return Library().import_file(frame, base_id=7, active=True)
 
     reports = [asyncio.run(notebook())]
     waiting = [
-        threading.Thread(target=lambda: reports.append(import_subscribers(frame, base_id=7, active=True, wait_s=30)))
+        threading.Thread(target=lambda: reports.append(Library().import_file(frame, base_id=7, active=True, wait_s=30)))
         for _ in range(2)
     ]
     for each in waiting:
@@ -320,11 +323,11 @@ def test_it_runs_in_a_notebook_and_in_threads_and_leaves_no_trace(folder: Path) 
 
 PROGRAM = """
 import pandas, signal, sys
-from connector import import_subscribers
+from connector import Connector
 signal.signal(signal.SIGINT, signal.default_int_handler)
 frame = pandas.DataFrame({"email": [f"person{number}@example.com" for number in range(400)]})
 try:
-    import_subscribers(frame, base_id=7, active=True, quiet_period_s=0.2, max_concurrency=4)
+    Connector().import_file(frame, base_id=7, active=True, quiet_period_s=0.2, max_concurrency=4)
 except KeyboardInterrupt as interruption:
     print(*interruption.__notes__)
 """
@@ -346,7 +349,7 @@ def test_an_import_that_is_cut_off_creates_no_subscriber_twice(
     assert 30 <= stored < 402
     sandbox.switch(latency_ms=0)
     frame = pd.DataFrame({"email": [f"person{each}@example.com" for each in range(400)]})
-    again = import_subscribers(frame, base_id=7, active=True, quiet_period_s=0.2)
+    again = Library().import_file(frame, base_id=7, active=True, quiet_period_s=0.2)
     assert (again.status, again.rows["created"] + again.rows["exists"]) == ("ok", 400)
     assert set(count_stored(sandbox).values()) == {1}
     assert len(count_stored(sandbox)) == 402

@@ -8,6 +8,7 @@ import pandas as pd
 
 from connector import (
     ConfigurationError,
+    Connector,
     ConnectorError,
     IncompleteList,
     LedgerError,
@@ -17,34 +18,34 @@ from connector import (
     RunAborted,
     SourceError,
     Token,
-    import_subscribers,
-    plan_subscribers,
     read_batches,
     read_subscribers,
-    send_email,
 )
 from connector.jobs.models import Job
-from pipelines.job_runs import run_job
+
+CONNECTOR = Connector(timeout_s=30)
 
 
 def load(frame: pd.DataFrame, path: Path) -> list[Report]:
-    planned: Report = plan_subscribers(frame, base_id=7, active=True, identity="email", zip="reject", list_rows=True)
+    planned: Report = CONNECTOR.plan(frame, base_id=7, active=True, identity="email", zip="reject", list_rows=True)
     assert planned.is_planned
     assert planned.planned_rows is not None
-    imported = import_subscribers(frame, base_id=7, active=True, on_unknown="hold", max_rate=1000, time_limit_s=60)
+    imported = CONNECTOR.import_file(frame, base_id=7, active=True, on_unknown="hold", max_rate=1000, time_limit_s=60)
     contacts = pd.DataFrame({"contact": ["dora@example.com"], "active": [True]})
-    named = import_subscribers(
+    named = CONNECTOR.import_file(
         contacts, base_id=7, mapping={"email": "contact", "is_active": "active"}, name="contacts"
     )
-    read = import_subscribers(read_batches(email="dora@example.com", columns=["email"]), base_id=8, active=True)
-    from_file = import_subscribers(path, base_id=7, active=True, format="csv", delimiter=",", encoding="utf-8", limit=1)
+    read = CONNECTOR.import_file(read_batches(email="dora@example.com", columns=["email"]), base_id=8, active=True)
+    from_file = CONNECTOR.import_file(
+        path, base_id=7, active=True, format="csv", delimiter=",", encoding="utf-8", limit=1
+    )
     return [planned, imported, named, read, from_file]
 
 
 def read() -> int:
     frame: pd.DataFrame = read_subscribers(base_id=7, is_active=True, gender="unspecified", columns=("email",))
-    chunks: Iterator[pd.DataFrame] = read_subscribers(chunksize=2, ignore_total_count=True)
-    reader = read_batches(accept_cut_off_possible=True, allow_incomplete=True)
+    chunks: Iterator[pd.DataFrame] = CONNECTOR.read_subscribers(chunksize=2, ignore_total_count=True)
+    reader = CONNECTOR.read_batches(accept_cut_off_possible=True, allow_incomplete=True)
     rows: int = reader.read_all().num_rows
     assert sum(len(chunk) for chunk in chunks) == rows
     return len(frame)
@@ -58,11 +59,11 @@ def run(path: Path) -> list[Report]:
             "subscriber": {"base": {"id": 7}, "fields": {"email": "email", "is_active": {"value": True}}},
         }
     )
-    return [run_job(job, dry_run=True), run_job(job, limit=1, wait_s=1.0)]
+    return [CONNECTOR.sync(job, dry_run=True), CONNECTOR.sync(job, limit=1, wait_s=1.0)]
 
 
 def send() -> Report:
-    return send_email(
+    return CONNECTOR.send(
         to=["Ann Lee <ann@example.com>"],
         cc="bob@example.com",
         sender="Shop <hello@example.com>",
@@ -93,7 +94,7 @@ def main() -> None:
     for report in reports:
         report.raise_for_status()
     try:
-        import_subscribers(frame, base_id=7, active=True, token=Token("another"))
+        Connector(token=Token("another")).import_file(frame, base_id=7, active=True)
     except ConnectorError as error:
         print(describe(error).partition(":")[0])
     print(json.dumps([[report.command, report.status, report.exit_code, report.rows["read"]] for report in reports]))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connector import import_subscribers
+from connector import Connector as Library
 from connector.errors import ConfigurationError
 from tests.pipelines.conftest import Connector, list_stored, write_csv
 
@@ -82,6 +82,6 @@ def test_the_library_refuses_it_too(connector: Connector, tmp_path: Path) -> Non
     people = write_csv(tmp_path / "people.csv", *PEOPLE)
     settings: Any = {"base_url": connector.sandbox.base_url, "token": connector.sandbox.token, "state_dir": tmp_path}
     with pytest.raises(ConfigurationError, match="the column unsubscribed"):
-        import_subscribers(people, base_id=7, active=True, **settings).raise_for_status()
-    report = import_subscribers(people, base_id=7, active=True, ignore=["unsubscribed"], **settings)
+        Library(**settings).import_file(people, base_id=7, active=True).raise_for_status()
+    report = Library(**settings).import_file(people, base_id=7, active=True, ignore=["unsubscribed"])
     assert report.rows["created"] == 3

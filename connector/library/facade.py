@@ -1,0 +1,359 @@
+"""The public face of the library: `Connector`, whose methods run as the commands of their names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from connector.clock import system_clock
+from connector.control import Stop
+from connector.errors import ConfigurationError, ConnectorError
+from connector.export.flow import run_export
+from connector.imports.flow import run_load
+from connector.jobs.arguments import FILE_ARGUMENTS, build_import_job, name_import
+from connector.jobs.export_planner import plan_export_job
+from connector.jobs.load_planner import RunRequest, plan_import, plan_sync
+from connector.jobs.mail_planner import plan_mail
+from connector.jobs.models import Job
+from connector.jobs.reader import load_job
+from connector.jobs.settings import read_settings
+from connector.library import lists
+from connector.library.arguments import ConnectorOptions, ImportOptions, RowOptions, SendOptions, SyncOptions
+from connector.library.lists import CHUNK_ROWS, ListFilters
+from connector.library.threads import make_token, override_environ, refuse_unknown, run_flow
+from connector.mail.draft import MOST_ATTACHED, Draft, compose_draft, parse_recipient, read_attachment
+from connector.mail.flow import run_mail
+from connector.mail.message import SETTINGS, TRACKING, Header, Recipient
+from connector.mail.single import run_send
+from connector.notifications import notify_unless_stopped, report_refused
+from connector.planned_rows import check_rows_path
+from connector.progress import Progress
+from connector.report import Report
+from connector.settings import Settings
+from connector.sources.columnar import ArrowStream, open_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from connector.imports.plan import LoadPlan
+
+_Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
+_JobFile = str | PathLike[str] | Job
+
+
+class Connector:
+    """A service, and where runs keep what they know of it.
+
+    What is not given of `base_url`, `token`, `state_dir` and `ledger` comes from the environment, as for the commands;
+    for a job, what is not given there either comes from the job. `authorization` is the form of the header ("{token}"
+    by default), `timeout_s` (seconds, 30 by default) bounds one request, `account` names the entries of the ledger (by
+    default the base URL). Methods and commands with the same ledger share what they know.
+
+    A run that has begun returns its report, whatever became of it: `report.status` is ok, partial, aborted, locked or
+    stopped, and `report.raise_for_status()` raises for the last three. Methods raise ConfigurationError and SourceError
+    before anything is sent. KeyboardInterrupt ends a run in order and is raised when all under way is recorded.
+
+    >>> from connector import Connector
+    >>> connector = Connector(account="demo")
+    >>> connector.read_subscribers(columns=["email"])["email"].tolist()
+    ['ann@example.com', 'bob@example.com']
+    """
+
+    def __init__(self, **options: Unpack[ConnectorOptions]) -> None:
+        refuse_unknown(options, ConnectorOptions)
+        if (seconds := options.get("timeout_s")) is not None and not seconds > 0:  # nan compares false
+            raise ConfigurationError(f"timeout_s must be more than 0 seconds, not {seconds}")
+        self._options = options
+
+    def import_file(
+        self, rows: str | PathLike[str] | pd.DataFrame | ArrowStream, **options: Unpack[ImportOptions]
+    ) -> Report:
+        """Create the subscribers that are not there yet, as `connector import` does.
+
+        `rows` is a path, pattern or URL of what the sources read (CSV, Excel, Parquet, JSON Lines, packed), a
+        DataFrame, or Arrow data: a table, a reader (read once), a frame of Polars. `name` is what reports call rows in
+        memory. `base_id` or `base_name` names the base, and `active` says whether all are active; without it a column
+        must say so. Columns are recognised by their headers; `mapping` says more: `{"email": "E-mail address"}`, by
+        field, with "" for a field that no column fills. `ignore` has columns that seem to say who wants no email, and
+        mean something else. `identity` is "email" by default, and `zip` "omit". `format`, `encoding`, `delimiter`
+        ("auto" by default) and `sheet` (the first) describe a file. `on_unknown` is "resend" by default, `look` "auto",
+        `quiet_period_s` (the wait before absence can be proved) 30, `max_concurrency` 512, and `wait_s` (the wait for
+        another run that holds the ledger) 0; `time_limit_s` ends a longer run in order. `max_rate` is in creates a
+        second.
+
+        >>> import pandas
+        >>> from connector import Connector
+        >>> frame = pandas.DataFrame({"email": ["ann@example.com", "cleo@example.com"], "first_name": ["Ann", "Cleo"]})
+        >>> report = Connector().import_file(frame, base_id=7, active=True)
+        >>> report.status, report.rows["exists"], report.rows["created"]
+        ('ok', 1, 1)
+        >>> Connector().import_file(frame, base_id=7, active=True).rows["exists"]
+        2
+        """
+        refuse_unknown(options, ImportOptions)
+        plan = self._plan_rows(rows, options)
+        return run_flow(lambda stop, progress: run_load(plan, stop, progress), plan.settings.time_limit_s)
+
+    def plan(
+        self,
+        rows: str | PathLike[str] | Job | pd.DataFrame | ArrowStream,
+        *,
+        rows_path: str | PathLike[str] | None = None,
+        list_rows: bool = False,
+        **options: Unpack[RowOptions],
+    ) -> Report:
+        """Return what `import_file` would do with each row, or `sync` with a job, as `connector plan` does; nothing is
+        sent or written.
+
+        Takes what `import_file` takes, or a job (a file's path or a `Job`), with `limit` only. `rows_path` is a new CSV
+        with a line for each row; with `list_rows` the report has the lines in `planned_rows`. The report's `is_planned`
+        is true.
+
+        >>> from connector import Connector
+        >>> report = Connector().plan("signups.csv", base_id=7, active=True, list_rows=True)
+        >>> report.is_planned, report.rows["created"], report.rows["exists"], report.rows["invalid"]
+        (True, 1, 1, 1)
+        >>> [(row["_row"], row["_outcome"]) for row in report.planned_rows]
+        [(1, 'exists'), (2, 'created'), (3, 'invalid')]
+        """
+        refuse_unknown(options, RowOptions)
+        path = Path(rows_path) if rows_path is not None else None
+        check_rows_path(path, None)
+        if isinstance(rows, Job) or (isinstance(rows, str | PathLike) and Path(rows).suffix in (".yaml", ".yml")):
+            others = [name for name in options if name not in ("limit", "time_limit_s")]
+            if others:
+                raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {', '.join(others)}")
+            plan = self._plan_sync(rows, {"limit": options.get("limit")}, is_writing=False)
+        else:
+            plan = self._plan_rows(rows, options, is_writing=False)
+        plan = replace(plan, command="plan", is_planned=True, rows_path=path, are_rows_reported=list_rows)
+        return run_flow(lambda stop, progress: run_load(plan, stop, progress), options.get("time_limit_s"))
+
+    def sync(self, job: _JobFile, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:
+        """Load what the source of a job (a file's path or a `Job`) gives, as `connector sync` does, and send the job's
+        notification.
+
+        `full` reads everything again, and `since` from this value of the cursor on. `limit` is a number of rows;
+        `wait_s` and `time_limit_s` are seconds. With `dry_run` the report says what would be done. Relative paths start
+        from the folder of the job file, those of a `Job` from the current one.
+
+        >>> from connector import Connector
+        >>> report = Connector().sync("crm.yaml")
+        >>> report.command, report.status, report.rows["read"]
+        ('sync', 'partial', 3)
+        >>> Connector().sync("crm.yaml", dry_run=True).is_planned
+        True
+        """
+        refuse_unknown(options, SyncOptions)
+        loaded = _load(job)
+        plan = replace(self._plan_sync(loaded, options, is_writing=not dry_run), is_planned=dry_run)
+        flow: _Flow = lambda stop, progress: run_load(plan, stop, progress)  # noqa: E731
+        return _run_job("sync", loaded, plan.settings, flow, is_planned=dry_run)
+
+    def export(self, job: _JobFile, *, time_limit_s: float | None = None) -> Report:
+        """Copy the list as a job (a file's path or a `Job`) describes, as `connector export` does, and send the job's
+        notification.
+
+        >>> from connector import Connector
+        >>> report = Connector().export("export.yaml")
+        >>> report.status, report.rows["written"]
+        ('ok', 2)
+        """
+        loaded = _load(job)
+        settings = self._read_settings(loaded, time_limit_s)
+        plan = plan_export_job(loaded, settings)
+        return _run_job("export", loaded, settings, lambda stop, progress: run_export(plan, stop, progress))
+
+    def mail(
+        self, job: _JobFile, *, limit: int | None = None, wait_s: float = 0.0, time_limit_s: float | None = None
+    ) -> Report:
+        """Send each row of a job's source the email of the job, once in its campaign, as `connector mail` does.
+
+        `job` is a file's path or a `Job`. The job's notification is sent.
+
+        >>> from connector import Connector
+        >>> report = Connector().mail("mail.yaml", limit=1)
+        >>> report.command, report.rows["sent"]
+        ('mail', 1)
+        """
+        loaded = _load(job)
+        settings = self._read_settings(loaded, time_limit_s)
+        plan = plan_mail(loaded, settings, limit=_check_number("limit", limit), wait_s=_check_wait(wait_s))
+        return _run_job("mail", loaded, settings, lambda stop, progress: run_mail(plan, stop, progress))
+
+    def send(self, *, to: str | Sequence[str], sender: str, subject: str, **options: Unpack[SendOptions]) -> Report:
+        """Send one email, at most once, as `connector send` does; `report.email` has the ids that the service answered.
+
+        Addresses are `ann@example.com` or `Ann Lee <ann@example.com>`, one or several. `html` and `text` are the bodies
+        themselves; the text is made from the HTML if it is not given. `attachments` are paths; `inline` are files that
+        the HTML shows as `cid:ID`, by id; none has more than `max_attached_bytes`. `send_at` is an aware time. Of the
+        settings from `track_links` on, None means what `connector send` does: nothing is tracked, and DKIM signs.
+
+        The email is on record before it leaves and is never sent again: `report.email["state"]` is sent, rejected,
+        unknown or unsent. Raises ConfigurationError for a message that breaks a rule, and for a token that is refused.
+
+        >>> from connector import Connector
+        >>> report = Connector().send(to="ann@example.com", sender="hello@example.com", subject="Hi", text="Hello")
+        >>> report.email["state"], report.rows["sent"]
+        ('sent', 1)
+        """
+        refuse_unknown(options, SendOptions)
+        draft = _build_draft(to, sender, subject, options)
+        settings = self._read_settings(None, options.get("time_limit_s"))
+        message = compose_draft(draft, system_clock().now())
+        return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), settings.time_limit_s)
+
+    @overload
+    def read_subscribers(self, *, chunksize: None = ..., **options: Unpack[ListFilters]) -> pd.DataFrame: ...
+
+    @overload
+    def read_subscribers(self, *, chunksize: int, **options: Unpack[ListFilters]) -> Iterator[pd.DataFrame]: ...
+
+    def read_subscribers(
+        self, *, chunksize: int | None = None, **options: Unpack[ListFilters]
+    ) -> pd.DataFrame | Iterator[pd.DataFrame]:
+        """Return the list as `connector.read_subscribers` does.
+
+        >>> from connector import Connector
+        >>> connector = Connector(timeout_s=10)
+        >>> len(connector.read_subscribers(base_id=7))
+        2
+        """
+        arguments: dict[str, Any] = {**self._list_service_options(), **options}
+        frame: pd.DataFrame | Iterator[pd.DataFrame] = lists.read_subscribers(chunksize=chunksize, **arguments)
+        return frame
+
+    def read_batches(self, *, chunksize: int = CHUNK_ROWS, **options: Unpack[ListFilters]) -> pa.RecordBatchReader:
+        """Return the list as `connector.read_batches` does.
+
+        >>> from connector import Connector
+        >>> connector = Connector(timeout_s=10)
+        >>> connector.read_batches(base_id=7).read_all().num_rows
+        2
+        """
+        arguments: dict[str, Any] = {**self._list_service_options(), **options}
+        return lists.read_batches(chunksize=chunksize, **arguments)
+
+    def _list_service_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self._options.items() if name not in ("account", "state_dir", "ledger")}
+
+    def _read_settings(self, job: Job | None, time_limit_s: float | None, *, is_writing: bool = True) -> Settings:
+        """Return the settings of a run. Raises ConfigurationError."""
+        if time_limit_s is not None and not time_limit_s > 0:  # nan compares false
+            raise ConfigurationError(f"time_limit_s must be more than 0 seconds, not {time_limit_s}")
+        options = self._options
+        given = {name: options.get(name) for name in ("account", "authorization", "timeout_s", "proxy")}
+        return read_settings(
+            override_environ(options.get("base_url"), options.get("state_dir"), options.get("ledger")),
+            job,
+            token=make_token(options.get("token")),
+            time_limit_s=time_limit_s,
+            is_writing=is_writing,
+            service={name: value for name, value in given.items() if value is not None},
+        )
+
+    def _plan_sync(self, job: _JobFile, options: SyncOptions, *, is_writing: bool) -> LoadPlan:
+        loaded, since, is_full = _load(job), options.get("since"), options.get("full", False)
+        if is_full and since is not None:
+            raise ConfigurationError("full reads everything, and since a part: give one of them")
+        request = RunRequest(
+            _check_number("limit", options.get("limit")), _check_wait(options.get("wait_s", 0.0)), is_full, since
+        )
+        settings = self._read_settings(loaded, options.get("time_limit_s"), is_writing=is_writing)
+        return plan_sync(loaded, settings, request)
+
+    def _plan_rows(
+        self,
+        rows: str | PathLike[str] | pd.DataFrame | ArrowStream,
+        options: RowOptions | ImportOptions,
+        *,
+        is_writing: bool = True,
+    ) -> LoadPlan:
+        """Return the load of these rows. Raises ConfigurationError also for values that no command line could give:
+        Python checks no types."""
+        arguments: dict[str, Any] = {**options}
+        for name in ("base_id", "limit"):
+            arguments[name] = _check_number(name, arguments.get(name))
+        for name, kind in (("base_name", str), ("active", bool)):
+            if not isinstance(arguments.get(name), kind | None):
+                raise ConfigurationError(f"{name} must be a {kind.__name__}, not {arguments[name]!r}")
+        request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
+        settings = self._read_settings(None, options.get("time_limit_s"), is_writing=is_writing)
+        if isinstance(rows, str | PathLike):
+            job = build_import_job(rows, name_import(rows), arguments, spell=str)
+            return plan_import(job, settings, request)
+        if any(arguments.get(name) not in ("auto", None) for name in FILE_ARGUMENTS):
+            raise ConfigurationError("format, encoding, delimiter and sheet are for a file: leave them out")
+        job = build_import_job(None, options.get("name", "frame"), arguments, spell=str)
+        return plan_import(job, settings, request, rows=open_rows(rows, job.name))
+
+
+def _load(job: _JobFile) -> Job:
+    return job if isinstance(job, Job) else load_job(Path(job), os.environ)
+
+
+def _check_number(name: str, number: Any) -> int | None:
+    """Return a number of Python, also for a number of NumPy. Raises ConfigurationError."""
+    if number is not None and (isinstance(number, bool) or not isinstance(number, Integral) or number < 1):
+        raise ConfigurationError(f"{name} must be a whole number from 1, not {number!r}")
+    return None if number is None else int(number)
+
+
+def _check_wait(wait_s: float) -> float:
+    if wait_s < 0:
+        raise ConfigurationError(f"wait_s must be 0 seconds or more, not {wait_s}")
+    return wait_s
+
+
+def _run_job(command: str, job: Job, settings: Settings, flow: _Flow, *, is_planned: bool = False) -> Report:
+    """Run the flow, and send the job's notification, also if the run was refused."""
+
+    async def work(stop: Stop, progress: Progress) -> Report:
+        try:
+            report = await flow(stop, progress)
+        except ConnectorError as error:
+            refused = report_refused(command, job, error, is_planned=is_planned)
+            for message in await notify_unless_stopped(job, refused, Stop()):
+                error.add_note(message)
+            raise
+        report.messages += await notify_unless_stopped(job, report, Stop())
+        return report
+
+    return run_flow(work, settings.time_limit_s)
+
+
+def _build_draft(to: str | Sequence[str], sender: str, subject: str, options: SendOptions) -> Draft:
+    most_bytes = options.get("max_attached_bytes", MOST_ATTACHED)
+    attached = [read_attachment(Path(path), most_bytes=most_bytes) for path in options.get("attachments", ())]
+    inline = [
+        read_attachment(Path(path), most_bytes=most_bytes, disposition="inline", content_id=content_id)
+        for content_id, path in (options.get("inline") or {}).items()
+    ]
+    values: Mapping[str, Any] = {**options}
+    return Draft(
+        sender=parse_recipient(sender, "Email.From"),
+        to=_parse(to, "Email.To"),
+        cc=_parse(options.get("cc", ()), "Email.Cc"),
+        bcc=_parse(options.get("bcc", ()), "Email.Bcc"),
+        reply_to=_parse(options.get("reply_to", ()), "Email.ReplyTo"),
+        subject=subject,
+        html=options.get("html"),
+        plain_text=options.get("text"),
+        headers=tuple(Header(name, value) for name, value in (options.get("headers") or {}).items()),
+        attachments=(*inline, *attached),
+        settings={name: value for name in (*TRACKING, *SETTINGS) if (value := values.get(name)) is not None},
+        send_at=options.get("send_at"),
+    )
+
+
+def _parse(addresses: str | Sequence[str], field: str) -> tuple[Recipient, ...]:
+    listed = [addresses] if isinstance(addresses, str) else addresses
+    return tuple(parse_recipient(address, field) for address in listed)
