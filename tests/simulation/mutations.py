@@ -504,6 +504,31 @@ SEEN_BY_TESTS = (
         "pipelines/emails/test_consent.py::test_nothing_is_sent_while_the_list_shows_no_email_of_inactive_subscribers",
     ),
     SeenByTest(
+        "new subscribers whom the list never shows are not reported",
+        Edit(
+            "load/sightings.py",
+            "            return None\n    return last\n",
+            "            return None\n    return None\n",
+        ),
+        "pipelines/test_unseen.py::test_a_service_that_stores_nothing_makes_the_run_partial[0]",
+    ),
+    SeenByTest(
+        "creates that are executed twice do not end the run",
+        Edit("load/creates.py", "        if len(twins) > 1:\n", "        if not twins and twins:\n"),
+        "pipelines/test_repeated_creates.py::test_creates_that_are_executed_twice_end_the_run_after_the_first[exact-0]",
+    ),
+    SeenByTest(
+        "a refused row is looked up by its own run alone",
+        Edit("load/refusals.py", "(run.has_finished and entry.reported is not None)", "run.has_finished"),
+        "pipelines/test_refusals.py::test_a_refused_row_of_a_cursor_job_exists_once_it_is_read_again",
+    ),
+    SeenByTest(
+        "a missing IsActive always means inactive",
+        Edit("listing/controls.py", "    return is_filtered and all(row", "    return is_filtered or all(row"),
+        "pipelines/test_inactive.py::"
+        "test_a_job_that_suppresses_inactive_subscribers_ends_if_the_list_shows_nobody_s_activity[omit-exact]",
+    ),
+    SeenByTest(
         "a list without emails is believed to show nobody",
         Edit("listing/base_list.py", '"email" not in watching.stats.shown_fields', "False"),
         "pipelines/test_hidden_identities.py::test_a_list_that_shows_no_email_ends_a_load_before_its_first_create",
