@@ -137,6 +137,16 @@ def test_merged_cells_and_what_is_only_formatted_are_no_rows_and_no_columns(tmp_
     assert read_rows(write(tmp_path, "a.xlsx", out.getvalue())) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
 
 
+def test_a_sheet_that_is_formatted_to_its_last_row_is_read(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        page, bold = book.add_worksheet(), book.add_format({"bold": True})
+        page.write_row(0, 0, ["email", *(f"column{number}" for number in range(20))])
+        page.write_string(1, 0, "a@x.org")
+        page.write_blank(1_048_575, 0, None, bold)
+    assert [row[0] for row in read_rows(write(tmp_path, "a.xlsx", out.getvalue()))] == ["a@x.org"]
+
+
 def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden: str = "") -> bytes:
     out = io.BytesIO()
     with xlsxwriter.Workbook(out) as book:

@@ -1,0 +1,48 @@
+"""The draw of mutations: each kind changes one place, and a place keeps its name when other functions change."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.draw_mutations import Mutation, list_mutations, mutate
+
+TEXT = """
+async def load(rows, *, is_full=False):
+    for row in rows:
+        if row.number < 3 and row.is_valid:
+            continue
+        await send(row)
+    return is_full
+""".strip()
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("comparison", "row.number < 3", "row.number >= 3"),
+        ("bound", "row.number < 3", "row.number <= 3"),
+        ("and-or", "and", "or"),
+        ("condition", "row.number < 3 and row.is_valid", "not (row.number < 3 and row.is_valid)"),
+        ("constant", "False", "True"),
+        ("exit", "continue", "pass"),
+        ("step", "await send(row)", "pass"),
+    ],
+)
+def test_each_kind_of_mutation_changes_one_place(kind: str, old: str, new: str) -> None:
+    broken, _ = mutate(TEXT, Mutation("load", "connector/load/all.py", "load", kind, 0))
+    assert broken == TEXT.replace(old, new)
+
+
+def test_a_mutation_keeps_its_name_and_its_rank_when_another_function_is_added(tmp_path: Path) -> None:
+    (tmp_path / "connector/load").mkdir(parents=True)
+    module = tmp_path / "connector/load/all.py"
+    for other in ("ledger", "listing", "paging", "subscribers", "sources", "warehouse", "mail"):
+        (tmp_path / "connector" / other).mkdir()
+    for name in ("states", "kept_rows", "spool", "conflicts", "export", "sender"):
+        (tmp_path / f"connector/{name}.py").touch()
+    module.write_text(TEXT)
+    before = {mutation.name: mutation.rank(7) for mutation in list_mutations(tmp_path)}
+    module.write_text("def other(row):\n    return row.number < 3 and row.is_valid\n\n\n" + TEXT)
+    after = {mutation.name: mutation.rank(7) for mutation in list_mutations(tmp_path)}
+    assert len(before) == 7
+    assert before.items() < after.items()
