@@ -69,6 +69,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LEFT_WHOLE = ("annotation", "returns", "decorator_list", "bases")  # fields of nodes that hold no behaviour
 _MEMORY_BYTES, _FILE_BYTES = 12 << 30, 4 << 30  # a loop without an end must not fill the machine
 _TIMES_AS_LONG, _MORE_S = 4, 120  # tests hang if they take that much longer than without a mutation
+_LONGEST_TEST_S = 200  # several times as long as the longest test, which plays all seeds of the simulation
 _TO_END_S = 30  # between the interruption of tests that hang and their end by force
 
 
@@ -205,7 +206,8 @@ class Copy:
     def run(self, tests: Sequence[str], *options: str, timeout_s: float | None = None) -> str | None:
         """Run tests in this order until one fails. Return the name of that test, or None if all pass."""
         plugin = ("-p", "tests.draw_mutations", "-p", "no:cacheprovider", "--deselect", _LEFT_OUT)
-        command = [str(self._python), "-m", "pytest", "-q", "-x", *plugin, *options, *tests]
+        hang = ("-o", f"faulthandler_timeout={_LONGEST_TEST_S}", "-o", "faulthandler_exit_on_timeout=true")
+        command = [str(self._python), "-m", "pytest", "-q", "-x", *plugin, *hang, *options, *tests]
         shutil.rmtree(self._leavings, ignore_errors=True)
         self._leavings.mkdir()
         environ = os.environ | {"TMPDIR": str(self._leavings)}
@@ -235,6 +237,8 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 def _read_failure(output: str, status: int) -> str:
     """Return the name of the first failed test in the output of pytest."""
+    if "Timeout (" in output:
+        return "a hang"
     found = re.search(r"^(?:FAILED|ERROR) (?:collecting )?(\S.*?)(?: - .*)?$", output, re.MULTILINE)
     return found[1] if found else f"the status {status} of pytest"
 
