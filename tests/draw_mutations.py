@@ -1,9 +1,8 @@
 """Draws mutations of the product at random, and reports for each the first test that notices the mutation.
 
 `python -m tests.draw_mutations` breaks a copy of the last commit in one place at a time, and runs the tests of the
-broken area. If all pass, it runs the tests of the simulation, the library and the command line. Files that name the
-broken module come first, and of these the fast ones. The draw depends only on the seed and on the name of each place:
-changes elsewhere in the product do not alter the draw.
+broken area. If all pass, it runs the tests of the simulation, the library and the command line. The draw depends only
+on the seed and on the name of each place: changes elsewhere in the product do not alter the draw.
 """
 
 import ast
@@ -25,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from math import inf
 from operator import setitem
 from pathlib import Path
@@ -258,31 +257,26 @@ def read_seconds(result: Path) -> dict[str, float]:
     return seconds
 
 
-def find_noticing_test(
-    copy: Copy, mutation: Mutation, seconds: Mapping[str, float], *, most_wider_s: float
-) -> tuple[str, str | None]:
-    """Return the change in words, and the test that notices the change, or None if all tests pass."""
-    near = AREAS[mutation.area].tests
+def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], most_s: float) -> list[list[str]]:
+    """Return the test files that may notice the mutation: those of the area that name the module, the others of the
+    area, and the wider ones in the same way. In a stage fast files come first; `most_s` limits the time of all."""
+    stages: list[list[str]] = [[], [], [], []]
+    for file in sorted(seconds, key=lambda file: seconds[file]):
+        is_near = file.startswith(AREAS[mutation.area].tests)
+        is_named = Path(mutation.path).stem in (tree / file).read_text(encoding="utf-8")
+        if is_near or file.startswith(WIDER_TESTS):
+            stages[2 * (not is_near) + (not is_named)].append(file)
+    ends_s = dict(zip(chain(*stages), accumulate(seconds[file] for file in chain(*stages)), strict=True))
+    return [[file for file in stage if ends_s[file] <= most_s] for stage in stages]
+
+
+def find_noticing_test(copy: Copy, mutation: Mutation, stages: list[list[str]], timeout_s: float) -> str | None:
+    """Return the first test that notices the mutation, or None if all tests pass."""
     path = copy.tree / mutation.path
     text = path.read_text(encoding="utf-8")
-    broken, change = mutate(text, mutation)
-
-    def rank(file: str) -> tuple[bool, float]:
-        return path.stem not in (copy.tree / file).read_text(encoding="utf-8"), seconds[file]
-
-    near_files = sorted((file for file in seconds if file.startswith(near)), key=rank)
-    wider_files = sorted(
-        (file for file in seconds if file.startswith(WIDER_TESTS) and not file.startswith(near)), key=rank
-    )
-    ends_s = accumulate(seconds[file] for file in wider_files)
-    wider_files = [file for file, end_s in zip(wider_files, ends_s, strict=True) if end_s <= most_wider_s]
-    path.write_text(broken, encoding="utf-8")
+    path.write_text(mutate(text, mutation)[0], encoding="utf-8")
     try:
-        for files in filter(None, (near_files, wider_files)):
-            timeout_s = _TIMES_AS_LONG * sum(seconds[file] for file in files) + _MORE_S
-            if noticed_by := copy.run(files, timeout_s=timeout_s):
-                return change, noticed_by
-        return change, None
+        return next(filter(None, (copy.run(files, timeout_s=timeout_s) for files in stages if files)), None)
     finally:
         path.write_text(text, encoding="utf-8")
 
@@ -298,11 +292,7 @@ def main(arguments: Sequence[str]) -> None:
         "--times", type=Path, help="JUnit file of a run of all these tests without a mutation; made if missing"
     )
     parser.add_argument(
-        "--wider",
-        type=float,
-        default=inf,
-        metavar="SECONDS",
-        help="longest time of the wider tests [default: no limit]",
+        "--most", type=float, default=inf, help="seconds of the tests of a mutation [default: no limit]"
     )
     options = parser.parse_args(arguments)
     drawn = sorted(list_mutations(ROOT), key=lambda each: each.rank(options.seed))[: options.number]
@@ -318,12 +308,12 @@ def main(arguments: Sequence[str]) -> None:
         copy = Copy(Path(folder))
         try:
             times = options.times or Path(folder) / "times.xml"
-            _test_all(copy, drawn[options.skip :], times, most_wider_s=options.wider)
+            _test_all(copy, drawn[options.skip :], times, most_s=options.most)
         finally:
             copy.remove()
 
 
-def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path, *, most_wider_s: float) -> None:
+def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path, *, most_s: float) -> None:
     """Test mutations in turn, and print each result. Measure the seconds of the test files first, if need be."""
     if not times.exists():
         tests = {test for area in AREAS.values() for test in area.tests} | {*WIDER_TESTS}
@@ -333,7 +323,10 @@ def _test_all(copy: Copy, mutations: Sequence[Mutation], times: Path, *, most_wi
     noticed, tested = Counter[str](), Counter[str]()
     for mutation in mutations:
         started_at = time.monotonic()
-        change, noticed_by = find_noticing_test(copy, mutation, seconds, most_wider_s=most_wider_s)
+        stages = choose_stages(copy.tree, mutation, seconds, most_s)
+        timeout_s = _TIMES_AS_LONG * sum(seconds[file] for stage in stages for file in stage) + _MORE_S
+        noticed_by = find_noticing_test(copy, mutation, stages, timeout_s)
+        change = mutate((copy.tree / mutation.path).read_text(encoding="utf-8"), mutation)[1]
         tested[mutation.area] += 1
         noticed[mutation.area] += noticed_by is not None
         result = "SURVIVED" if noticed_by is None else f"noticed by {noticed_by}"
