@@ -292,7 +292,7 @@ def main(arguments: Sequence[str]) -> None:
         "--times", type=Path, help="JUnit file of a run of all these tests without a mutation; made if missing"
     )
     parser.add_argument(
-        "--most", type=float, default=inf, help="seconds of the tests of a mutation [default: no limit]"
+        "--most", type=float, default=inf, help="seconds of tests for each mutation [default: no limit]"
     )
     options = parser.parse_args(arguments)
     drawn = sorted(list_mutations(ROOT), key=lambda each: each.rank(options.seed))[: options.number]
