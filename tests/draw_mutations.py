@@ -301,6 +301,7 @@ def main(arguments: Sequence[str]) -> None:
             print(f"{mutation.name}  {mutate((ROOT / mutation.path).read_text(encoding='utf-8'), mutation)[1]}")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests ignore the signal if this process does
     for limit, most in ((resource.RLIMIT_DATA, _MEMORY_BYTES), (resource.RLIMIT_FSIZE, _FILE_BYTES)):
         resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
     memory = Path("/dev/shm")
