@@ -51,6 +51,16 @@ def test_a_base_that_was_answered_as_another_is_tried_again_once_a_person_says_s
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
+def test_a_held_create_that_a_person_has_made_by_hand_frees_its_base(connector: Connector, tmp_path: Path) -> None:
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
+    sandbox.switch(base_alias="News=Other")
+    assert connector.import_file(path).code == 3
+    sandbox.switch(base_alias="")
+    plant(sandbox, "person0@example.com", {"Name": "News"})
+    assert retry(connector, "--resend-held").rows == {"read": 1, "exists": 1}
+    assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
+
+
 def test_an_identity_that_the_service_alters_is_held_and_never_sent_again(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_tagged(tmp_path)
     sandbox.switch(alter_identity=True)
