@@ -195,7 +195,7 @@ class BaseLoads:
         last = await find_unseen(session)
         if last is None:
             return None
-        return await describe_unseen(session, last, sum(each.created for each in created))
+        return describe_unseen(session, last, sum(each.created for each in created))
 
     def describe_lacking(self) -> Iterator[str]:
         """Yield a message for each base whose confirmed subscribers are missing on the complete list of this run."""

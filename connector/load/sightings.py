@@ -31,7 +31,7 @@ def describe_twins(twins: Collection[tuple[int, ...]]) -> Iterator[str]:
     yield (
         f"{count(number, 'subscriber')} of this run {agree(number, 'is', 'are')} in the service twice (ids "
         f"{named}{more}). A proxy or the service has executed creates twice, or another program has created the "
-        "same people. Delete one of each in the service"
+        "same people. Delete one of each in the service, and look for more"
     )
 
 
@@ -55,20 +55,18 @@ async def find_unseen(session: Session) -> Sentinel | None:
     return last
 
 
-async def describe_unseen(session: Session, last: Sentinel, created: int) -> tuple[str, bool]:
+def describe_unseen(session: Session, last: Sentinel, created: int) -> tuple[str, bool]:
     """Return a message on `created` rows of which the list does not show the `last` one, and whether a person must look
-    at the service. Nobody must if the list lags: the list shows the first subscriber of the run, or the lag on record
-    has not passed yet. Raises RunAborted."""
-    first, age_s = session.canaries.first, session.clock.monotonic() - last.at
+    at the service. Nobody must while the lag on record has not passed."""
+    age_s = session.clock.monotonic() - last.at
     words = (
         f"The service answered {count(created, 'create')} with an Id, and the list does not show the last new "
         f"subscriber (Id {last.subscriber_id}) {age_s:.0f} s after that answer."
     )
-    is_first_shown = first is not None and first != last and bool(await _look(session, first, is_thorough=False))
-    if is_first_shown or age_s < session.access.lag.largest_lag_s:
-        return f"{words} The list lags, so the newest rows are answered and not yet seen", False
+    if age_s < session.access.lag.largest_lag_s:
+        return f"{words} The list has lagged for longer before, so the newest rows are answered and not yet seen", False
     message = (
-        f"{words} So these rows are answered and not yet seen: the answers alone say that the subscribers exist. The "
+        f"{words} So such rows are answered and not yet seen: the answers alone say that the subscribers exist. The "
         "list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service does "
         f"not store what it answers. Look for subscriber {last.subscriber_id} in the service. If the list lags, make "
         "load.quiet_period longer than the lag"
