@@ -4,26 +4,31 @@ How it works (docs/explanation/pace.md). Until the first refusal the rate double
 from a lower bound of the limit to an upper bound, then ever faster, until a refusal gives the bounds of the next ramp.
 
 1. Cost. A refusal costs its pause. A rate that lies a share `s` below the limit loses `s` of each second. So a bracket
-   of width `s` is crossed in two pauses / `s`: a wide one fast, a narrow one slowly, and none in more than 20 pauses.
+   of width `s` is crossed in two pauses / `s`: a narrow one slowly, a wide one fast, but none in less than 2 or more
+   than 20 pauses.
 2. Bounds. Of `served` requests in `sent_s` seconds, refused at `rate` and then paused for `paused_s` seconds, the limit
    is at least served / (sent_s + paused_s), because a limiter saves up in a pause no more than its rate is worth. It is
    at least (served - burst) / sent_s, because a limiter saves up no more than it gave before its first refusal. It is
    at most `rate`. The next ramp begins at the geometric mean of the lower bound and `rate`.
 3. Windows. If everything is refused for longer than the service asked for, the limiter counts in windows. Then
    served / (sent_s + paused_s) is its rate, and a ramp takes no less than two such windows.
-4. Chance. A limiter that is exceeded refuses most of the requests that follow a refused one. Chance serves them. A
-   refusal by chance costs its pause and leaves the rate as it is.
+4. Chance. A limiter that is exceeded refuses most of the requests that were under way behind the refused one. Chance
+   serves them. A refusal by chance costs its pause and leaves the rate as it is.
 
-Every time is the time at which a request was sent. Refusals of requests that left before the last decision say nothing
-new. Pure: the time comes in, in seconds of a clock that does not go back.
+One refusal after another: `note_refused` records the refusal, and the rate stays. Answers to requests that were under
+way then are counted as requests behind the refused one. When the pause is over, the first request to leave makes
+`_decide` choose: chance, or the next ramp. If that request is refused, too, nothing new is known, single probes follow,
+and `_resume` begins the ramp once one is served. Without a pause `_decide` runs at once.
+
+Every time is the time at which a request was sent, in seconds of a clock that does not go back. Pure: time comes in.
 """
 
 from dataclasses import dataclass, replace
-from math import exp, inf, log, ulp
+from math import exp, inf, log, sqrt, ulp
 
 _FIRST_RATE = 20.0  # requests/s; any service serves these for the moment that the first doublings take
-_PAUSES_APART = 20.0  # longest ramp, in pauses: 1/21 of the time is lost to pauses, where 7 % may be lost
-_LEAST_COST_S = 2.0  # least seconds that count as a pause there: else over 3 % of 5 requests/s would be refused
+_LONGEST_RAMP_PAUSES = 20.0  # at most 1/21 of the time is lost to pauses, where 7 % may be lost
+_LEAST_COST_S = 2.0  # least seconds that count as a pause in the longest ramp: else over 3 % of 5/s are refused
 _SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp: shorter ramps mistake chance for a limit
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is lost
 _PROBE_S = 2.0  # seconds in which the rate beyond a ramp's end grows e-fold
@@ -32,9 +37,9 @@ _TOLERATED = 0.01  # share of requests that may be refused without a pause
 _LEAST_PART = 16.0  # a limit is at least this part of the rate that it refused
 _WINDOWS = 2.0  # windows that a ramp takes at least
 _LONGEST_WINDOW_S = 61.0  # what refuses everything for longer than a minute is an outage
-_FREQUENT = 4.0  # refusals by chance cost little once they are more than this many pauses apart
+_FREQUENT = 4.0  # refusals by chance that are more than this many pauses apart cost little if taken for a limit
 _DEAR_S = 10.0  # a pause of this length is not risked to learn whether chance refuses
-_KNOWN = 2.0  # pieces of evidence that show chance
+_EVIDENCE_NEEDED = 2.0  # ramps that ended as chance ends them: one may be an accident
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
 _HALVED_IN_S = 86_400.0  # an earlier limit counts half a day later: limits change with contracts, not by the hour
 
@@ -86,8 +91,8 @@ class _Refusal:
     rate: float = 1.0
     served_before: int = 0  # `served` of the refusal before
     is_first: bool = True  # no limit had shown
-    is_open: bool = False  # nothing has been decided yet
-    in_row: int = 0  # refusals with nothing served between, this one included; 0 once a request is served
+    is_undecided: bool = False  # `_decide` has not run for the refusal
+    refused_in_row: int = 0  # refusals since the last served request, this one included; 0 once a request is served
     served_after: int = 0
     refused_after: int = 0
 
@@ -103,17 +108,18 @@ class RateController:
         self._ceiling = ceiling
         self._trip_s = 0.1  # mean round trip of single attempts
         self._due_at = self._left_at = -inf  # when the next request may leave, and when the last one left
-        self._paused_until = self._cut_at = -inf  # answers to requests before `_cut_at` say nothing new
+        self._paused_until = -inf
+        self._news_from = -inf  # answers to requests that left before belong to the last refusal
         self._ramp: _Ramp | None = None  # None while no limit has shown: the rate doubles
         self._step_at, self._step_served = 0.0, 0  # the present step of doubling
-        self._resumed_at = inf  # when the present stretch began: the requests since the last pause
-        self._served = self._refused = 0  # in the present stretch
-        self._excess = 0.0  # refusals beyond the tolerated share
+        self._resumed_at = inf  # when the first request since the last pause left; inf if none has
+        self._served = self._refused = 0  # of the requests since the last pause
+        self._excess_refusals = 0.0  # refusals beyond the tolerated share
         self._last = _Refusal()
         self._burst = self._pause_s = self._window_s = 0.0  # as in `Found`
-        self._chances = 0.0  # evidence that chance refuses
-        self._apart = 1.0  # mean requests served between two refusals by chance
-        self._has_risked = False  # whether a refusal without evidence has been taken for chance
+        self._chance_evidence = 0.0  # ramps that chance seems to have ended; halved by each that a limit has ended
+        self._served_per_chance = 1.0  # mean requests served between two refusals by chance
+        self._has_risked_pause = False  # one refusal without evidence is taken for chance in a run
         if found is not None:
             self._burst, self._pause_s, self._window_s = found.burst, found.pause_s, found.window_s
             least = min(_FIRST_RATE, found.low / 4)  # the oldest guess says no less than no guess
@@ -142,7 +148,7 @@ class RateController:
 
         For a sender that limits itself, as one that reads a list does: only a limit that has shown holds it back.
         """
-        if self._last.is_open and now >= self._paused_until:
+        if self._last.is_undecided and now >= self._paused_until:
             self._decide(now)
         if self._ramp is None and self._ceiling == inf:
             return 0.0
@@ -153,13 +159,13 @@ class RateController:
     def note_served(self, sent_at: float, now: float) -> None:
         """Note that a request sent then was answered by anything but a refusal for its rate."""
         self._trip_s += 0.1 * (now - sent_at - self._trip_s)
-        if sent_at < self._cut_at:
+        if sent_at < self._news_from:
             self._last.served_after += sent_at > self._last.sent_at
             return
-        if self._last.in_row:
+        if self._last.refused_in_row:
             self._resume(sent_at)
         self._served += 1
-        self._excess = max(self._excess - self._tolerated, 0.0)
+        self._excess_refusals = max(self._excess_refusals - self._tolerated_share, 0.0)
         if self._ramp is None:
             self._step_served += 1
             if self._step_served >= max(2.0, self.rate * self._trip_s / 2):
@@ -169,41 +175,44 @@ class RateController:
         """Note that a request sent then was refused for its rate; nothing leaves for `retry_after_s` seconds."""
         pause_s = retry_after_s or 0.0
         self._paused_until = max(self._paused_until, now + pause_s)
-        if sent_at < self._cut_at:
+        if sent_at < self._news_from:
             self._last.refused_after += sent_at > self._last.sent_at
-            if self._last.is_open and self._last.refused_after >= max(_REPEATS, self._last.served_after):
+            if self._last.is_undecided and self._last.refused_after >= max(_REPEATS, self._last.served_after):
                 self._decide(self._paused_until)  # a run may end here
             return
-        if self._last.in_row:
-            self._last.in_row += 1
-            self._cut_at = max(now, self._paused_until)
+        if self._last.refused_in_row:
+            self._last.refused_in_row += 1
+            self._news_from = max(now, self._paused_until)
             return
-        self._excess += 1
+        self._excess_refusals += 1
         self._refused += 1
-        if not pause_s and self._excess < self._needed:
+        if not pause_s and self._excess_refusals < self._refusals_needed:
             return
-        self._pause_s, self._cut_at = pause_s, max(now, self._paused_until)
+        self._pause_s, self._news_from = pause_s, max(now, self._paused_until)
         sent_s = max(sent_at - self._resumed_at, 1 / self.rate)
         is_first, before = self._ramp is None, self._last.served
-        self._last = _Refusal(sent_at, self._served, sent_s, self.rate, before, is_first, is_open=True, in_row=1)
+        self._last = _Refusal(
+            sent_at, self._served, sent_s, self.rate, before, is_first, is_undecided=True, refused_in_row=1
+        )
         if not pause_s:  # with a pause, the answers to what is under way come first
             self._decide(now)
 
     # Between refusals
 
     def _leave(self, at: float) -> None:
-        """A request leaves then; set when the next may."""
-        if self._last.is_open:
+        """Record that a request leaves at `at`, and set the time of the next one."""
+        if self._last.is_undecided:
             self._decide(at)
         if self._resumed_at == inf:
             self._resumed_at = self._step_at = at
-        if self._ramp is not None and not self._last.in_row:
+        if self._ramp is not None and not self._last.refused_in_row:
             since_s = at - max(self._left_at, self._resumed_at)
-            if since_s * self.rate <= 4:  # else it is not the rate that holds requests back, and need not grow
+            if since_s * self.rate <= 4:  # otherwise something else holds requests back, and the rate need not grow
                 self.rate = min(self._ramp.move(since_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
-        if self._last.in_row >= _REPEATS:  # everything is refused: single probes, one a second in the end
-            self._due_at = max(self._due_at, at + min(self._trip_s * 2.0 ** (self._last.in_row - _REPEATS), 1.0))
+        if self._last.refused_in_row >= _REPEATS:  # everything is refused: single probes, one a second in the end
+            probe_wait_s = min(self._trip_s * 2.0 ** (self._last.refused_in_row - _REPEATS), 1.0)
+            self._due_at = max(self._due_at, at + probe_wait_s)
         self._left_at = at
 
     def _double(self, now: float) -> None:
@@ -214,28 +223,31 @@ class RateController:
     # What a refusal says
 
     @property
-    def _tolerated(self) -> float:
-        """The share of requests that may be refused without blame on the rate.
+    def _tolerated_share(self) -> float:
+        """The share of requests that may be refused while nothing is decided.
 
-        While the rate doubles, the rate soon exceeds a limit by far. The root of a share leaves that share much room.
+        While the rate doubles, the share may be large, because the rate soon exceeds a limit by far. The square root of
+        the share that chance refuses is several times that share: chance alone does not exceed it.
         """
         if self._ramp is None:
             return 0.5
-        return min(max(self._apart**-0.5, _TOLERATED), 0.5) if self._chances >= _KNOWN else _TOLERATED
+        if self._chance_evidence < _EVIDENCE_NEEDED:
+            return _TOLERATED
+        return min(max(1 / sqrt(self._served_per_chance), _TOLERATED), 0.5)
 
     @property
-    def _needed(self) -> int:
+    def _refusals_needed(self) -> int:
         """The refusals beyond the tolerated share that show a limit."""
-        return 2 * _REPEATS if self._chances >= _KNOWN else _REPEATS
+        return 2 * _REPEATS if self._chance_evidence >= _EVIDENCE_NEEDED else _REPEATS
 
     def _decide(self, at: float) -> None:
-        """Decide what the last refusal says: the next request leaves at `at`."""
+        """Take the last refusal for chance, or begin a ramp; the next request leaves at `at`."""
         last = self._last
-        last.is_open = False
+        last.is_undecided = False
         if last.is_first:
             self._burst = max(self._burst, float(last.served))
         if self._is_chance():
-            last.in_row = 0
+            last.refused_in_row = 0
             self._step_at, self._step_served = at, 0
             self._resumed_at, self._served, self._refused = inf, 0, 0
             return
@@ -246,40 +258,68 @@ class RateController:
             self._due_at = max(self._due_at, at + 1 / self.rate)
 
     def _is_chance(self) -> bool:
-        """Return whether the last refusal leaves the rate as it is; count the evidence for chance."""
-        last, ramp = self._last, self._ramp
-        is_as_soon = last.served < 2 * last.served_before  # a limiter serves more if the rate is lower
-        is_early = ramp is not None and ramp.at_s < ramp.length_s / 2 and is_as_soon
+        """Return whether the last refusal leaves the rate as it is; record the evidence for chance."""
         if not self._pause_s:
-            is_much = ramp is None and self._refused > 4 * _REPEATS  # a limiter refuses few before it refuses most
-            if (is_early or is_much) and 8 * self._refused < last.served:
-                self._count_chance(last.served / self._refused, 2.0 * _KNOWN if is_much else 1.0)
-            elif ramp is None or ramp.at_s >= ramp.length_s / 2:
-                self._chances /= 2
+            self._record_evidence_without_pause()
             return False
-        after, refused_after = last.served_after, last.refused_after
-        if ramp is None:
-            is_seen = after >= 2 and refused_after <= after / 2
-            is_unclear = after < 2 and not refused_after and self._pause_s < _DEAR_S and not self._has_risked
+        return self._is_chance_while_doubling() if self._ramp is None else self._is_chance_in_ramp(self._ramp)
+
+    def _is_chance_while_doubling(self) -> bool:
+        """Return whether most requests behind the refused one were served.
+
+        If fewer than two were, nothing tells chance from a limit. Then the rate goes on once in a run, if the pause is
+        short and the refusal came late: a refusal after very few requests is rarely chance.
+        """
+        last = self._last
+        if last.served_after >= 2:
+            is_seen = last.refused_after <= last.served_after / 2
             if is_seen:
                 self._count_chance(last.served)
-            self._has_risked = self._has_risked or is_unclear
-            return is_seen or is_unclear
+            return is_seen
+        is_cheap = self._pause_s < min(last.served, _DEAR_S)
+        is_risked = is_cheap and not last.refused_after and not self._has_risked_pause
+        self._has_risked_pause = self._has_risked_pause or is_risked
+        return is_risked
+
+    def _is_chance_in_ramp(self, ramp: _Ramp) -> bool:
+        """Return whether earlier ramps have shown chance, and refusals are no more frequent than chance explains."""
+        last = self._last
         is_frequent = last.sent_s < _FREQUENT * self._pause_s and self._pause_s < _DEAR_S
-        is_seen = is_frequent and is_early and after >= _REPEATS and not refused_after
+        is_seen = is_frequent and self._is_early(ramp) and last.served_after >= _REPEATS and not last.refused_after
         if is_seen:
             self._count_chance(last.served)
-        is_tolerated = self._excess < self._needed and refused_after <= 1 + after / 5
-        if is_frequent and self._chances >= _KNOWN and is_tolerated:
+        is_tolerated = self._excess_refusals < self._refusals_needed and last.refused_after <= 1 + last.served_after / 5
+        if is_frequent and self._chance_evidence >= _EVIDENCE_NEEDED and is_tolerated:
             return True
         if not is_seen:
-            self._chances /= 2
+            self._chance_evidence /= 2
         return False
+
+    def _record_evidence_without_pause(self) -> None:
+        """Record evidence for or against chance. Refusals without a pause end the ramp in any case, at little cost."""
+        last, ramp = self._last, self._ramp
+        is_rare = 8 * self._refused < last.served
+        # A limiter refuses few requests before it refuses most of them.
+        is_much = ramp is None and self._refused > 4 * _REPEATS
+        is_early = ramp is not None and self._is_early(ramp)
+        if is_rare and (is_early or is_much):
+            self._count_chance(last.served / self._refused, 2.0 * _EVIDENCE_NEEDED if is_much else 1.0)
+        elif ramp is None or ramp.at_s >= ramp.length_s / 2:
+            self._chance_evidence /= 2
+
+    def _is_early(self, ramp: _Ramp) -> bool:
+        """Return whether the ramp was refused in its first half, and after about as few requests as the ramp before,
+        which was faster: a limiter serves more if the rate is lower."""
+        return ramp.at_s < ramp.length_s / 2 and self._last.served < 2 * self._last.served_before
 
     def _count_chance(self, apart: float, weight: float = 1.0) -> None:
         """Count evidence that chance refuses one request after `apart` served ones, in the mean."""
-        self._apart = self._apart + 0.3 * (apart - self._apart) if self._chances else max(apart, 1.0)
-        self._chances = min(self._chances + weight, 2 * _KNOWN)
+        self._served_per_chance = (
+            self._served_per_chance + 0.3 * (apart - self._served_per_chance)
+            if self._chance_evidence
+            else max(apart, 1.0)
+        )
+        self._chance_evidence = min(self._chance_evidence + weight, 2 * _EVIDENCE_NEEDED)
 
     def _find_low(self, paused_s: float) -> float:
         """Return where the next ramp begins (requests/s), after a pause of `paused_s`."""
@@ -293,15 +333,15 @@ class RateController:
         return max(low, last.rate / _LEAST_PART)
 
     def _resume(self, sent_at: float) -> None:
-        """Begin the ramp again: now it is known how long the pause was."""
+        """Begin the ramp again after a pause whose length is known now; the first served request left at `sent_at`."""
         last = self._last
         paused_s = sent_at - last.sent_at
         low, high, mean = self._find_low(paused_s), last.rate, last.served / (last.sent_s + paused_s)
-        is_long = last.in_row >= _REPEATS and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
+        is_long = last.refused_in_row >= _REPEATS and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
         if is_long and (last.is_first or mean > last.rate / _LEAST_PART):  # a window; else an outage
             low, high = mean, 1.1 * mean
             self._window_s = max(self._window_s, paused_s)
-        last.in_row = 0
+        last.refused_in_row = 0
         self._begin_ramp(low, high)
         self._resumed_at = sent_at
 
@@ -311,8 +351,8 @@ class RateController:
         self.rate = min(low, self._ceiling)
         width = log(high / low)
         cost_s = max(self._pause_s, (1 if self._pause_s else _REPEATS) / self.rate)
-        length_s = max(2 * max(cost_s, _SHORTEST_S) / width, 4 * self._trip_s * width)
-        length_s = min(length_s, _PAUSES_APART * max(cost_s, _LEAST_COST_S))
+        length_s = max(2 * max(cost_s, _SHORTEST_S) / min(width, 1.0), 4 * self._trip_s * width)
+        length_s = min(length_s, _LONGEST_RAMP_PAUSES * max(cost_s, _LEAST_COST_S))
         probe_s = max(_PROBE_S, 2 * _REPEATS * self._trip_s, self._window_s)
         self._ramp = _Ramp(low, high, max(length_s, _WINDOWS * self._window_s), probe_s)
-        self._resumed_at, self._served, self._refused, self._excess = inf, 0, 0, 0.0
+        self._resumed_at, self._served, self._refused, self._excess_refusals = inf, 0, 0, 0.0

@@ -1,4 +1,5 @@
-"""`python -m tests.pace [--rates 5 50 500] [--fastest-alone] [--to FOLDER]` plays the matrix; writes table and picture.
+"""`python -m tests.pace [--rates 5 50 500] [--plays N] [--fastest-alone] [--to FOLDER]` plays the matrix; writes table
+and picture.
 
 It is 990 cells of 30 virtual minutes, each played several times, and the mean counts: near a bound, chance decides a
 single play. That takes hours of one core, and ten minutes by PyPy, nearly all of it for the 330 at 500/s;
@@ -9,6 +10,7 @@ single play. That takes hours of one core, and ten minutes by PyPy, nearly all o
 import argparse
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -38,6 +40,7 @@ _CHANCE_PLAYS = 6
 _HEAD = """# The pace, cell by cell
 
 This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page.
+The limits are {rates} requests/s. Each cell is the mean of {plays} plays, and each chance cell of {chance_plays}.
 """
 _MISSES = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
 _RULES = "What each rule is worth (one play of the cells at 5 and 50/s and 20 ms, and of the chance cells):"
@@ -46,9 +49,9 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
 Result = tuple[Cell, Shown]
 
 
-def play_cell(cell: Cell) -> Result:
-    """Return the mean of a cell's plays, for a process of the pool."""
-    seeds = range(1, 1 + _PLAYS[cell.rate])
+def play_cell(cell: Cell, plays: int | None = None) -> Result:
+    """Return the mean of a cell's plays, for a process of the pool. `plays` replaces the usual number."""
+    seeds = range(1, 1 + (plays or _PLAYS[cell.rate]))
     return cell, average([measure(cell, play(cell, RateController(), seed)) for seed in seeds])
 
 
@@ -119,9 +122,9 @@ def write_chance(results: Sequence[tuple[Cell, tuple[float, float, int]]]) -> st
     return "\n".join(lines) + "\n"
 
 
-def play_chance(cell: Cell) -> tuple[Cell, tuple[float, float, int]]:
+def play_chance(cell: Cell, number: int = _CHANCE_PLAYS) -> tuple[Cell, tuple[float, float, int]]:
     """Return the mean of a chance cell's plays, for a process of the pool."""
-    plays = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + _CHANCE_PLAYS)]
+    plays = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + number)]
     served, first = (sum(each[index] for each in plays) / len(plays) for index in (0, 1))
     return cell, (served, first, sum(each[2] for each in plays))
 
@@ -165,6 +168,7 @@ def main() -> None:
     """Play, and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--plays", type=int, help="plays of each cell, of a chance cell too [default: 12, 12, 4 and 6]")
     parser.add_argument("--fastest-alone", action="store_true", help="of the last rate only cells alone at 20 ms")
     parser.add_argument("--others", action="store_true", help="play the controllers of other tools")
     parser.add_argument("--to", type=Path, default=Path("docs"))
@@ -182,10 +186,14 @@ def main() -> None:
         ]
     order = list(dict.fromkeys((write_limiter(cell), cell.pause_s) for cell in list_cells()))
     with ProcessPoolExecutor(2) as pool:
-        results = list(pool.map(play_cell, cells, chunksize=4))
-        chance = list(pool.map(play_chance, list_chance_cells()))
+        results = list(pool.map(partial(play_cell, plays=options.plays), cells, chunksize=4))
+        chance_plays = options.plays or _CHANCE_PLAYS
+        chance = list(pool.map(partial(play_chance, number=chance_plays), list_chance_cells()))
     results.sort(key=lambda each: order.index((write_limiter(each[0]), each[0].pause_s)))
-    table = f"{_HEAD}\n{write_summary(results)}\n{write_chance(chance)}\n{write_table(results)}\n{_MISSES}\n\n"
+    plays = options.plays or ", ".join(str(_PLAYS[rate]) for rate in options.rates)
+    rates = ", ".join(f"{rate:g}" for rate in options.rates)
+    head = _HEAD.format(rates=rates, plays=plays, chance_plays=chance_plays)
+    table = f"{head}\n{write_summary(results)}\n{write_chance(chance)}\n{write_table(results)}\n{_MISSES}\n\n"
     table += f"{write_misses(results)}\n{_RULES}\n\n{write_rules()}"
     (options.to / "pace-table.md").write_text(table, encoding="utf-8")
     (options.to / "pace.svg").write_text(draw(results), encoding="utf-8")

@@ -30,7 +30,7 @@ class _WithoutChance(RateController):
 class _WithoutRisk(RateController):
     def __init__(self) -> None:
         super().__init__()
-        self._has_risked = True
+        self._has_risked_pause = True
 
 
 @contextmanager
@@ -48,10 +48,10 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("without the bound (n − b) / t", _WithoutBurst, "_WINDOWS", 2.0),
     ("without the geometric mean", _WithoutMean, "_WINDOWS", 2.0),
     ("without windows", RateController, "_LONGEST_WINDOW_S", 0.0),
-    ("a ramp of at most 5 pauses", RateController, "_PAUSES_APART", 5.0),
-    ("a ramp of at most 60 pauses", RateController, "_PAUSES_APART", 60.0),
+    ("a ramp of at most 5 pauses", RateController, "_LONGEST_RAMP_PAUSES", 5.0),
+    ("a ramp of at most 60 pauses", RateController, "_LONGEST_RAMP_PAUSES", 60.0),
     ("without chance", _WithoutChance, "_WINDOWS", 2.0),
-    ("chance only while the rate doubles", RateController, "_KNOWN", inf),
+    ("chance only while the rate doubles", RateController, "_EVIDENCE_NEEDED", inf),
     ("no refusal risked without evidence", _WithoutRisk, "_WINDOWS", 2.0),
 )
 

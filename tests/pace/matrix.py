@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from heapq import heappop, heappush
 from itertools import product
-from math import ceil, inf
+from math import ceil, inf, log
 from random import Random
 from typing import Protocol
 
@@ -36,6 +36,7 @@ CHANCES = (0.001, 0.01, 0.05)
 STATUSES = (429, 503)
 NO_LIMIT = "no limit"
 FASTEST = 1000.0  # requests/s that the client of a chance cell can send
+_UNKNOWN = 16.0  # how many times the limit the first refused rate may be
 _OTHERS = 1 / 3  # of the limit, which another client takes
 _LATE_S = 0.001  # at most, a sender's timer
 _STALLS = 0.001  # of the requests
@@ -197,7 +198,7 @@ class Shown:
 
     `goodput` and `refused` while nothing changes, `beside` the goodput while another client takes a third, `exceeded`
     what was refused once a halved limit was to be kept, `used_s` how long a doubled one was not used, and `first` the
-    goodput of the first minute, as a share of what a client can reach that is refused once.
+    goodput of the first minute, as a share of what a client can surely reach that does not know the limit.
     """
 
     goodput: float
@@ -221,15 +222,23 @@ def measure(cell: Cell, played: Played) -> Shown:
         beside = sum(played.served[since:until]) / (cell.rate * (until - since) - sum(played.others[since:until]))
     if cell.scene == CHANGED:
         exceeded, used_s = _find_exceeded(played, cell), _find_used(played, cell)
-    first = min(sum(played.served[:FIRST_S]) / (cell.rate * FIRST_S), 1.0) / find_first_bound(cell)
+    first = min(sum(played.served[:FIRST_S]) / (cell.rate * FIRST_S) / find_first_bound(cell), 1.0)  # luck adds nothing
     return Shown(goodput, refused / max(served + refused, 1), beside, exceeded, used_s, first, played.inside)
 
 
 def find_first_bound(cell: Cell) -> float:
-    """Return the share of the first minute that a client can use which is refused once: it loses the pause, less what
-    the limiter saves up meanwhile, and it gains what the limiter gives when it is fresh."""
+    """Return the share of the first minute that a client can surely use that does not know the limit.
+
+    Its first refusal says that the limit is somewhere from 1/16 of the refused rate to that rate. Either the client is
+    refused once more, which can show the limit, or it is not: then 1 / (1 + ln 16) of the remaining time is the most
+    that is sure, wherever the limit is (docs/explanation/pace.md). The limiter gives what it has saved up, at the start
+    and after each pause.
+    """
     span_s = cell.span_s if cell.kind != "bucket" else max(cell.span_s, 2 / cell.rate)
-    return min((FIRST_S + span_s - max(0.0, cell.cost_s - span_s)) / FIRST_S, 1.0)
+    saved_s = min(span_s, cell.cost_s)
+    once_s, twice_s = FIRST_S - cell.cost_s, max(FIRST_S - 2 * cell.cost_s, 0.0)  # without the pauses
+    known_s = twice_s + saved_s if twice_s else 0.0
+    return min((span_s + saved_s + max(once_s / (1 + log(_UNKNOWN)), known_s)) / FIRST_S, 1.0)
 
 
 def average(shown: Sequence[Shown]) -> Shown:

@@ -47,9 +47,10 @@ def test_a_limit_is_used_and_kept_and_no_request_leaves_inside_a_pause(cell: Cel
     assert promise.list_misses(cell, shown) == []
 
 
-def test_the_first_minute_of_a_first_run_uses_most_of_the_limit() -> None:
+def test_the_first_minute_of_a_first_run_uses_most_of_what_is_sure_without_knowing_the_limit() -> None:
     first = [measure(cell, play(cell, RateController(), length_s=FIRST_S)).first for cell in [*SAMPLE, *FASTER]]
-    assert sum(first) / len(first) >= 0.83  # of the whole matrix: 0.85
+    assert sum(first) / len(first) >= 0.90
+    assert min(first) >= 0.65  # of the mean of several plays: 0.66 (docs/pace-table.md)
 
 
 @pytest.mark.parametrize("cell", [*list_chance_cells()][6:12] + [*list_chance_cells()][18:24], ids=str)
