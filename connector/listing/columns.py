@@ -8,12 +8,12 @@ type is kept beside the columns. The columns derive from the field table, kind b
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 import numpy as np
 import orjson
@@ -25,7 +25,7 @@ from connector.fields import FIELDS, LARGEST_ID, Field, Kind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import ECHOES, parse_listed, read_whole_number
 from connector.service.wire import Ambiguous, ListPage, Mask as WordMask, Refused
-from connector.warehouse.columns import EMPTY, PAGE_SCHEMA, TYPES, build_null
+from connector.warehouse.columns import EMPTY, PAGE_SCHEMA, build_null, find_type
 from connector.warehouse.runs import INVALID
 
 _DECODERS = 2  # pages that are decoded at once: more of them only wait for the service, or for each other
@@ -35,7 +35,9 @@ _BROKEN = object()  # beyond a double, which JSON keeps as null: equal to nothin
 _INT64 = range(-(2**63), 2**63)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
-_PYTHON_TYPES: dict[Kind, type] = {Kind.NUMBER: int, Kind.FLAG: bool, Kind.TAGS: list}
+
+_PYTHON_TYPES = {pa.int64(): int, pa.bool_(): bool, pa.list_(pa.string()): list, pa.string(): str, pa.date32(): str}
+"""The Python type of a value in JSON by the type of its column."""
 
 _NOTHING = build_null(pa.string())
 _LARGEST_BLOCK = 2**30  # more than any answer: it is never cut in two
@@ -47,7 +49,7 @@ _NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
 def _read_type(field: Field) -> pa.DataType:
     """What the parser is to look for: a date is a text to it."""
-    return pa.string() if field.kind is Kind.DATE else TYPES.get(field.kind, pa.string())
+    return pa.string() if field.kind is Kind.DATE else find_type(field.kind)
 
 
 def _build_row_type() -> pa.StructType:
@@ -259,23 +261,23 @@ def _build_column(
     column = _read_at_once(field.kind, values)
     if column is not None:
         return column
-    typed, read_value = list[object](), _READERS.get(field.kind, _read_text)
+    typed = list[object]()
     for row, value in enumerate(values):
-        read = read_value(value)
+        read = _read_value(field.kind, value)
         typed.append(read)
         if read is None and value is not None and not (field.kind is Kind.DATE and value == ""):
             broken.setdefault(row, {})[field.name] = value
-    return pa.array(typed, TYPES.get(field.kind, pa.string()))
+    return pa.array(typed, find_type(field.kind))
 
 
 def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
     """The whole column, if every value is of its type: nearly always, and ten times faster than one by one."""
-    if not set(map(type, values)) <= {_PYTHON_TYPES.get(kind, str), type(None)}:
+    if not set(map(type, values)) <= {_PYTHON_TYPES[find_type(kind)], type(None)}:
         return None
     try:
         if kind is Kind.DATE:
             return read_dates(pa.array([value or None for value in values], pa.string()))
-        column = pa.array(values, TYPES.get(kind, pa.string()))
+        column = pa.array(values, find_type(kind))
     except _ARROW_ERRORS:
         return None
     return None if kind is Kind.TAGS and column.flatten().null_count else column
@@ -325,13 +327,23 @@ def _read_date(value: Any) -> date | None:
         return None
 
 
-_READERS: dict[Kind, Callable[[Any], object]] = {
-    Kind.NUMBER: _read_number,
-    Kind.FLAG: _read_flag,
-    Kind.ZIP: _read_zip,
-    Kind.TAGS: _read_tags,
-    Kind.DATE: _read_date,
-}
+def _read_value(kind: Kind, value: Any) -> object:
+    """Return a value of the list in the type of its column; None for a value of another type."""
+    match kind:
+        case Kind.NUMBER:
+            return _read_number(value)
+        case Kind.FLAG:
+            return _read_flag(value)
+        case Kind.ZIP:
+            return _read_zip(value)
+        case Kind.TAGS:
+            return _read_tags(value)
+        case Kind.DATE:
+            return _read_date(value)
+        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY:
+            return _read_text(value)
+        case _:
+            assert_never(kind)
 
 
 def _write_invalid(broken: dict[int, dict[str, object]], rows: int) -> pa.Array:

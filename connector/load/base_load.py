@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 
@@ -164,18 +165,23 @@ class Loader:
             entry = entries.get(identity)
             if entry is None:
                 to_create[index] = State.NONE
-            elif entry.state is State.CONFIRMED and entry.fingerprint == fingerprint:
-                opted_out[index] = entry
-            elif entry.state is State.CONFIRMED:
-                to_compare[index] = entry
-            elif entry.state is State.HELD or (entry.state is State.REJECTED and entry.fingerprint == fingerprint):
-                kept[index] = entry
-            elif entry.state is not State.REJECTED:
-                unknown[index] = entry
-            elif self.finisher.refusals.may_not_show_yet(entry):
-                recently_refused[index] = entry
-            else:  # the row has changed since it was refused
-                to_create[index] = State.REJECTED
+                continue
+            is_as_sent = entry.fingerprint == fingerprint
+            match entry.state:
+                case State.CONFIRMED:
+                    (opted_out if is_as_sent else to_compare)[index] = entry
+                case State.HELD:
+                    kept[index] = entry
+                case State.REJECTED if is_as_sent:
+                    kept[index] = entry
+                case State.REJECTED if self.finisher.refusals.may_not_show_yet(entry):
+                    recently_refused[index] = entry
+                case State.REJECTED | State.NONE:  # the row has changed since it was refused
+                    to_create[index] = entry.state
+                case State.SENDING | State.UNKNOWN:
+                    unknown[index] = entry
+                case _:
+                    assert_never(entry.state)
         self._set_aside(planned, unknown)
         self._await_comparison(planned, to_compare)
         await self._check_opt_outs(planned, opted_out)

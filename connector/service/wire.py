@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeGuard
+from typing import Any, Final, Generic, Literal, TypeGuard, assert_never
 
 import numpy as np
 import orjson
@@ -251,13 +251,28 @@ def is_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
 # A subscriber as JSON
 
 _SENT: Final = tuple(field for field in FIELDS if field.is_sent)
-_SENT_TYPES: Final[dict[Kind, type]] = {Kind.NUMBER: int, Kind.ZIP: int, Kind.FLAG: bool, Kind.TAGS: list}  # else str
+
+
+def _find_sent_type(kind: Kind) -> type:
+    """Return the type of a value of this kind in the JSON of a create."""
+    match kind:
+        case Kind.NUMBER | Kind.ZIP:
+            return int
+        case Kind.FLAG:
+            return bool
+        case Kind.TAGS:
+            return list
+        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY | Kind.DATE:
+            return str
+        case _:
+            assert_never(kind)
+
 
 Plan = tuple[tuple[str, str, str, type], ...]
 """(column, the object it lives in or "", its key there, its type) of fields that may be sent, in the table's order."""
 
 _PATHS: Final = {field.name: (field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS}
-_PLAN: Final[Plan] = tuple((field.name, *_PATHS[field.name], _SENT_TYPES.get(field.kind, str)) for field in _SENT)
+_PLAN: Final[Plan] = tuple((field.name, *_PATHS[field.name], _find_sent_type(field.kind)) for field in _SENT)
 
 
 def plan_encoding(names: Iterable[str]) -> Plan:
@@ -353,15 +368,19 @@ def altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple
 
 def is_same(kind: Kind, sent: object, answered: object) -> bool:
     """Return whether a value that was sent and one that came back are one, by the rules of `altered_fields`."""
-    if kind in (Kind.NULLABLE_TEXT, Kind.GENDER):
-        return (sent or "") == ("" if answered is None else answered)
-    if kind is Kind.ZIP:
-        return str(sent) == str(answered)
-    if kind is Kind.TAGS:
-        return _plain("tags", sent, list) == answered
-    if kind is Kind.FLAG:
-        return isinstance(answered, bool) and bool(sent) == answered
-    return sent == answered
+    match kind:
+        case Kind.NULLABLE_TEXT | Kind.GENDER:
+            return (sent or "") == ("" if answered is None else answered)
+        case Kind.ZIP:
+            return str(sent) == str(answered)
+        case Kind.TAGS:
+            return _plain("tags", sent, list) == answered
+        case Kind.FLAG:
+            return isinstance(answered, bool) and bool(sent) == answered
+        case Kind.NUMBER | Kind.TEXT | Kind.EMAIL | Kind.COUNTRY | Kind.DATE:
+            return sent == answered
+        case _:
+            assert_never(kind)
 
 
 def differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 import orjson
@@ -24,16 +24,26 @@ TAG_SEPARATOR: Final = "|"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-TYPES: dict[Kind, pa.DataType] = {
-    Kind.NUMBER: pa.int64(),
-    Kind.FLAG: pa.bool_(),
-    Kind.TAGS: pa.list_(pa.string()),
-    Kind.DATE: pa.date32(),
-}
-"""All other kinds are texts. The service returns a zip as a string too (service-api.md 2.1)."""
+
+def find_type(kind: Kind) -> pa.DataType:
+    """Return the type of a column of this kind. The service returns a zip as a string (service-api.md 2.1)."""
+    match kind:
+        case Kind.NUMBER:
+            return pa.int64()
+        case Kind.FLAG:
+            return pa.bool_()
+        case Kind.TAGS:
+            return pa.list_(pa.string())
+        case Kind.DATE:
+            return pa.date32()
+        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY | Kind.ZIP:
+            return pa.string()
+        case _:
+            assert_never(kind)
+
 
 SCHEMA = pa.schema(
-    [pa.field(field.name, TYPES.get(field.kind, pa.string())) for field in FIELDS]
+    [pa.field(field.name, find_type(field.kind)) for field in FIELDS]
     + [pa.field(RUN_ID, pa.string()), pa.field(EXPORTED_AT, pa.timestamp("us", "UTC")), pa.field(INVALID, pa.string())]
 )
 """The columns of every export: all fields, the run, its time (UTC) and, as JSON, the values that broke their type."""
