@@ -43,7 +43,7 @@ def describe_policy(policy: LoadPolicy) -> dict[str, str]:
         "max_rate": describe_rate(policy.max_rate),
         "max_concurrency": f"{policy.max_concurrency}",
         "look": "" if policy.is_looking else "none",
-        "accept_cut_off_possible": "yes" if policy.accepts_cut_off_possible else "",
+        "allow_truncated": "yes" if policy.allow_truncated else "",
         "ignore_total_count": "yes" if policy.ignores_total_count else "",
     }
 

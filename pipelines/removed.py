@@ -54,6 +54,14 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("export", "--workers"): _EXPORT_ENGINE,
     ("export", "--partition-by"): ONE_FILE,
     **{
+        (command, "--accept-cut-off-possible"): "Use --allow-truncated."
+        for command in ("import", "export", "reconcile")
+    },
+    ("retry", "--resend-held"): "Use --held resend.",
+    ("retry", "--accept-held"): "Use --held accept.",
+    ("retry", "--drop-held"): "Use --held drop.",
+    ("init", "--write"): "Use -o FILE.",
+    **{
         ("send", option): f"Write the key `{key}` into a message file, and run: connector send FILE"
         for option, key in _MESSAGE_KEYS.items()
     },

@@ -62,7 +62,7 @@ async def export_subscribers(
     allow_incomplete: bool = False,
     max_shrink: float = MAX_SHRINK,
     ignore_total_count: bool = False,
-    accept_cut_off_possible: bool = False,
+    allow_truncated: bool = False,
     find_lacking: FindLacking | None = None,
     known_bases: Sequence[int] = (),
     on_progress: Callable[[ListProgress], None] | None = None,
@@ -70,7 +70,7 @@ async def export_subscribers(
     """Export all subscribers that `query` lists (service-api.md 4.3) to the destination if the certificate is complete.
 
     An incomplete list is written only with `allow_incomplete`, and in the mode `replace` only to an empty destination.
-    With `ignore_total_count` a wrong TotalCount does not make the list incomplete, and with `accept_cut_off_possible` a
+    With `ignore_total_count` a wrong TotalCount does not make the list incomplete, and with `allow_truncated` a
     list that may be cut off is complete (architecture 7, rule 7); `find_lacking` and `known_bases` (Ids
     of bases that the ledger has) give evidence of a cut. A list that is smaller than the last certified one by more
     than the share `max_shrink` is refused.
@@ -96,7 +96,7 @@ async def export_subscribers(
                 now=now,
                 on_progress=on_progress,
                 ignore_total_count=ignore_total_count,
-                accept_cut_off_possible=accept_cut_off_possible,
+                allow_truncated=allow_truncated,
                 find_lacking=find_lacking,
                 unlisted_bases=known_bases,
             )
@@ -191,7 +191,7 @@ def _explain_incomplete(
         return (
             f"The list may be cut off: it ends after {certificate.distinct:,} subscribers, a size that result windows "
             f"have, and the service shows nothing that would tell. {destination} was left as it was. If that is how "
-            "many there are, run again with --accept-cut-off-possible."
+            "many there are, run again with --allow-truncated."
         )
     if not is_allowed and certificate.reason is Reason.TOTAL_COUNT and certificate.total_last is None:
         return (

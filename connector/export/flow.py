@@ -48,7 +48,7 @@ class ExportPlan:
     settings: Settings
     allow_incomplete: bool = False
     ignore_total_count: bool = False
-    accept_cut_off_possible: bool = False
+    allow_truncated: bool = False
     max_shrink: float = MAX_SHRINK
     max_rate: float = inf  # list requests/s
 
@@ -97,7 +97,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
         "max_rate": describe_rate(plan.max_rate),
         "allow_incomplete": "yes" if plan.allow_incomplete else "",
         "ignore_total_count": "yes" if plan.ignore_total_count else "",
-        "accept_cut_off_possible": "yes" if plan.accept_cut_off_possible else "",
+        "allow_truncated": "yes" if plan.allow_truncated else "",
     }
     base = describe_asked_base(BaseRef(plan.query.base_id)) or "all"
     return RunScope(plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
@@ -133,7 +133,7 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
         allow_incomplete=plan.allow_incomplete,
         max_shrink=plan.max_shrink,
         ignore_total_count=plan.ignore_total_count,
-        accept_cut_off_possible=plan.accept_cut_off_possible,
+        allow_truncated=plan.allow_truncated,
         find_lacking=find_lacking,
         known_bases=await asyncio.to_thread(_list_bases, plan),
         on_progress=follow,

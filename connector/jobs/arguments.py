@@ -26,7 +26,7 @@ FILE_ARGUMENTS = ("format", "encoding", "delimiter", "sheet")
 _LOAD_ARGUMENTS = {
     "on_unknown": "on_unknown",
     "look": "look",
-    "accept_cut_off_possible": "accept_cut_off_possible",
+    "allow_truncated": "allow_truncated",
     "ignore_total_count": "ignore_total_count",
     "quiet_period_s": "quiet_period",
     "max_concurrency": "max_concurrency",

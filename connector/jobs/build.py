@@ -75,7 +75,7 @@ def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None =
         fresh_s=load.fresh_s,
         is_looking=load.look == "auto",
         is_suppressing_inactive=suppress is not None and suppress.inactive,
-        accepts_cut_off_possible=load.accept_cut_off_possible,
+        allow_truncated=load.allow_truncated,
         ignores_total_count=load.ignore_total_count,
     )
 

@@ -16,7 +16,7 @@ def plan_export_job(
     *,
     allow_incomplete: bool = False,
     ignore_total_count: bool = False,
-    accept_cut_off_possible: bool = False,
+    allow_truncated: bool = False,
     max_shrink: float | None = None,
     overwrite: bool = False,
 ) -> ExportPlan:
@@ -45,7 +45,7 @@ def plan_export_job(
         settings,
         allow_incomplete or export.allow_incomplete,
         ignore_total_count or export.ignore_total_count,
-        accept_cut_off_possible or export.accept_cut_off_possible,
+        allow_truncated or export.allow_truncated,
         export.max_shrink if max_shrink is None else max_shrink,
         export.max_rate or inf,
     )

@@ -135,7 +135,7 @@ class Load(BaseModel):
         default=900.0, ge=0, alias="fresh", description="how long what a look-up said may be used"
     )
     look: Literal["auto", "none"] = Field(default="auto", description="look before creating; none: create unlooked")
-    accept_cut_off_possible: bool = Field(default=False, description="take a list that the service may cut off unseen")
+    allow_truncated: bool = Field(default=False, description="take a list that the service may cut off unseen")
     ignore_total_count: bool = Field(
         default=False, description="accept a list whose TotalCount is missing or disagrees with the list"
     )
@@ -202,7 +202,7 @@ class Export(BaseModel):
         default=False, description="write the list even if it cannot be certified; in replace only where nothing is yet"
     )
     ignore_total_count: bool = Field(default=False, description="take a list against which TotalCount alone stands")
-    accept_cut_off_possible: bool = Field(default=False, description="take a list that the service may cut off unseen")
+    allow_truncated: bool = Field(default=False, description="take a list that the service may cut off unseen")
     guard_formulas: bool = Field(
         default=False, description="in CSV, an apostrophe before texts that a spreadsheet would run"
     )

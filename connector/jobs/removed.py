@@ -28,6 +28,8 @@ REMOVED_KEYS: dict[str, str] = {
         "Use `notify.webhook` to send the report to a chat. For an email, run the command with --quiet from cron: cron "
         "mails the output of a run that has problems."
     ),
+    "load.accept_cut_off_possible": "Use `load.allow_truncated`.",
+    "export.accept_cut_off_possible": "Use `export.allow_truncated`.",
     "export.partition_by": ONE_FILE,
     "source.sql.part_by": "Remove this key: sync --shard I/N divides the work by identity, and needs no column for it.",
 }

@@ -44,7 +44,7 @@ class ImportOptions(RowOptions, total=False):
 
     on_unknown: Literal["resend", "hold"]
     look: Literal["auto", "none"]
-    accept_cut_off_possible: bool
+    allow_truncated: bool
     ignore_total_count: bool
     quiet_period_s: float
     max_concurrency: int

@@ -61,7 +61,7 @@ class ListFilters(TypedDict, total=False):
     gender: Literal["male", "female", "unspecified"] | None
     columns: Sequence[str] | None
     ignore_total_count: bool
-    accept_cut_off_possible: bool
+    allow_truncated: bool
     allow_incomplete: bool
 
 
@@ -93,7 +93,7 @@ def read_subscribers(
 
     `id` to `gender` are the filters of service-api.md 4.3. The list is certified before the first row is given. One
     that is not complete is given with `allow_incomplete`; with `ignore_total_count` a list is complete whose TotalCount
-    alone disagrees, with `accept_cut_off_possible` one that the service may cut off unseen.
+    alone disagrees, with `allow_truncated` one that the service may cut off unseen.
 
     What is None of `base_url` and `token` comes from the environment, as for the commands; `timeout_s` (seconds) bounds
     one request. May be called where an event loop runs. Raises ConfigurationError, ListFailed, and IncompleteList.
@@ -236,7 +236,7 @@ def _read_all(options: ListOptions, chunksize: int | None) -> tuple[KeptSweep, C
                     form=columns,
                     now=lambda: datetime.now(UTC),
                     ignore_total_count=options.get("ignore_total_count", False),
-                    accept_cut_off_possible=options.get("accept_cut_off_possible", False),
+                    allow_truncated=options.get("allow_truncated", False),
                 )
 
     try:

@@ -246,7 +246,7 @@ class ListPolicy:
     max_concurrency: int = 512
     quiet_period_s: float = 30.0
     fresh_s: float = 900.0
-    accepts_cut_off_possible: bool = False  # architecture 7, rule 7
+    allow_truncated: bool = False  # architecture 7, rule 7
     ignores_total_count: bool = False  # architecture 7, rule 4
 
 

@@ -261,7 +261,7 @@ async def _sweep(
         max_concurrency=access.policy.max_concurrency,
         reads_ahead=False,
         ignore_total_count=access.policy.ignores_total_count,
-        accept_cut_off_possible=access.policy.accepts_cut_off_possible,
+        allow_truncated=access.policy.allow_truncated,
         find_lacking=partial(_find_lacking, accesses),
         base_ids=base_ids,
         hidden=state.hidden,
@@ -344,8 +344,8 @@ def describe_unreadable(certificate: Certificate) -> str:
         return (
             f"the service may cut its list off: it ends after {certificate.distinct:,} subscribers, a "
             "size that result windows have, and the service shows no evidence either way (if that is "
-            "how many there are, run again with --accept-cut-off-possible, or "
-            "load.accept_cut_off_possible in the job)"
+            "how many there are, run again with --allow-truncated, or "
+            "load.allow_truncated in the job)"
         )
     if certificate.reason is Reason.TOTAL_COUNT:
         total = certificate.total_last

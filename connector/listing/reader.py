@@ -80,7 +80,7 @@ async def read_list(
     max_concurrency: int = MOST_IN_FLIGHT,
     reads_ahead: bool = True,
     ignore_total_count: bool = False,
-    accept_cut_off_possible: bool = False,
+    allow_truncated: bool = False,
     find_lacking: FindLacking | None = None,
     base_ids: Sequence[int] | None = None,
     unlisted_bases: Sequence[int] = (),
@@ -104,7 +104,7 @@ async def read_list(
     gives them. `unlisted_bases` are counted even if no row shows them. Classes that the list shows only to a request
     for the class, or for several classes at once, are read separately, and handed to the sink
     after the last sweep; `hidden` has classes that are known already. A list that may be cut off, with no evidence
-    either way, is complete with `accept_cut_off_possible`. Raises ListFailed when a page cannot be had; what the sink
+    either way, is complete with `allow_truncated`. Raises ListFailed when a page cannot be had; what the sink
     raises passes through.
     """
     if query.offset:
@@ -184,7 +184,7 @@ async def read_list(
         suspect = replace(suspect, certificate=certificate, ids=ids)
     findings = [*decide_evidence(suspect, answers), *problems]
     certificate = replace(certificate, finished_at=now())
-    return decide_cut_off(certificate, findings, accepts_possible=accept_cut_off_possible)
+    return decide_cut_off(certificate, findings, accepts_possible=allow_truncated)
 
 
 async def _is_still(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bool:

@@ -386,7 +386,7 @@ class Loader:
             f"a base that may be this one has unresolved or held creates ({number:,}): one run named "
             "it by its id, another by its name, and the service has not shown yet that both are the "
             "same. Run again with the id or the name that came first, or settle them by connector "
-            "retry (with --resend-held or --drop-held what is held)"
+            "retry (add --held resend or --held drop for held creates)"
         )
 
     async def _has_unresolved_of_another_kind(self) -> bool:

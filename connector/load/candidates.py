@@ -225,8 +225,8 @@ def build_row(candidate: Candidate, source: Row) -> LoadRow:
 def describe_held(message: str | None) -> str:
     """Return the text for a person on a row whose entry is HELD; `message` says what was answered, if anything was."""
     if message is None:
-        return "held: it was proved absent; decide by connector retry --resend-held or --drop-held"
-    return f"held: {message}; decide by connector retry --resend-held, --accept-held or --drop-held"
+        return "held: it was proved absent; decide by connector retry --held resend or drop"
+    return f"held: {message}; decide by connector retry --held resend, accept or drop"
 
 
 def describe_other(service_id: int | None, name: str | None) -> str:

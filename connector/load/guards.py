@@ -40,7 +40,7 @@ def refuse_misanswered(base: Base) -> None:
         f"the service answered a create in the base {asked} as one in another base "
         f"({describe_other(base.answered_id, base.answered_name)}), so nothing is sent to it. If that other base is "
         f"meant, give it by {' or '.join(ways) or 'its id'}; if the service has been mended, run connector retry "
-        "--resend-held"
+        "--held resend"
     )
 
 

@@ -23,7 +23,7 @@ from connector.states import State
 Held = Literal["leave", "resend", "accept", "drop"]
 """What becomes of what is held."""
 
-_DROPPED = "given up by connector retry --drop-held; it is tried again once its row changes"
+_DROPPED = "given up by connector retry --held drop; it is tried again once its row changes"
 
 
 @dataclass(frozen=True, slots=True)

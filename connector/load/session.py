@@ -290,7 +290,7 @@ class LoadPolicy:
     grace_s: float = 8.0  # for what is under way when a run is stopped; `docker stop` kills after 10 s
     is_looking: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
     is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
-    accepts_cut_off_possible: bool = False  # architecture 7, rule 7
+    allow_truncated: bool = False  # architecture 7, rule 7
     ignores_total_count: bool = False  # architecture 7, rule 4
 
     @property
@@ -301,7 +301,7 @@ class LoadPolicy:
             self.max_concurrency,
             self.quiet_period_s,
             self.fresh_s,
-            self.accepts_cut_off_possible,
+            self.allow_truncated,
             self.ignores_total_count,
         )
 

@@ -15,7 +15,7 @@ from connector.choices import CSV_DELIMITERS, CSV_DIALECTS, EXPORT_FORMATS
 from connector.errors import ConfigurationError
 from pipelines.cli.options import (
     SHARE,
-    accept_cut_off_option,
+    allow_truncated_option,
     ignore_total_count_option,
     is_job,
     refuse_empty,
@@ -62,7 +62,7 @@ _OF_A_FILE = ("guard_formulas", "columns", "group_readable", "file_format", "csv
 )
 @click.option("--allow-incomplete", is_flag=True, help="Write the list even if it cannot be certified as complete.")
 @ignore_total_count_option
-@accept_cut_off_option
+@allow_truncated_option
 @click.option(
     "--guard-formulas/--no-guard-formulas",
     default=False,
@@ -115,7 +115,7 @@ def export_command(
     max_shrink: float | None,
     allow_incomplete: bool,
     ignore_total_count: bool | None,
-    accept_cut_off_possible: bool | None,
+    allow_truncated: bool | None,
     overwrite: bool,
     gender: str | None,
     time_limit_s: float | None,
@@ -137,7 +137,7 @@ def export_command(
     accepted: dict[str, Any] = {
         "allow_incomplete": allow_incomplete,
         "ignore_total_count": bool(ignore_total_count),
-        "accept_cut_off_possible": bool(accept_cut_off_possible),
+        "allow_truncated": bool(allow_truncated),
     }
     if is_job(Path(target)):
         source_of = click.get_current_context().get_parameter_source
@@ -180,7 +180,7 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
 @click.argument("path", metavar="JOB", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), help="Write a line for each difference to this CSV.")
 @ignore_total_count_option
-@accept_cut_off_option
+@allow_truncated_option
 @click.option("--forget-missing", is_flag=True, help="Forget entries whose subscribers the service has lost.")
 @click.option("--yes", "is_sure", is_flag=True, help="Forget even if the service has lost all of a base.")
 @wait_option
@@ -190,7 +190,7 @@ def reconcile_command(
     path: Path,
     to: Path | None,
     ignore_total_count: bool | None,
-    accept_cut_off_possible: bool | None,
+    allow_truncated: bool | None,
     forget_missing: bool,
     is_sure: bool,
     wait_s: float,
@@ -218,7 +218,7 @@ def reconcile_command(
         plan_reconcile(job, settings, wait_s=wait_s),
         to=to,
         is_total_count_ignored=bool(ignore_total_count) or job.load.ignore_total_count,
-        is_cut_off_accepted=bool(accept_cut_off_possible) or job.load.accept_cut_off_possible,
+        allow_truncated=bool(allow_truncated) or job.load.allow_truncated,
         is_forgetting=forget_missing,
         is_sure=is_sure,
     )

@@ -42,7 +42,7 @@ _STYLES = {"sure": "green", "likely": "yellow", "unsure": "red"}
 @click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given.")
 @click.option("--encoding", help="How the file's text is encoded, such as cp1252.")
 @click.option("--delimiter", help="What stands between two cells: one character, or tab.")
-@click.option("--write", "target", type=click.Path(path_type=Path), help="Write the job here (a new file).")
+@click.option("-o", "target", type=click.Path(path_type=Path), help="Write the job here (a new file).")
 def init_command(
     source: str,
     table: str | None,
@@ -58,7 +58,7 @@ def init_command(
 
     SOURCE is a file, an object in a store (s3://bucket/key), a database URL, or '${NAME}' for a URL in the environment,
     where one with a password belongs. What was guessed, how surely and by which cells goes to stderr; the job goes to
-    stdout or, with --write, to a new file. What is unsure is in it as a comment.
+    stdout or, with -o, to a new file. What is unsure is in it as a comment.
     """
     from connector.atomic_file import PartialFile
     from connector.clock import system_clock
@@ -68,9 +68,9 @@ def init_command(
     from connector.stores import is_store_url
 
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
-        raise ConfigurationError(f"--write {target}: name a new file, in a folder that exists; nothing is overwritten")
+        raise ConfigurationError(f"-o {target}: name a new file, in a folder that exists; nothing is overwritten")
     if target is not None and target.suffix not in (".yaml", ".yml"):
-        raise ConfigurationError(f"--write {target}: a job file's name ends in .yaml")
+        raise ConfigurationError(f"-o {target}: a job file's name ends in .yaml")
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("name the base that the job loads into: either --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
@@ -103,7 +103,7 @@ def init_command(
         return
     if not is_unicode(text):
         raise ConfigurationError(
-            f"--write {target}: the name is not in UTF-8, and the job's name in the file is: write to another file"
+            f"-o {target}: the name is not in UTF-8, and the job's name in the file is: write to another file"
         )
     with PartialFile(target, mode=0o644) as partial:  # one that finds no room leaves no half of a job behind
         partial.file.write(text.encode())

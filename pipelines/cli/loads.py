@@ -20,7 +20,7 @@ from connector.shards import MOST_SHARDS, WHOLE
 from pipelines.cli.options import (
     SHARD,
     SourcePath,
-    accept_cut_off_option,
+    allow_truncated_option,
     cursor_options,
     dry_run_option,
     file_options,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @file_options
 @sending_options
 @click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without a look-up first.")
-@accept_cut_off_option
+@allow_truncated_option
 @ignore_total_count_option
 @wait_option
 @time_limit_option
@@ -407,9 +407,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 @click.command("retry")
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--rejected", "is_rejected", is_flag=True, help="Send rejected entries again, once they were looked up.")
-@click.option("--resend-held", is_flag=True, help="Send held entries again, once they are proved absent.")
-@click.option("--accept-held", is_flag=True, help="Accept held entries as they were answered: under that id.")
-@click.option("--drop-held", is_flag=True, help="Give up held entries: they are rejected until their rows change.")
+@click.option("--held", type=click.Choice(["resend", "accept", "drop"]), help="What to do with held creates.")
 @click.option(
     "--job",
     "job_path",
@@ -425,9 +423,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 def retry_command(
     run_id: str | None,
     is_rejected: bool,
-    resend_held: bool,
-    accept_held: bool,
-    drop_held: bool,
+    held: Held | None,
     job_path: Path | None,
     base_id: int | None,
     base_name: str | None,
@@ -447,14 +443,9 @@ def retry_command(
     from connector.load.retry import RetrySelection
     from pipelines.flows.retries import plan_retry, run_retry
 
-    asked: dict[Held, bool] = {"resend": resend_held, "accept": accept_held, "drop": drop_held}
-    chosen = [held for held, is_asked in asked.items() if is_asked]
-    if len(chosen) > 1:
-        options = " and ".join(f"--{held}-held" for held in chosen)
-        raise ConfigurationError(f"{options}: what is held can be sent again, accepted or given up; give one of them")
-    if resend_held and load["on_unknown"] == "hold":
-        raise ConfigurationError("--resend-held and --on-unknown hold: what is sent again is not held; leave one out")
-    if resend_held:
+    if held == "resend" and load["on_unknown"] == "hold":
+        raise ConfigurationError("--held resend sends held creates again, and --on-unknown hold does not. Use one")
+    if held == "resend":
         load["on_unknown"] = "resend"
     if job_path is None:
         job = build_import_job(None, "retry", {}, spell=spell_option, needs_base=False)
@@ -462,7 +453,7 @@ def retry_command(
         job = load_job(job_path, os.environ)
     job = override_load(job, load, spell=spell_option)
     plan = plan_retry(
-        RetrySelection(run_id, is_rejected, chosen[0] if chosen else "leave"),
+        RetrySelection(run_id, is_rejected, held or "leave"),
         job,
         read_settings(os.environ, job, time_limit_s=time_limit_s),
         base=BaseRef(base_id, base_name),

@@ -49,8 +49,8 @@ ignore_total_count_option = click.option(
     default=None,
     help="Accept the list even if its TotalCount is missing or disagrees.",
 )
-accept_cut_off_option = click.option(
-    "--accept-cut-off-possible", is_flag=True, default=None, help="Take a list that the service may cut off unseen."
+allow_truncated_option = click.option(
+    "--allow-truncated", is_flag=True, default=None, help="Take a list that the service may cut off unseen."
 )
 
 

@@ -89,7 +89,7 @@ class ReconcilePlan:
     load: LoadPlan
     to: Path | None = None
     is_total_count_ignored: bool = False
-    is_cut_off_accepted: bool = False
+    allow_truncated: bool = False
     is_forgetting: bool = False
     is_sure: bool = False
 
@@ -247,7 +247,7 @@ class _Reconciling:
             on_progress=follow,
             unlisted_bases=[base.service_id for base in bases if base.service_id is not None],
             ignore_total_count=self._plan.is_total_count_ignored,
-            accept_cut_off_possible=self._plan.is_cut_off_accepted,
+            allow_truncated=self._plan.allow_truncated,
         )
 
     async def _read_source(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from connector.plurals import agree, count
 
-DECIDE_HELD = "connector retry --resend-held | --accept-held | --drop-held"
+DECIDE_HELD = "connector retry --held resend|accept|drop"
 _LOADS = ("import", "sync", "retry")
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
 

@@ -26,8 +26,8 @@ NO_ENTRY = "none"
 _MEANINGS = {
     State.SENDING: "is being sent, or was when a run died",
     State.UNKNOWN: "was sent, and it is not known what became of it: connector retry settles it",
-    State.HELD: "was sent, and is left to you: connector status says why; then connector retry --resend-held, "
-    "--accept-held or --drop-held",
+    State.HELD: "was sent, and is left to you: connector status says why; then connector retry "
+    "--held resend, accept or drop",
 }
 
 KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")

@@ -37,7 +37,7 @@ SAID: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
     ({"result_window": 1733, "order": "email"}, {}, CUT_OFF | {"total_last": 1733}),
     # a size that a window would have is not believed without evidence, and there is some of an honest list
     ({"result_window": 2000, "filters": "ignored"}, {}, POSSIBLE),
-    ({"result_window": 2000, "filters": "ignored"}, {"accept_cut_off_possible": True}, ACCEPTED),
+    ({"result_window": 2000, "filters": "ignored"}, {"allow_truncated": True}, ACCEPTED),
     ({"result_window": 1733, "filters": "ignored"}, {}, UNSAID),
     ({}, {}, {"is_complete": True, "cut_off": CutOff.EXCLUDED, "distinct": 2000}),
 ]

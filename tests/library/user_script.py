@@ -45,7 +45,7 @@ def load(frame: pd.DataFrame, path: Path) -> list[Report]:
 def read() -> int:
     frame: pd.DataFrame = read_subscribers(base_id=7, is_active=True, gender="unspecified", columns=("email",))
     chunks: Iterator[pd.DataFrame] = CONNECTOR.read_subscribers(chunksize=2, ignore_total_count=True)
-    reader = CONNECTOR.read_batches(accept_cut_off_possible=True, allow_incomplete=True)
+    reader = CONNECTOR.read_batches(allow_truncated=True, allow_incomplete=True)
     rows: int = reader.read_all().num_rows
     assert sum(len(chunk) for chunk in chunks) == rows
     return len(frame)

@@ -44,7 +44,7 @@ def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(
     assert (ended.code, ended.rows) == (1, {"read": 1, "unknown": 1}), ended.report["messages"]
     rejects = Path(ended.report["rejects_file"]).read_text()
     assert "the list has shown no inactive subscriber, so no look-up proves that the create had no effect" in rejects
-    assert "connector retry --resend-held" in rejects
+    assert "connector retry --held resend" in rejects
     assert ended.report["settled"]["absent"] == 0
 
 

@@ -32,7 +32,7 @@ def test_yes_and_no_of_a_language_are_read_by_import_sync_init_and_validate(
     assert planned.report["activity"] == {"active": 1, "inactive": 1}, planned.stderr
     imported = connector.run_json("import", people, *BASE)
     assert (imported.code, imported.rows) == (0, {"read": 2, "created": 2}), imported.stderr
-    drafted = connector.run("init", people, "--base-id", "8", "--write", "job.yaml")
+    drafted = connector.run("init", people, "--base-id", "8", "-o", "job.yaml")
     assert drafted.code == 0, drafted.stderr
     assert connector.run_json("validate", "job.yaml").code == 0
     synced = connector.run_json("sync", "job.yaml")

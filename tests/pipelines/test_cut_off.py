@@ -46,7 +46,7 @@ def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: 
     sandbox.switch(result_window=1000, filters="ignored")  # nothing tells
     ended = import_anew(connector, people)
     assert (ended.code, ended.rows) == (3, {"read": EXISTING, "unsent": EXISTING})
-    assert "--accept-cut-off-possible" in ended.stderr
+    assert "--allow-truncated" in ended.stderr
     assert set(count_stored(sandbox).values()) == {1}
 
 
@@ -65,7 +65,7 @@ def test_a_size_that_a_person_knows_to_be_right_is_taken(connector: Connector, t
     connector.sandbox.switch(filters="ignored")
     write_csv(tmp_path / "new.csv", "email,name", "new@x.org,Ann", "newer@x.org,Bea")
 
-    ended = import_anew(connector, tmp_path / "new.csv", "--accept-cut-off-possible")
+    ended = import_anew(connector, tmp_path / "new.csv", "--allow-truncated")
 
     assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
 

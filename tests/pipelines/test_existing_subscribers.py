@@ -103,7 +103,7 @@ def test_one_merged_row_does_not_keep_the_others_from_being_created(connector: C
     rows = [f"new{number}@example.com,3161234567{max(number, 1)},true" for number in range(20)]
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
     assert (ended.code, ended.rows) == (1, {"read": 20, "created": 19, "unknown": 1}), ended.stderr
-    assert retry(connector, "--accept-held").rows == {"read": 1, "exists": 1}
+    assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}
 
 
 def test_a_base_does_not_count_as_emptied_because_one_subscriber_was_overwritten(

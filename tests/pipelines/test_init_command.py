@@ -28,7 +28,7 @@ def say_active(job: Path) -> None:
 
 @pytest.mark.parametrize("path", SAMPLES if IS_CAMPAIGN else SAMPLES[::3], ids=lambda path: path.stem)
 def test_an_export_of_another_program_becomes_a_job_that_imports(connector: Connector, path: Path) -> None:
-    ended = connector.run("init", path, "--base-name", "News", "--write", "job.yaml")
+    ended = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
     assert (ended.code, ended.stdout) == (0, ""), ended.stderr
     subscriber = load_job(connector.folder / "job.yaml", {}).subscriber
     say_active(connector.folder / "job.yaml")
@@ -47,7 +47,7 @@ def test_an_export_of_another_program_becomes_a_job_that_imports(connector: Conn
 
 def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
-    ended = connector.run("init", "people.csv", "--base-id", "7", "--write", "job.yaml")
+    ended = connector.run("init", "people.csv", "--base-id", "7", "-o", "job.yaml")
     assert ended.code == 0
     assert "likely" in ended.stderr
     assert "31-01-1990" in ended.stderr  # samples are for the person at the terminal
@@ -70,7 +70,7 @@ def test_a_table_becomes_a_job_whose_url_stays_in_the_environment(connector: Con
         database.execute("create table people (mail text, first_name text)")
         database.execute("insert into people values ('ann@x.org', 'Ann')")
     environ: dict[str, str | None] = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"}
-    given = ("${CRM_URL}", "--table", "people", "--base-name", "News", "--write", "job.yaml")
+    given = ("${CRM_URL}", "--table", "people", "--base-name", "News", "-o", "job.yaml")
     assert connector.run("init", *given, environ=environ).code == 0
     assert 'sql: {url: "${CRM_URL}", table: people}' in (tmp_path / "job.yaml").read_text(encoding="utf-8")
     say_active(tmp_path / "job.yaml")
@@ -80,7 +80,7 @@ def test_a_table_becomes_a_job_whose_url_stays_in_the_environment(connector: Con
 def test_how_a_file_is_written_goes_into_its_job(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "people.csv").write_bytes("email|Prénom\na@x.org|Zoë\n".encode("cp1252"))
-    given = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "--write", "jobs/people.yaml")
+    given = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "-o", "jobs/people.yaml")
     assert connector.run("init", "people.csv", *given).code == 0
     say_active(tmp_path / "jobs" / "people.yaml")
     assert connector.run_json("sync", "jobs/people.yaml").rows == {"read": 1, "created": 1}
@@ -101,7 +101,7 @@ def test_a_table_of_postgresql_gives_its_lists_as_tags_and_a_cursor(connector: C
             "insert into people values (1, 'a@x.org', '{vip,\"a|b, c\"}', now()), (2, 'b@x.org', '{}', now())",
         )
         environ: dict[str, str | None] = {"CRM_URL": database.url}
-        given = ("${CRM_URL}", "--table", "people", "--base-id", "7", "--write", "job.yaml")
+        given = ("${CRM_URL}", "--table", "people", "--base-id", "7", "-o", "job.yaml")
         assert connector.run("init", *given, environ=environ).code == 0
         lines = (tmp_path / "job.yaml").read_text(encoding="utf-8").splitlines()
         assert any(line.strip().startswith("tags: interests") for line in lines)
@@ -122,8 +122,8 @@ def test_a_table_of_postgresql_gives_its_lists_as_tags_and_a_cursor(connector: C
 @pytest.mark.parametrize(
     "command",
     [
-        "init people.csv --base-name News --write job.yaml",
-        "init people.csv --base-name News --write folder/job.yaml",
+        "init people.csv --base-name News -o job.yaml",
+        "init people.csv --base-name News -o folder/job.yaml",
         "validate people.csv --active --rejects closed/in/rejects.csv",
         "sandbox --port 0 --data closed/data",
     ],

@@ -46,7 +46,7 @@ def test_a_base_that_was_answered_as_another_is_tried_again_once_a_person_says_s
     assert (looked.code, looked.rows) == (1, {"read": 1, "unknown": 1}), looked.stderr
     assert retry(connector, "--rejected").code == 2
     sandbox.switch(base_alias="")
-    again = retry(connector, "--resend-held")
+    again = retry(connector, "--held", "resend")
     assert (again.code, again.rows) == (0, {"read": 1, "created": 1}), again.stderr
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
@@ -57,7 +57,7 @@ def test_a_held_create_that_a_person_has_made_by_hand_frees_its_base(connector: 
     assert connector.import_file(path).code == 3
     sandbox.switch(base_alias="")
     plant(sandbox, "person0@example.com", {"Name": "News"})
-    assert retry(connector, "--resend-held").rows == {"read": 1, "exists": 1}
+    assert retry(connector, "--held", "resend").rows == {"read": 1, "exists": 1}
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
@@ -78,7 +78,7 @@ def test_what_is_held_is_accepted_as_it_was_answered(connector: Connector, tmp_p
     path = write_tagged(tmp_path)
     connector.sandbox.switch(alter_identity=True)
     connector.import_file(path)
-    accepted = retry(connector, "--accept-held")
+    accepted = retry(connector, "--held", "accept")
     assert (accepted.code, accepted.rows) == (0, {"read": 1, "exists": 1}), accepted.stderr
     last = connector.import_file(path)
     assert (last.code, last.rows) == (0, {"read": 3, "exists": 1, "created": 2}), last.stderr
@@ -89,7 +89,7 @@ def test_what_was_answered_as_another_is_given_up(connector: Connector, tmp_path
     path = write_tagged(tmp_path)
     connector.sandbox.switch(alter_identity=True)
     connector.import_file(path)
-    assert retry(connector, "--drop-held").rows == {"read": 1, "rejected": 1}
+    assert retry(connector, "--held", "drop").rows == {"read": 1, "rejected": 1}
     last = connector.import_file(path)
     assert (last.code, last.rows) == (1, {"read": 3, "created": 2, "rejected": 1}), last.stderr
     assert read_states(connector) == [State.REJECTED]
@@ -168,5 +168,5 @@ def test_an_answered_subscriber_whom_the_list_does_not_show_is_held_and_never_se
         ended = connector.import_file(path, "--quiet-period", "100ms")
         assert ended.rows == {"read": 1, "unknown": 1}, ended.stderr
         assert connector.sandbox.stats()["subscribers"] == 1
-    accepted = connector.run_json("retry", "--accept-held")
+    accepted = connector.run_json("retry", "--held", "accept")
     assert (accepted.code, accepted.rows) == (0, {"read": 1, "exists": 1}), accepted.stderr

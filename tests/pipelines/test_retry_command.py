@@ -131,7 +131,7 @@ def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connect
     assert (ended.code, ended.report["status"]) == (3, "aborted")
     assert "not taken up" in ended.stderr
     connector.sandbox.switch(list_error=0)
-    assert retry(connector, "--resend-held").rows == {"read": 6, "created": 6}
+    assert retry(connector, "--held", "resend").rows == {"read": 6, "created": 6}
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
@@ -177,24 +177,24 @@ def test_what_is_held_is_sent_again_when_a_person_says_so(connector: Connector, 
     sandbox = connector.sandbox
     hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
     create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
-    ended = retry(connector, "--resend-held")
+    ended = retry(connector, "--held", "resend")
     assert (ended.code, ended.rows) == (0, {"read": 3, "exists": 1, "created": 2})
     assert set(count_stored(sandbox).values()) == {1}
     assert read_states(connector) == []
 
 
-def test_a_job_that_holds_is_overruled_by_resend_held(connector: Connector, tmp_path: Path) -> None:
+def test_a_job_that_holds_is_overruled_by_held_resend(connector: Connector, tmp_path: Path) -> None:
     hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
     job = tmp_path / "job.yaml"
     job.write_text(LISTED_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8")
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}
-    assert connector.run_json("retry", "--job", job, "--resend-held").rows == {"read": 3, "created": 3}
+    assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
 
 
 def test_what_is_held_is_dropped_when_a_person_says_so(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     hold_three(connector, path)
-    ended = retry(connector, "--drop-held")
+    ended = retry(connector, "--held", "drop")
     assert (ended.code, ended.rows) == (1, {"read": 3, "rejected": 3})
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
     assert connector.import_file(path).rows == {"read": 3, "rejected": 3}
@@ -331,10 +331,10 @@ def test_what_a_job_with_a_list_holds_is_not_reopened_without_it(connector: Conn
     job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
     held = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
     assert held.rows == {"read": 3, "unknown": 3}
-    ended = retry(connector, "--resend-held")
+    ended = retry(connector, "--held", "resend")
     assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
-    assert connector.run_json("retry", "--job", job, "--resend-held").rows == {"read": 3, "created": 3}
+    assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
 
 
 def test_a_file_that_is_called_like_the_job_is_not_the_job(connector: Connector, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     assert again.rows == {"read": 401, "exists": 398, "created": 2, "invalid": 1}
     assert again.report["job"] == "inbox"
     assert stored.run_json("validate", bucket.url("gone.csv")).rows["valid"] == 2
-    drafted = stored.run("init", bucket.url("inbox/b.csv"), "--base-name", "News", "--write", "drafted.yaml")
+    drafted = stored.run("init", bucket.url("inbox/b.csv"), "--base-name", "News", "-o", "drafted.yaml")
     assert drafted.code == 0
     assert stored.run_json("plan", "drafted.yaml").rows == {"read": 151, "exists": 150, "invalid": 1}
 

@@ -114,7 +114,7 @@ def test_a_file_name_that_is_not_utf8_is_shown_as_an_escape_everywhere(connector
     [
         (("export", f"sqlite:///{NOT_UTF8}.db"), {}),
         (("export", f"duckdb:///{NOT_UTF8}.duckdb"), {}),
-        (("init", "people.csv", "--base-id", "7", "--write", f"{NOT_UTF8}.yaml"), {}),
+        (("init", "people.csv", "--base-id", "7", "-o", f"{NOT_UTF8}.yaml"), {}),
         (("import", "people.csv", "--base-name", NOT_UTF8), {}),
         (("status",), {"CONNECTOR_STATE_DIR": NOT_UTF8}),
         (("check",), {"CONNECTOR_LEDGER": f"postgresql://{NOT_UTF8}/ledger"}),

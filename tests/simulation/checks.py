@@ -186,7 +186,7 @@ def nobody_is_lost(truth: Truth) -> Iterator[str]:
 
 def _is_wronged(truth: Truth, person: int, kept: Kept) -> bool:
     """Whether nothing is wrong with a row, nobody is there because of whom the service might refuse it, it was not
-    tried as often as any is, and no person has given it up (`connector retry --drop-held`)."""
+    tried as often as any is, and no person has given it up (`connector retry --held drop`)."""
     moves = [move for played in truth.world.played for number, move in played.moves if number == person]
     if any((move.earlier, move.later) == (State.HELD, State.REJECTED) for move in moves):
         return False
