@@ -1,5 +1,6 @@
 """Takes a run's rows chunk by chunk and gives each row its outcome; then settles the entries that stayed unknown."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
@@ -25,12 +26,15 @@ from connector.rows import LoadRow, Planned
 from connector.sender import Take
 from connector.service.wire import LARGEST_PAGE, ListQuery
 from connector.states import State
+from connector.subscribers.checks import NEEDLESS_DECIMALS
 from connector.subscribers.identity import split_digests
 
 _IN_SOURCE_ORDER = 2_000
 """Rows of a chunk that are taken as they come. More are taken in the order of their identities' digests, which is the
 ledger's own: it touches far fewer pages then, and costs half (28 µs a create came down to 16, among 300,000 entries 43
 to 22, measured)."""
+
+_NEEDLESS_DECIMALS = re.compile(r"[0-9]+\.0+")
 
 _REPORTED_FOR_S = 7 * 86_400.0
 """For so long a change that was reported is taken to be there still (architecture 4.12)."""
@@ -241,6 +245,11 @@ class Loader:
         texts = dict(zip(new, planned.subscribers["client_user_id"].iloc[new].tolist(), strict=True))
         known = await self._mistaken_ids.find(list(texts.values()), is_listed=listed is not None)
         problems = {
+            index: ("id", f"ClientUserId {NEEDLESS_DECIMALS}")
+            for index, text in texts.items()
+            if _NEEDLESS_DECIMALS.fullmatch(text)
+        }
+        problems |= {
             index: ("other_spelling", f"'{text}' looks like the known id '{known[text]}': correct the column")
             for index, text in texts.items()
             if text in known

@@ -121,6 +121,12 @@ def is_unconverted(cells: pa.Array) -> pa.Array:
     return pc.invert(pc.match_substring_regex(cells, _CONVERTED))
 
 
+NEEDLESS_DECIMALS = (
+    "is a whole number with decimals (1001.0), as pandas writes the ids of a column with missing values: write whole "
+    'numbers, or in a job a template such as {{ id | replace(".0", "") }}'
+)
+
+
 def is_whole_id(cells: pa.Array) -> pa.Array:
     """Return whether each text is no whole number with needless decimals, such as `1001.0`: pandas writes the numbers
     of a column with missing values so."""

@@ -34,6 +34,7 @@ from connector.subscribers.checks import (
     FLAGS,
     GENDERS,
     LONGEST,
+    NEEDLESS_DECIMALS,
     TAGS,
     TEXT,
     YEARLESS,
@@ -138,10 +139,7 @@ _MESSAGES = {  # without `; `, which stands between the faults of a row
         "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
         "{{name}}): let the program write plain text"
     ),
-    "id": (
-        "is a whole number with decimals (1001.0), as pandas writes the ids of a column with missing values: write "
-        'whole numbers, or in a job a template such as {{ id | replace(".0", "") }}'
-    ),
+    "id": NEEDLESS_DECIMALS,
     "spoiled": (
         "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: "
         "digits or zeros may be lost. Make the column a text column, and write the file again"
@@ -253,7 +251,8 @@ def _list_checks(field: Field, rules: ValidationRules, today: date) -> Mapping[s
     if field.name in NAME_FIELDS:
         checks["converted"] = is_unconverted
     if field.name == "client_user_id":
-        checks["id"] = is_whole_id
+        if rules.identity != "client_user_id":  # a load refuses only new identities: the service may have this spelling
+            checks["id"] = is_whole_id
     elif field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
         checks["code"] = is_free_of_code
     if field.name in DIGIT_FIELDS:

@@ -59,10 +59,21 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
         plant(connector.sandbox, None, ClientUserId=str(number))
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
     ended = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
-    assert (ended.code, ended.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), ended.stderr
+    assert (ended.code, ended.rows) == (1, {"read": 2, "invalid": 2}), ended.stderr
+    messages = [row["_message"] for row in read_rejects(ended)]
+    assert "'42.0' looks like the known id '42'" in messages[0]
+    assert "is a whole number with decimals" in messages[1]
 
 
-@pytest.mark.parametrize(("known", "written"), SPELLINGS)
+def test_an_id_with_needless_decimals_exists_if_the_service_has_it_so(connector: Connector, tmp_path: Path) -> None:
+    for number in (41, 42):
+        plant(connector.sandbox, None, ClientUserId=f"{number}.0", IsActive=True)
+    path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "41.0,true", "42.0,true", "43.0,true")
+    ended = connector.import_file(path, "--identity", "client_user_id")
+    assert (ended.code, ended.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), ended.stderr
+
+
+@pytest.mark.parametrize(("known", "written"), SPELLINGS[1:])
 def test_ids_that_are_all_spelt_alike_are_loaded_into_an_empty_base(
     connector: Connector, tmp_path: Path, known: Spell, written: Spell
 ) -> None:
