@@ -128,7 +128,6 @@ def export_command(
     (s3://bucket/people.parquet), - for standard output, or a database URL.
     """
     from connector.export.flow import ExportPlan, run_export
-    from connector.jobs.export_planner import plan_export_job
     from connector.jobs.settings import read_settings
     from connector.service.wire import ListQuery
     from connector.warehouse.destination import MAX_SHRINK, parse_destination
@@ -143,6 +142,7 @@ def export_command(
         source_of = click.get_current_context().get_parameter_source
         if any(source_of(name) is ParameterSource.COMMANDLINE for name in _OF_A_JOB):
             raise ConfigurationError("a job brings its own table, mode and filters: leave out those options")
+        from connector.jobs.export_planner import plan_export_job  # an export by options does not wait for pydantic
         from connector.jobs.reader import load_job
 
         job = load_job(Path(target), os.environ)

@@ -349,7 +349,7 @@ def test_a_retry_without_its_list_sends_nothing(connector: Connector, tmp_path: 
     requests = connector.sandbox.stats()["requests"]
     write_csv(tmp_path / "gone.csv", "address,since", "person1@example.com,2020,x")
     ended = connector.run_json("retry", "--job", job)
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
+    assert (ended.code, ended.report["status"]) == (2, "usage")
     assert "the suppression list cannot be read" in ended.stderr
     assert connector.sandbox.stats()["requests"] == requests
     assert read_states(connector) == [State.UNKNOWN] * 3
