@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RunAborted,
         SourceError,
     )
+    from connector.explanations import ExplainedEntry, ExplainedRun, Explanation
     from connector.library.facade import Connector
     from connector.library.lists import IncompleteList, read_batches, read_subscribers
     from connector.listing.pages import ListFailed
@@ -32,6 +33,9 @@ __all__ = [
     "ConfigurationError",
     "Connector",
     "ConnectorError",
+    "ExplainedEntry",
+    "ExplainedRun",
+    "Explanation",
     "IncompleteList",
     "LedgerError",
     "ListFailed",
@@ -46,6 +50,9 @@ __all__ = [
 
 _MODULES = {
     "Connector": "connector.library.facade",
+    "ExplainedEntry": "connector.explanations",
+    "ExplainedRun": "connector.explanations",
+    "Explanation": "connector.explanations",
     "IncompleteList": "connector.library.lists",
     "ListFailed": "connector.listing.pages",
     "Report": "connector.report",

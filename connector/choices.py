@@ -14,3 +14,6 @@ EXPORT_FORMATS = ("csv", "jsonl", "parquet", "excel")
 CSV_DIALECTS = ("standard", "excel")
 CSV_DELIMITERS = (",", ";", "|", "tab")
 """How an exported CSV file is written."""
+
+DECIDE_HELD = "connector retry --held resend|accept|drop"
+"""The commands by which a person decides about held entries."""

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.settings", "connector.kept_rows"),
     ("connector.warehouse",),
     ("connector.sources", "connector.ledger", "connector.limiter"),
-    ("connector.listing", "connector.sender", "connector.report"),
+    ("connector.listing", "connector.sender", "connector.report", "connector.explanations"),
     ("connector.load", "connector.reconcile"),
     ("connector.row_files", "connector.scope"),
     ("connector.planned_rows",),

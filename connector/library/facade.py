@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from connector.clock import system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
+from connector.explanations import Explanation, explain_identity
 from connector.export.flow import run_export
 from connector.imports.flow import run_load
 from connector.jobs.arguments import FILE_ARGUMENTS, build_import_job, name_import
@@ -34,7 +35,7 @@ from connector.notifications import notify_unless_stopped, report_refused
 from connector.planned_rows import check_rows_path
 from connector.progress import Progress
 from connector.report import Report
-from connector.settings import Settings
+from connector.settings import Settings, read_state
 from connector.sources.columnar import ArrowStream, open_rows
 
 if TYPE_CHECKING:
@@ -210,6 +211,23 @@ class Connector:
         settings = self._read_settings(None, options.get("time_limit_s"))
         message = compose_draft(draft, system_clock().now())
         return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), settings.time_limit_s)
+
+    def explain(self, identity: str) -> Explanation:
+        """Return what the ledger and the records of runs know of one subscriber, as `connector explain` does.
+
+        `identity` is an email address or a client_user_id. `entries` has an entry for each base, in every account of
+        the ledger, and is empty if the ledger does not know the subscriber. The ledger is only read, without a lock.
+        Raises LedgerError if there is no ledger.
+
+        >>> from connector import Connector
+        >>> report = Connector().import_file("signups.csv", base_id=7, active=True)
+        >>> (entry,) = Connector().explain("emil@example.com").entries
+        >>> entry.state, entry.base_id, entry.run.run_id == report.run_id
+        ('confirmed', 7, True)
+        """
+        options = self._options
+        environ = override_environ(None, options.get("state_dir"), options.get("ledger"))
+        return explain_identity(read_state(environ, is_writing=False), identity)
 
     @overload
     def read_subscribers(self, *, chunksize: None = ..., **options: Unpack[ListFilters]) -> pd.DataFrame: ...

@@ -36,6 +36,7 @@ COMMANDS = {
     "forget": "ledger:forget_command",
     "check": "runs:check_command",
     "status": "runs:status_command",
+    "explain": "ledger:explain_command",
     "prune": "runs:prune_command",
     "ledger": "ledger:ledger_group",
     "send": "mails:send_command",

@@ -1,4 +1,4 @@
-"""`connector forget`, `ledger backup` and `ledger restore`."""
+"""`connector explain`, `forget`, `ledger backup` and `ledger restore`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,27 @@ from pipelines.cli.options import wait_option
 from pipelines.cli.output import Output, end, output_options
 
 _FROM_STDIN = "-"
+
+
+@click.command("explain")
+@click.argument("identity")
+@output_options
+def explain_command(identity: str, output: Output) -> None:
+    """Show what is known of one subscriber: its state in each base, the run that sent it, and what to do next.
+
+    IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
+    lists. The ledger is only read, also while a run goes on. Nothing is sent, and no token is needed. The exit code is
+    1 if the ledger does not know the subscriber.
+    """
+    from connector.explanations import explain_identity
+    from connector.report import EXIT_CODES
+    from connector.settings import read_state
+    from pipelines.report.text import show_explanation
+
+    location = read_state(os.environ, is_writing=False)
+    explanation = explain_identity(location, _read_identity(identity))
+    is_shown = output.is_json or output.show(lambda console: show_explanation(explanation, console))
+    end(explanation.as_json(), EXIT_CODES[explanation.status], output, is_shown=is_shown)
 
 
 @click.command("forget")

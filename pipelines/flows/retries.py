@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from connector.choices import DECIDE_HELD
 from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.fields import NAMES, BaseRef
@@ -27,7 +28,6 @@ from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, bound_in_flight, build_service
 from connector.states import State
-from pipelines.report.advice import DECIDE_HELD
 
 _RUNS_NAMED = 5  # the latest, for a mistyped id of a run
 

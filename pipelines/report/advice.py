@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from connector.choices import DECIDE_HELD
 from connector.plurals import agree, count
 
-DECIDE_HELD = "connector retry --held resend|accept|drop"
 _LOADS = ("import", "sync", "retry")
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
 

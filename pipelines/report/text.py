@@ -15,6 +15,8 @@ from connector.progress import Progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from connector.explanations import ExplainedEntry, Explanation
+
 _LOGGED_EVERY_S = 30.0
 _LONGEST_SAMPLE = 40  # characters of a value
 
@@ -154,6 +156,36 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
         console.print(line.append(f"  {run['command']} {run['job']}"), soft_wrap=True, highlight=False)
         if rows := ", ".join(f"{number} {name}" for name, number in list_rows(run)):
             console.print(f"    {rows}", soft_wrap=True, highlight=False)
+
+
+def show_explanation(explanation: Explanation, console: Console) -> None:
+    """Print what is known of one subscriber: a paragraph for each base."""
+    for message in explanation.messages:
+        console.print(message, markup=False, highlight=False)
+    for entry in explanation.entries:
+        base = entry.base_name if entry.base_id is None else f"{entry.base_name or 'base'} (id {entry.base_id})"
+        console.print(f"{base}: {entry.state}", style="bold", soft_wrap=True, markup=False, highlight=False)
+        for name, value in _list_explained(entry):
+            console.print(f"  {name:<12}{value}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _list_explained(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
+    yield "account", entry.account
+    yield "identity", entry.identity_field
+    if entry.subscriber_id is not None:
+        yield "Id", str(entry.subscriber_id)
+    yield "meaning", entry.meaning
+    if entry.message is not None:
+        yield "message", f"{entry.http_status}: {entry.message}" if entry.http_status else entry.message
+    if (run := entry.run) is not None:
+        began_at = datetime.fromisoformat(run.started_at)
+        status = f", {run.status}" if run.status else ""
+        yield "last run", f"{run.run_id} ({run.command} {run.job}), {began_at:%Y-%m-%d %H:%M:%S} UTC{status}"
+        if run.rejects_file is not None:
+            yield "rejects", run.rejects_file
+    if entry.altered_fields:
+        yield "altered", f"The service stored other values than were sent: {', '.join(entry.altered_fields)}."
+    yield "next", entry.next_step or "Nothing to do."
 
 
 def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

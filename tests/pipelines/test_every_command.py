@@ -42,6 +42,7 @@ SPEAKING = {  # with the service
 }
 SILENT = {  # with none
     "validate": "validate people.csv",
+    "explain": "explain known@example.com",
     "forget": "forget known@example.com",
     "status": "status",
     "status of all jobs": "status --html health.html",
@@ -192,7 +193,7 @@ def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(world: Connector, c
     assert not any(ended.report.get("rows", {}).values())
 
 
-@pytest.mark.parametrize("command", ["retry", "forget", "reconcile", "ledger backup"])
+@pytest.mark.parametrize("command", ["retry", "forget", "explain", "reconcile", "ledger backup"])
 def test_a_ledger_that_is_not_there_is_told_and_not_made(world: Connector, command: str) -> None:
     more = ["--forget-missing"] if command == "reconcile" else []
     before, environ = count_requests(world.sandbox), {"CONNECTOR_LEDGER": f"sqlite:///{world.folder}/mistyped.db"}

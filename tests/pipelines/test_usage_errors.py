@@ -204,6 +204,7 @@ CASES: list[tuple[str, str]] = [
     ("forget a@x.org --identity phone", "--identity"),
     ("forget a@x.org --job none.yaml", "none.yaml"),
     ("forget '  '", "IDENTITY must be one"),
+    ("explain '  '", "IDENTITY must be one"),
     ("status none-such", "none-such"),
     ("ledger backup state/ledger.db --force", "of the ledger itself"),
     ("ledger backup nowhere/copy.db --force", "nowhere"),

@@ -1,0 +1,195 @@
+"""What the ledger and the records of runs know of one subscriber: read without a lock, and without the service."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from connector.choices import DECIDE_HELD, IDENTITIES
+from connector.databases import parse_place, show_place
+from connector.ledger.beside import read_ledger
+from connector.ledger.details import EntryDetails, find_details
+from connector.ledger.entries import NOT_FINAL
+from connector.ledger.store import build_missing
+from connector.run_log import list_runs
+from connector.settings import StateLocation
+from connector.states import State
+from connector.subscribers.identity import digest_identity
+
+_LOADS = ("import", "sync", "retry")
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRun:
+    """A run by the ledger and by its record in the state folder. Times are in ISO 8601. `status` is None if neither
+    knows how the run ended, and `rejects_file` is None if the file does not exist."""
+
+    run_id: str
+    job: str
+    command: str
+    started_at: str
+    finished_at: str | None
+    status: str | None
+    rejects_file: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedEntry:
+    """What the ledger knows of the subscriber in one base.
+
+    `state` is confirmed, rejected, held, unknown or sending. `evidence` is what the state relies on: the service's
+    `answer` to the create, a `lookup` in the list, the decision of a `person`, or None if nothing is proved. `attempts`
+    counts the creates that were sent or about to be sent. `run` is the run that sent the create last, or that looked up
+    its refusal last; it is None if the list alone has shown the subscriber. `http_status` and `message` are the
+    service's last words about the create. `reported_at` is when a row was reported that differs from the service.
+    `opted_out_in` is the job whose row says inactive while the service shows the subscriber as active. `next_step` is
+    None if nothing needs to be done.
+    """
+
+    account: str
+    base_id: int | None
+    base_name: str | None
+    identity_field: str
+    state: str
+    meaning: str
+    next_step: str | None
+    subscriber_id: int | None
+    evidence: str | None
+    attempts: int
+    run: ExplainedRun | None
+    http_status: int | None
+    message: str | None
+    altered_fields: list[str]
+    reported_at: str | None
+    opted_out_in: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is known of one subscriber: an entry for each base. Without entries, `messages` say where else to look."""
+
+    entries: list[ExplainedEntry]
+    messages: list[str]
+
+    @property
+    def status(self) -> str:
+        """`ok`, or `partial` if the ledger does not know the subscriber (exit code 1)."""
+        return "ok" if self.entries else "partial"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the explanation as plain JSON values."""
+        return {"status": self.status, **asdict(self)}
+
+
+def explain_identity(location: StateLocation, identity: str) -> Explanation:
+    """Return what is known of an email address or a client_user_id, in every base of every account of the ledger.
+
+    Raises LedgerError if the ledger does not exist or cannot be read, ConfigurationError if its URL is invalid.
+    """
+    digests = [digest_identity(field, identity) for field in IDENTITIES]
+    found = read_ledger(location.ledger_url, lambda ledger: find_details(ledger.connection, digests))
+    if found is None:
+        raise build_missing(show_place(parse_place(location.ledger_url)))
+    if not found:
+        return Explanation([], [_NOT_KNOWN])
+    records = {record["run_id"]: record for record in list_runs(location.state_dir)}
+    return Explanation([_explain(details, records) for details in found], [])
+
+
+_NOT_KNOWN = (
+    "The ledger does not know this subscriber: no run has sent a create for it, and no row of it was found in the "
+    "service. A job knows its subscribers by email or by client_user_id, so try the other one. A row that was invalid "
+    "is not in the ledger: the rejects files of `connector status` have such rows."
+)
+
+
+def _explain(details: EntryDetails, records: Mapping[str, Mapping[str, Any]]) -> ExplainedEntry:
+    run = _describe_run(details, records)
+    is_running = any(record["status"] == "running" and record["command"] in _LOADS for record in records.values())
+    is_confirmed = details.state is State.CONFIRMED
+    meaning, evidence = _explain_state(details)
+    return ExplainedEntry(
+        account=details.account,
+        base_id=details.base_id,
+        base_name=details.base_name,
+        identity_field=details.identity_field,
+        state=details.state.name.lower(),
+        meaning=meaning,
+        next_step=_advise(details, is_running=is_running),
+        subscriber_id=details.subscriber_id,
+        evidence=evidence,
+        attempts=details.attempts,
+        run=run,
+        http_status=details.status or None,  # 0: a person has dropped the entry
+        message=details.message,
+        altered_fields=(details.altered or "").split(),
+        reported_at=_write_time(details.reported_at) if is_confirmed else None,
+        opted_out_in=details.opted_out,
+    )
+
+
+def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
+    """Return what the state of the entry means, and what kind of evidence the state relies on."""
+    match details.state, details.how:
+        case State.CONFIRMED, "created":
+            return "The service answered the create with this Id.", "answer"
+        case State.CONFIRMED, "settled":
+            return "No answer settled the create. A look-up found the subscriber with this Id.", "lookup"
+        case State.CONFIRMED, "accepted":
+            return "The service answered the create otherwise than asked, and a person accepted this Id.", "person"
+        case State.CONFIRMED, _:
+            return "The service's list has shown the subscriber with this Id.", "lookup"
+        case State.REJECTED, _ if not details.status:
+            return "A person gave up the create. It is sent again only if its row changes.", "person"
+        case State.REJECTED, _:
+            return "The service refused the create.", "answer"
+        case State.HELD, _ if details.subscriber_id is not None:
+            return "The service answered the create with this Id, but not as asked. A person must decide.", "answer"
+        case State.HELD, _:
+            meaning = "The answer to the create was lost. Nothing is sent again until a person decides."
+            return meaning, "lookup" if details.message is None else None  # a message says why absence is not proved
+        case State.SENDING, _:
+            return "A create was about to be sent, and no answer is recorded. The subscriber may exist.", None
+        case _:
+            return "A create was sent, and its answer is not known. The subscriber may exist.", None
+
+
+def _advise(details: EntryDetails, *, is_running: bool) -> str | None:
+    """Return the next step for the entry, or None. `is_running` is whether a load goes on."""
+    match details.state:
+        case State.SENDING | State.UNKNOWN if is_running:
+            return "Wait until the run that goes on has ended: it may still resolve the create."
+        case State.SENDING | State.UNKNOWN:
+            return "Look the subscriber up, and finish the create: connector retry"
+        case State.HELD:
+            return f"Decide what to do with held entries: {DECIDE_HELD}"
+        case State.REJECTED if details.status in NOT_FINAL:
+            return "Run the job again. The refusal was not about the row, so the next run sends the create again."
+        case State.REJECTED:
+            return "Correct the row and load it again, or send it unchanged: connector retry --rejected"
+    if details.opted_out:
+        return f"Deactivate the subscriber in the service: a row of the job {details.opted_out} says inactive."
+    if details.reported_at is not None:
+        return "A row differs from the service. Change the subscriber there if the row is right."
+    return None
+
+
+def _describe_run(details: EntryDetails, records: Mapping[str, Mapping[str, Any]]) -> ExplainedRun | None:
+    if details.run_id is None or details.started_at is None:
+        return None
+    record = records.get(details.run_id, {})
+    rejects_file = record.get("rejects_file")
+    return ExplainedRun(
+        run_id=details.run_id,
+        job=details.job or "",
+        command=details.command or "",
+        started_at=_write_time(details.started_at) or "",
+        finished_at=_write_time(details.finished_at),
+        status=details.run_status or record.get("status"),
+        rejects_file=rejects_file if rejects_file and Path(rejects_file).exists() else None,
+    )
+
+
+def _write_time(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,191 @@
+"""`connector explain IDENTITY`: what the ledger and the records of runs know of one subscriber."""
+
+from pathlib import Path
+
+import pytest
+
+from connector.ledger.entries import Intent, Ledger
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import find_or_add_base, start_run
+from connector.states import State
+from connector.subscribers.identity import digest_identity
+from tests.export.exports import create
+from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, list_stored, wait_for, write_csv
+
+ANN = "ann@example.com"
+NOWHERE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
+
+
+def explain(connector: Connector, identity: str = ANN) -> Ended:
+    """Without a token and without an address of the service: neither is needed."""
+    return connector.run_json("explain", identity, environ=NOWHERE)
+
+
+def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email,client_user_id", f"{ANN},A1")
+    run = connector.import_file(path).report
+    requests = connector.sandbox.stats()["requests"]
+
+    ended = explain(connector, " Ann@Example.COM ")
+
+    (entry,) = ended.report["entries"]
+    assert (ended.code, ended.report["status"]) == (0, "ok")
+    assert (entry["base_id"], entry["base_name"], entry["identity_field"]) == (1, "News", "email")
+    assert (entry["state"], entry["attempts"], entry["next_step"]) == ("confirmed", 1, None)
+    assert entry["subscriber_id"] == list_stored(connector.sandbox)[ANN]["Id"]
+    assert (entry["run"]["run_id"], entry["run"]["job"], entry["run"]["status"]) == (run["run_id"], "people", "ok")
+    assert entry["run"]["started_at"][:19] == run["started_at"][:19]
+    shown = connector.run("explain", ANN).stdout
+    assert "News (id 1): confirmed" in shown
+    assert f"{run['run_id']} (import people)" in shown
+    assert connector.sandbox.stats()["requests"] == requests
+
+
+def test_a_subscriber_whom_the_list_has_shown_has_no_run(connector: Connector, tmp_path: Path) -> None:
+    create(connector.sandbox, {"base_name": "News", "email": ANN, "is_active": True})
+    connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN))
+    (entry,) = explain(connector).report["entries"]
+    assert (entry["state"], entry["evidence"], entry["run"], entry["attempts"]) == ("confirmed", "lookup", None, 0)
+
+
+def test_a_refused_subscriber_is_explained_with_the_words_of_the_service(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(required="FirstName", error_status=422)
+    run = connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN)).report
+    (entry,) = explain(connector).report["entries"]
+    assert (entry["state"], entry["evidence"], entry["run"]["run_id"]) == ("rejected", "answer", run["run_id"])
+    assert (entry["http_status"], "FirstName" in entry["message"]) == (422, True)
+    assert "connector retry --rejected" in entry["next_step"]
+    assert entry["run"]["rejects_file"] == run["rejects_file"]
+    Path(run["rejects_file"]).unlink()
+    assert explain(connector).report["entries"][0]["run"]["rejects_file"] is None
+
+
+def test_a_subscriber_is_explained_beside_the_run_that_sends_it_and_after_its_kill(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
+    path = write_csv(tmp_path / "people.csv", "email", ANN)
+    with connector.start("import", path, *INTO_NEWS) as process:
+        wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
+        (beside,) = explain(connector).report["entries"]
+        process.kill()
+        process.communicate()
+    (killed,) = explain(connector).report["entries"]
+    assert (beside["state"], beside["run"]["status"]) == ("sending", "running")
+    assert beside["next_step"].startswith("Wait until the run")
+    assert (killed["state"], killed["evidence"], killed["run"]["status"]) == ("sending", None, "killed")
+    assert killed["next_step"].endswith("connector retry")
+
+    connector.sandbox.switch(hang_after=0)
+    connector.run_json("retry", "--quiet-period", "200ms")
+    (settled,) = explain(connector).report["entries"]
+    assert (settled["state"], settled["evidence"], settled["next_step"]) == ("confirmed", "lookup", None)
+    assert settled["run"]["run_id"] == killed["run"]["run_id"]
+
+
+def test_a_subscriber_in_two_bases_has_an_entry_for_each(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email", ANN)
+    for base in ("News", "Shop"):
+        connector.run_json("import", path, "--base-name", base, "--active", "--quiet-period", "200ms")
+    entries = explain(connector).report["entries"]
+    assert [(each["base_name"], each["state"]) for each in entries] == [("News", "confirmed"), ("Shop", "confirmed")]
+    assert entries[0]["subscriber_id"] != entries[1]["subscriber_id"]
+
+
+def test_a_subscriber_who_opted_out_is_to_be_deactivated_in_the_service(connector: Connector, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    for active in ("true", "false"):
+        write_csv(path, "email,is_active", f"{ANN},{active}")
+        connector.run_json("import", path, "--base-name", "News", "--quiet-period", "200ms")
+    (entry,) = explain(connector).report["entries"]
+    assert (entry["state"], entry["opted_out_in"]) == ("confirmed", "people")
+    assert entry["next_step"].startswith("Deactivate the subscriber in the service")
+
+
+def test_a_row_that_differs_from_the_service_is_named(connector: Connector, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    for name in ("Ann", "Anna"):
+        write_csv(path, "email,first_name", f"{ANN},{name}")
+        connector.import_file(path)
+    (entry,) = explain(connector).report["entries"]
+    assert entry["reported_at"] is not None
+    assert entry["next_step"].startswith("A row differs from the service")
+
+
+def test_a_subscriber_whom_the_ledger_does_not_know_is_exit_code_1(connector: Connector, tmp_path: Path) -> None:
+    connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN, "no address"))
+    for identity in ("bob@example.com", "no address"):
+        ended = explain(connector, identity)
+        assert (ended.code, ended.report["status"], ended.report["entries"]) == (1, "partial", [])
+        assert "The ledger does not know this subscriber" in ended.report["messages"][0]
+    assert "does not know this subscriber" in connector.run("explain", "bob@example.com").stdout
+
+
+def test_an_id_can_come_by_standard_input(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email,client_user_id", f"{ANN},A1")
+    connector.import_file(path, "--identity", "client_user_id")
+    ended = connector.run_json("explain", "-", stdin="A1\n")
+    assert [each["identity_field"] for each in ended.report["entries"]] == ["client_user_id"]
+    assert explain(connector).code == 1  # the job knows its subscribers by their ids
+
+
+STATES = {
+    "answered": ("confirmed", "answer", None, None, None),
+    "shown": ("confirmed", "lookup", None, None, None),
+    "settled": ("confirmed", "lookup", None, None, None),
+    "accepted": ("confirmed", "person", None, None, None),
+    "refused row": ("rejected", "answer", 422, "no\\x1b[31m", "connector retry --rejected"),
+    "refused token": ("rejected", "answer", 401, "no such token", "Run the job again"),
+    "dropped": ("rejected", "person", None, "given up", "connector retry --rejected"),
+    "misanswered": ("held", "answer", None, "answered as bob@example.com", "--held resend|accept|drop"),
+    "withheld": ("held", "lookup", None, None, "--held resend|accept|drop"),
+    "withheld without proof": ("held", None, None, "the list hides this class", "--held resend|accept|drop"),
+    "unknown": ("unknown", None, None, None, "connector retry"),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_each_state_of_the_ledger_is_explained(connector: Connector, tmp_path: Path, case: str) -> None:
+    (tmp_path / "state").mkdir()
+    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db") as ledger:
+        add(ledger, case)
+    (entry,) = explain(connector).report["entries"]
+    state, evidence, http_status, message, next_step = STATES[case]
+    assert (entry["state"], entry["evidence"], entry["http_status"]) == (state, evidence, http_status)
+    assert (entry["run"]["run_id"], entry["run"]["started_at"]) == (RUN_ID, "2026-11-26T02:00:00+00:00")
+    shown = connector.run("explain", ANN).stdout
+    assert entry["meaning"] in shown
+    assert message is None or message in shown
+    assert (next_step or "Nothing to do.") in shown
+
+
+RUN_ID = "20261126T020000-0a1b2c"
+
+
+def add(ledger: Ledger, case: str) -> None:
+    """Add Ann in the state of the case."""
+    digest = digest_identity("email", ANN)
+    with ledger.transaction() as connection:
+        run_key = start_run(connection, RUN_ID, "crm", "sync", 1_795_658_400.0)
+        base = find_or_add_base(connection, "main", 7, "News")
+        ledger.mark_intended(base, run_key, [Intent(digest, b"f" * 8, b"{}", "email")])
+        if case == "misanswered":
+            ledger.mark_misanswered(base, [(digest, 9, "answered as bob@example.com")])
+        elif case.startswith("refused"):
+            answer = (422, "no\x1b[31m") if case == "refused row" else (401, "no such token")
+            ledger.mark_refused(base, State.SENDING, [(digest, *answer)])
+        elif case in ("answered", "shown"):
+            ledger.mark_answered(base, [(digest, 9)])
+        else:
+            ledger.mark_lost(base, [digest])
+        if case == "shown":
+            ledger.record_shown(base, [digest])
+        if case == "settled":
+            ledger.mark_found(base, State.UNKNOWN, [(digest, 9)])
+        if case in ("withheld", "withheld without proof", "dropped", "accepted"):
+            proof = "the list hides this class" if case == "withheld without proof" else None
+            ledger.mark_withheld(base, [(digest, proof)])
+        if case == "accepted":
+            ledger.mark_accepted(base, [(digest, 9)])
+        if case == "dropped":
+            ledger.mark_dropped(base, [digest], "given up")
