@@ -1,10 +1,13 @@
 """A shard: one of N equal ranges of the digests of identities. No subscriber is in two shards (architecture 4.16)."""
 
-from dataclasses import dataclass
-from typing import Self
+from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 MOST_SHARDS = 1000
 
@@ -50,7 +53,7 @@ class Shard:
             return _BEYOND_ALL
         return Shard(self.index + 1, self.count).start
 
-    def overlaps(self, other: "Shard") -> bool:
+    def overlaps(self, other: Shard) -> bool:
         """Return whether runs of the two shards exclude each other. Shards of different counts always overlap."""
         return self.count != other.count or self.index == other.index
 
@@ -60,6 +63,8 @@ class Shard:
 
     def contains(self, digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
         """Return which of these digests (S16) are in the shard."""
+        import numpy as np  # here: the help of a command does not wait for it
+
         words = np.frombuffer(np.ascontiguousarray(digests).tobytes(), dtype=">u8")
         leading = words.reshape(-1, _DIGEST_BYTES // _LEADING_BYTES)[:, 0]
         last = self.index * _RANGE // self.count - 1

@@ -19,6 +19,7 @@ from connector.jobs.schema import JobKey, list_keys
 from connector.row_files import COLUMNS
 from connector.sandbox.switches import list_switches
 from pipelines.cli import cli
+from pipelines.cli.help import group_options
 from pipelines.report.differences import DIFFERENCE_COLUMNS
 
 FOLDER = Path(__file__).parent / "reference"
@@ -33,8 +34,10 @@ def build_pages() -> dict[str, str]:
     return {
         "commands.md": _build_page(
             "Commands",
-            "This page is for you if you want every option. `connector COMMAND --help` shows the same, and "
-            "`connector --version` the version.",
+            "This page is for you if you want every option. `connector COMMAND --help` shows the same text, and "
+            "`connector --version` the version. An option without a value is off by default. Durations have a unit: "
+            "`500ms`, `30s`, `10m`, `2h`, `90d`. The options of the group Output may also precede the command: "
+            "`connector --json status`.",
             *_describe_commands(click.Context(cli, info_name="connector"), cli),
         ),
         "job-file.md": _build_page(
@@ -106,13 +109,12 @@ def _describe_commands(context: click.Context, group: click.Group) -> Iterator[s
 def _describe_command(parent: click.Context, command: click.Command) -> str:
     context = click.Context(command, info_name=command.name, parent=parent)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    rows = [
-        (f"`{record[0]}`", record[1])
-        for parameter in command.get_params(context)
-        if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)) is not None
+    tables = [
+        _build_table((group, "what it does"), [(f"`{name}`", text) for name, text in rows])
+        for group, rows in group_options(command, context).items()
     ]
     text = inspect.cleandoc(command.help or "")
-    return f"## {context.command_path}\n\n`{usage}`\n\n{text}\n\n{_build_table(('option', 'what it does'), rows)}"
+    return "\n\n".join([f"## {context.command_path}", f"`{usage}`", text, "\n".join(tables)])
 
 
 def _describe_library() -> Iterator[str]:

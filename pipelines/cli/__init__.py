@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -23,30 +23,40 @@ from connector.errors import (
     SourceError,
     UnreachableError,
 )
+from pipelines.cli.help import Group, write_rows
+from pipelines.cli.options import metrics_option, output_declarations
 from pipelines.removed import REMOVED_COMMANDS, REMOVED_OPTIONS
 
-COMMANDS = {
-    "import": "loads:import_command",
-    "sync": "loads:sync_command",
-    "plan": "loads:plan_command",
-    "validate": "loads:validate_command",
-    "export": "exports:export_command",
-    "reconcile": "exports:reconcile_command",
-    "retry": "loads:retry_command",
-    "forget": "ledger:forget_command",
-    "check": "runs:check_command",
-    "status": "runs:status_command",
-    "explain": "ledger:explain_command",
-    "prune": "runs:prune_command",
-    "ledger": "ledger:ledger_group",
-    "send": "mails:send_command",
-    "mail": "mails:mail_command",
-    "init": "jobs:init_command",
-    "schema": "jobs:schema_command",
-    "sandbox": "sandbox:sandbox_command",
-    "demo": "sandbox:demo_command",
+SECTIONS = {
+    "Load": {
+        "import": "loads:import_command",
+        "sync": "loads:sync_command",
+        "plan": "loads:plan_command",
+        "validate": "loads:validate_command",
+        "retry": "loads:retry_command",
+    },
+    "Export": {"export": "exports:export_command", "reconcile": "exports:reconcile_command"},
+    "Email": {"send": "mails:send_command", "mail": "mails:mail_command"},
+    "Look": {
+        "status": "runs:status_command",
+        "explain": "ledger:explain_command",
+        "check": "runs:check_command",
+    },
+    "Repair": {
+        "forget": "ledger:forget_command",
+        "ledger": "ledger:ledger_group",
+        "prune": "runs:prune_command",
+    },
+    "Start": {
+        "init": "jobs:init_command",
+        "sandbox": "sandbox:sandbox_command",
+        "demo": "sandbox:demo_command",
+        "schema": "jobs:schema_command",
+    },
 }
-"""Each command's module in this package, and its name there."""
+"""The sections of the help: each command's module in this package, and the name of the command in the module."""
+
+COMMANDS = {name: place for commands in SECTIONS.values() for name, place in commands.items()}
 
 _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
     (ConfigurationError, 2),
@@ -62,7 +72,7 @@ _STATUSES = {2: "usage", 3: "aborted", 4: "locked"}
 _LAST_STANDARD_STREAM = 2
 
 
-class Commands(click.Group):
+class Commands(Group):
     """Imports a command when it is called: `import` does not pay for DuckDB, in time or memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -76,6 +86,16 @@ class Commands(click.Group):
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"pipelines.cli.{module}"), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, each with the first sentence of its help."""
+        limit = formatter.width - max(map(len, COMMANDS)) - 6
+        rows: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
+        for section, commands in SECTIONS.items():
+            for name in commands:
+                if (command := self.get_command(ctx, name)) is not None:
+                    rows[section].append((name, command.get_short_help_str(limit)))
+        write_rows(formatter, rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -96,11 +116,29 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@output_declarations
+@metrics_option
 @click.version_option(connector.__version__, prog_name="connector")
-def cli() -> None:
+def cli(**_options: Any) -> None:
     """Move subscribers into and out of an email-marketing service.
 
-    Settings: CONNECTOR_BASE_URL, CONNECTOR_TOKEN or CONNECTOR_TOKEN_FILE, CONNECTOR_STATE_DIR, CONNECTOR_LEDGER.
+    \b
+    Settings are environment variables:
+      CONNECTOR_BASE_URL    URL of the service
+      CONNECTOR_TOKEN       token of the service
+      CONNECTOR_TOKEN_FILE  file with the token, instead of CONNECTOR_TOKEN
+      CONNECTOR_STATE_DIR   folder of ledger, reports and rejects files
+                            [default: the user's state directory]
+      CONNECTOR_LEDGER      database URL of the ledger
+                            [default: SQLite in the state folder]
+
+    \b
+    Exit codes: 0 ok, 1 some rows need attention, 2 wrong usage or settings,
+    3 ended early (run again), 4 locked by another run, 130 or 143 stopped.
+
+    For details: connector COMMAND --help. For a first look: connector demo.
+
+    The options below may also stand after the command.
     """
 
 
@@ -192,7 +230,7 @@ def _end(exit_code: int, message: str, *, is_shown: bool = False) -> NoReturn:
 
     if not is_shown:
         say(f"connector: {message}")
-    if is_chosen("--output", "json"):
+    if is_chosen("--output", "json") or "--json" in sys.argv[1:]:
         with suppress(ConnectorError):  # standard output is closed or full, and that is what the exit code says
             write_json_stdout({"status": _STATUSES.get(exit_code, "stopped"), "message": message})
     sys.exit(exit_code)

@@ -13,7 +13,9 @@ from click.core import ParameterSource
 
 from connector.choices import CSV_DELIMITERS, CSV_DIALECTS, EXPORT_FORMATS
 from connector.errors import ConfigurationError
+from pipelines.cli.help import Command, option
 from pipelines.cli.options import (
+    PATH,
     SHARE,
     allow_truncated_option,
     ignore_total_count_option,
@@ -44,69 +46,175 @@ _OF_A_FILE = ("guard_formulas", "columns", "group_readable", "file_format", "csv
 """Options that `parse_destination` takes by these names."""
 
 
-@click.command("export")
+@click.command("export", cls=Command)
 @click.argument("target", metavar="DEST|JOB", type=click.Path())
-@click.option("--table", help="The table in a database.  [default: subscribers]")
-@click.option("--schema", help="The table's schema, where the database has any.")
-@click.option(
+@option(
     "--mode",
     type=click.Choice(["replace", "upsert", "append", "history"]),
+    metavar="MODE",
     default="replace",
-    help="What becomes of rows that are there: replaced; brought up to date, with subscribers that have gone marked; "
-    "kept beside a new snapshot; or kept as versions.  [default: replace]",
+    group="Destination",
+    default_text="replace",
+    help="What to do with rows that the destination has. replace: overwrite all rows; upsert: update rows by id, and "
+    "mark subscribers that left the list; append: keep them beside the new rows; history: keep each version of a row.",
 )
-@click.option(
+@option(
+    "--table",
+    metavar="NAME",
+    group="Destination",
+    default_text="subscribers",
+    help="Name of the table, if DEST is a database.",
+)
+@option(
+    "--schema",
+    metavar="NAME",
+    group="Destination",
+    default_text="the database's default",
+    help="Schema of the table, if the database has schemas.",
+)
+@option(
+    "--overwrite",
+    is_flag=True,
+    group="Destination",
+    help="Overwrite a table or file that the connector did not create.",
+)
+@option(
     "--max-shrink",
     type=SHARE,
-    help="How much smaller the list may be than at the last certified export.  [default: 50%]",
+    metavar="PERCENT",
+    group="Destination",
+    default_text="50%",
+    help="Refuse the export if the list shrank by more than this share since the last certified export.",
 )
-@click.option("--allow-incomplete", is_flag=True, help="Write the list even if it cannot be certified as complete.")
-@ignore_total_count_option
-@allow_truncated_option
-@click.option(
-    "--guard-formulas/--no-guard-formulas",
-    default=False,
-    help="In CSV, put an apostrophe before what a spreadsheet runs.",
-)
-@click.option(
-    "--csv-dialect",
-    type=click.Choice(CSV_DIALECTS),
-    default="standard",
-    help="How CSV is written. `excel`: with a byte order mark, so that Excel reads UTF-8, and tags as a|b.  "
-    "[default: standard]",
-)
-@click.option(
-    "--delimiter",
-    type=click.Choice(CSV_DELIMITERS),
-    help="The separator of cells in CSV; in countries with decimal commas Excel expects ;.  [default: ,]",
-)
-@click.option(
-    "--run-columns/--no-run-columns",
-    default=True,
-    help="Write _run_id and _exported_at to a file. A table always has them.  [default: --run-columns]",
-)
-@click.option(
+@option(
     "--columns",
     metavar="NAME,...",
     callback=_split_names,
-    help="Only these fields, beside the id and the run's columns.",
+    group="Columns",
+    default_text="all",
+    help="Export only these fields. The id and the columns of the run are always there.",
 )
-@click.option("--overwrite", is_flag=True, help="Take over a table or a file that no export made.")
-@click.option(
+@option(
+    "--run-columns/--no-run-columns",
+    default=True,
+    group="Columns",
+    default_text="write them",
+    help="Write the columns _run_id and _exported_at to a file. A table always has them.",
+)
+@option(
     "--format",
     "file_format",
     type=click.Choice(EXPORT_FORMATS),
-    help="What a file holds whose name does not say it; to standard output, csv when not given.",
+    metavar="FORMAT",
+    group="File",
+    default_text="by the file's name; csv for -",
+    help="Format of the file: csv, jsonl, parquet or excel.",
 )
-@click.option("--group-readable", is_flag=True, help="Let the group of a file read it, too.")
-@click.option("--id", "subscriber_id", type=click.IntRange(min=1), help="Only the subscriber with this id.")
-@click.option("--base-id", type=click.IntRange(min=1), help="Only subscribers of this base.")
-@click.option("--client-user-id", callback=refuse_empty, help="Only with this key of your own system.")
-@click.option("--email", callback=refuse_empty, help="Only with this address.")
-@click.option("--active/--inactive", "is_active", default=None, help="Only active, or only inactive ones.")
-@click.option("--first-name", callback=refuse_empty, help="Only with this first name.")
-@click.option("--last-name", callback=refuse_empty, help="Only with this last name.")
-@click.option("--gender", type=click.Choice(["male", "female", "unspecified"]), help="Only of this gender.")
+@option(
+    "--csv-dialect",
+    type=click.Choice(CSV_DIALECTS),
+    metavar="DIALECT",
+    default="standard",
+    group="File",
+    default_text="standard",
+    help="How to write CSV. standard: plain UTF-8; excel: with a byte order mark, and tags as a|b, so that Excel shows "
+    "all letters.",
+)
+@option(
+    "--delimiter",
+    type=click.Choice(CSV_DELIMITERS),
+    metavar="CHAR",
+    group="File",
+    default_text=",",
+    help="Character between two cells of CSV: , ; | or tab. Excel expects ; in countries with decimal commas.",
+)
+@option(
+    "--guard-formulas/--no-guard-formulas",
+    default=False,
+    group="File",
+    default_text="no apostrophe",
+    help="Put an apostrophe before CSV cells that a spreadsheet would run as a formula.",
+)
+@option(
+    "--group-readable",
+    is_flag=True,
+    group="File",
+    help="Allow the file's group to read the file (mode 0640). Otherwise only the owner can read the file.",
+)
+@option(
+    "--id",
+    "subscriber_id",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    group="Filters",
+    default_text="all",
+    help="Export only the subscriber with this id.",
+)
+@option(
+    "--base-id",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    group="Filters",
+    default_text="all",
+    help="Export only subscribers of the base with this id.",
+)
+@option(
+    "--client-user-id",
+    metavar="ID",
+    callback=refuse_empty,
+    group="Filters",
+    default_text="all",
+    help="Export only subscribers with this client_user_id, the key in your own system.",
+)
+@option(
+    "--email",
+    metavar="ADDRESS",
+    callback=refuse_empty,
+    group="Filters",
+    default_text="all",
+    help="Export only subscribers with this email address.",
+)
+@option(
+    "--active/--inactive",
+    "is_active",
+    default=None,
+    group="Filters",
+    default_text="both",
+    help="Export only active, or only inactive subscribers.",
+)
+@option(
+    "--first-name",
+    metavar="NAME",
+    callback=refuse_empty,
+    group="Filters",
+    default_text="all",
+    help="Export only subscribers with this first name.",
+)
+@option(
+    "--last-name",
+    metavar="NAME",
+    callback=refuse_empty,
+    group="Filters",
+    default_text="all",
+    help="Export only subscribers with this last name.",
+)
+@option(
+    "--gender",
+    type=click.Choice(["male", "female", "unspecified"]),
+    metavar="GENDER",
+    group="Filters",
+    default_text="all",
+    help="Export only subscribers of this gender: male, female or unspecified.",
+)
+@option(
+    "--allow-incomplete",
+    is_flag=True,
+    group="Service's list",
+    help="Write the list even if the connector cannot prove that the list is complete. In mode replace, the "
+    "destination must not exist.",
+)
+@ignore_total_count_option
+@allow_truncated_option
 @time_limit_option
 @run_options
 def export_command(
@@ -122,10 +230,11 @@ def export_command(
     output: Output,
     **options: Any,
 ) -> None:
-    """Copy the list to DEST, or as the job file JOB describes.
+    """Copy the service's list to a file or a database.
 
-    DEST is a file (.xlsx, .parquet, .csv, .csv.gz, .jsonl, .jsonl.gz), an object in a store with such a name
-    (s3://bucket/people.parquet), - for standard output, or a database URL.
+    DEST is a file (.xlsx, .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz), an object such as s3://bucket/people.parquet,
+    a database URL, or - for standard output. With a JOB file (.yaml), the export section of the job has the values of
+    the groups Destination, Columns, File and Filters.
     """
     from connector.export.flow import ExportPlan, run_export
     from connector.jobs.settings import read_settings
@@ -176,13 +285,32 @@ def _refuse_clash(plan: ExportPlan, output: Output) -> None:
         )
 
 
-@click.command("reconcile")
+@click.command("reconcile", cls=Command)
 @click.argument("path", metavar="JOB", type=click.Path(path_type=Path))
-@click.option("--to", type=click.Path(path_type=Path), help="Write a line for each difference to this CSV.")
+@option(
+    "--to",
+    type=PATH,
+    metavar="FILE",
+    group="Differences",
+    default_text="no file",
+    help="Write one line per difference to this CSV file.",
+)
+@option(
+    "--forget-missing",
+    is_flag=True,
+    group="Differences",
+    help="Delete the ledger entries of subscribers that the service lists no longer. The next sync "
+    "creates the subscribers that the source still has.",
+)
+@option(
+    "--yes",
+    "is_sure",
+    is_flag=True,
+    group="Differences",
+    help="With --forget-missing: delete the entries even if a base has lost all its subscribers.",
+)
 @ignore_total_count_option
 @allow_truncated_option
-@click.option("--forget-missing", is_flag=True, help="Forget entries whose subscribers the service has lost.")
-@click.option("--yes", "is_sure", is_flag=True, help="Forget even if the service has lost all of a base.")
 @wait_option
 @time_limit_option
 @run_options
@@ -197,12 +325,11 @@ def reconcile_command(
     time_limit_s: float | None,
     output: Output,
 ) -> None:
-    """Compare all that the source of JOB says with what the ledger knows and what the service lists.
+    """Compare a job's source with the ledger and the service.
 
-    Lists the subscribers that are missing in the service, extra there, duplicated or drifted, and those that have
-    vanished from it. Nothing but list requests is sent. The ledger is only read and not locked, unless --forget-missing
-    is given: then the entries of vanished subscribers are deleted, once a second listing agrees, and the next sync
-    creates those that the source has.
+    The report counts subscribers that are missing in the service, extra, duplicated, different (drifted), or vanished:
+    confirmed by an earlier run and no longer listed. The command only reads. With --forget-missing it also locks the
+    ledger, lists a second time, and deletes the entries of vanished subscribers.
     """
     from connector.jobs.reader import load_job
     from connector.jobs.settings import read_settings

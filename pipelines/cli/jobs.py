@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from connector.choices import FILE_FORMATS, IDENTITIES
+from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
 from connector.printable import is_unicode
+from pipelines.cli.help import Command, option
 from pipelines.cli.logs import say
+from pipelines.cli.options import OUTPUT_GROUP, PATH, base_options, format_options
 from pipelines.cli.output import write_json_stdout, write_stdout
 
 if TYPE_CHECKING:
@@ -33,32 +35,41 @@ _PASSWORD = re.compile(r"://[^/@]*:[^@]+@")
 _STYLES = {"sure": "green", "likely": "yellow", "unsure": "red"}
 
 
-@click.command("init")
+@click.command("init", cls=Command)
 @click.argument("source", metavar="SOURCE", type=click.Path())
-@click.option("--table", help="The table or view, if SOURCE is a database.")
-@click.option("--base-id", type=click.IntRange(min=1), help="The base that the job loads into, by its id.")
-@click.option("--base-name", help="The base that the job loads into, by its name.")
-@click.option("--format", "file_format", type=click.Choice(["auto", *FILE_FORMATS]), help="What the file holds.")
-@click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given.")
-@click.option("--encoding", help="How the file's text is encoded, such as cp1252.")
-@click.option("--delimiter", help="What stands between two cells: one character, or tab.")
-@click.option("-o", "target", type=click.Path(path_type=Path), help="Write the job here (a new file).")
+@format_options
+@option(
+    "--table",
+    metavar="NAME",
+    group="Database",
+    default_text="none; required for a database",
+    help="Table or view to read, if SOURCE is a database.",
+)
+@base_options
+@option(
+    "-o",
+    "target",
+    type=PATH,
+    metavar="FILE",
+    group=OUTPUT_GROUP,
+    default_text="standard output",
+    help="Write the job to this new file. The name ends in .yaml.",
+)
 def init_command(
     source: str,
     table: str | None,
     base_id: int | None,
     base_name: str | None,
-    file_format: str | None,
-    sheet: str | None,
-    encoding: str | None,
-    delimiter: str | None,
     target: Path | None,
+    **file_options: str | None,
 ) -> None:
-    """Look at a file or a table, guess what its columns are, and draft a job.
+    """Write a job file for a source, with its columns mapped.
 
-    SOURCE is a file, an object in a store (s3://bucket/key), a database URL, or '${NAME}' for a URL in the environment,
-    where one with a password belongs. What was guessed, how surely and by which cells goes to stderr; the job goes to
-    stdout or, with -o, to a new file. What is unsure is in it as a comment.
+    SOURCE is a file, an object such as s3://bucket/people.csv, or a database URL. If the URL has a password, put the
+    URL into an environment variable and write '${NAME}' as SOURCE.
+
+    The command guesses which column is which, and shows its guesses and their reasons on standard error. The job file
+    has unsure guesses as comments. Check the job with `connector validate`.
     """
     from connector.atomic_file import PartialFile
     from connector.clock import system_clock
@@ -74,8 +85,7 @@ def init_command(
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("name the base that the job loads into: either --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
-    given = {"format": file_format, "sheet": sheet, "encoding": encoding, "delimiter": delimiter}
-    said = {key: word for key, word in given.items() if word is not None}
+    said = {key: word for key, word in file_options.items() if word is not None}
     is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
     with _open_table(source, table) if is_table else _open_file(source, table, said) as opened:
         frame, columns = _read_beginning(opened), own_columns(opened.columns)
@@ -177,12 +187,14 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     PlainConsole(stderr=True).print(table)
 
 
-@click.command("schema")
+@click.command("schema", cls=Command)
 def schema_command() -> None:
-    """Print the JSON Schema of a job file, so that an editor completes and checks one.
+    """Print the JSON Schema of job files, for editors.
 
-    Write it beside your jobs (`connector schema > job.schema.json`) and begin them with
-    `# yaml-language-server: $schema=job.schema.json`.
+    With the schema, an editor completes and checks job files. Run `connector schema > job.schema.json` in the folder of
+    your jobs, and begin each job with this line:
+
+    # yaml-language-server: $schema=job.schema.json
     """
     from connector.jobs.schema import build_schema
 

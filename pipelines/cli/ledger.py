@@ -12,22 +12,33 @@ import click
 from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.plurals import count
+from pipelines.cli.help import Command, Group, option
 from pipelines.cli.logs import say
-from pipelines.cli.options import wait_option
+from pipelines.cli.options import (
+    MAPPING_GROUP,
+    RUN_GROUP,
+    job_option,
+    only_base_options,
+    output_declarations,
+    wait_option,
+)
 from pipelines.cli.output import Output, end, output_options
 
 _FROM_STDIN = "-"
 
 
-@click.command("explain")
+@click.command("explain", cls=Command)
 @click.argument("identity")
 @output_options
 def explain_command(identity: str, output: Output) -> None:
-    """Show what is known of one subscriber: its state in each base, the run that sent it, and what to do next.
+    """Show what the ledger and past runs say of one subscriber.
 
-    IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
-    lists. The ledger is only read, also while a run goes on. Nothing is sent, and no token is needed. The exit code is
-    1 if the ledger does not know the subscriber.
+    The command shows the state of the subscriber in each base, the run that sent it, and what to do next. It sends
+    nothing, needs no token, and works while a run is active. The exit code is 1 if the ledger does not know the
+    subscriber.
+
+    IDENTITY is an email address or a client_user_id; with - the command reads IDENTITY from standard input, because
+    arguments are visible in process lists.
     """
     from connector.explanations import explain_identity
     from connector.report import EXIT_CODES
@@ -40,12 +51,19 @@ def explain_command(identity: str, output: Output) -> None:
     end(explanation.as_json(), EXIT_CODES[explanation.status], output, is_shown=is_shown)
 
 
-@click.command("forget")
+@click.command("forget", cls=Command)
 @click.argument("identity")
-@click.option("--identity", "field", type=click.Choice(IDENTITIES), help="What IDENTITY is.  [default: either]")
-@click.option("--base-id", type=click.IntRange(min=1), help="Only in this base, by its id.  [default: every base]")
-@click.option("--base-name", help="Only in this base, by its name.")
-@click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's account.")
+@option(
+    "--identity",
+    "field",
+    type=click.Choice(IDENTITIES),
+    metavar="FIELD",
+    group=MAPPING_GROUP,
+    default_text="either",
+    help="Field that IDENTITY is a value of: email or client_user_id.",
+)
+@only_base_options
+@job_option("Use the account of this job file.", "the account of CONNECTOR_BASE_URL")
 @wait_option
 @output_options
 def forget_command(
@@ -57,10 +75,13 @@ def forget_command(
     wait_s: float,
     output: Output,
 ) -> None:
-    """Forget a subscriber that was erased in the service: the next row of IDENTITY is new.
+    """Delete an erased subscriber from the ledger.
 
-    IDENTITY is an email address or a client_user_id; `-` reads it from standard input, since arguments show in process
-    lists. Nothing is sent, and no token is needed. An entry whose create may be under way is kept.
+    Use this command after somebody erased the subscriber in the service. The next row with this identity counts as new.
+    The command sends nothing and needs no token. An entry whose create has no answer yet is not deleted.
+
+    IDENTITY is an email address or a client_user_id; with - the command reads IDENTITY from standard input, because
+    arguments are visible in process lists.
     """
     from connector.jobs.reader import load_job
     from connector.settings import read_base_url, read_state
@@ -92,20 +113,21 @@ def _read_identity(given: str) -> str:
     return identity
 
 
-@click.group("ledger")
-def ledger_group() -> None:
-    """Look after the ledger, which records every subscriber and email that was sent."""
+@click.group("ledger", cls=Group)
+@output_declarations
+def ledger_group(**_options: Any) -> None:
+    """Back up or restore the ledger, the record of what was sent."""
 
 
 @ledger_group.command("backup")
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Take the place of a file that is there.")
+@option("--force", is_flag=True, group=RUN_GROUP, help="Overwrite an existing file.")
 @output_options
 def backup_command(target: Path, force: bool, output: Output) -> None:
-    """Copy the ledger to the file TARGET, whole and as it is at one moment, also while a run goes on.
+    """Copy the ledger to the file TARGET.
 
-    The emails that were sent are copied, too, to a file beside it: copy-emails.db for copy.db. Put a copy
-    back by `connector ledger restore`: it knows nothing of what was sent since.
+    The copy is consistent even while a run is active. The record of sent emails goes to a second file: for copy.db,
+    copy-emails.db. Use `connector ledger restore` to put a backup back. A backup does not contain what was sent later.
     """
     from connector.ledger.backup import back_up_ledger
     from connector.ledger.sqlite import find_emails
@@ -131,11 +153,12 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
 @click.argument("source", type=click.Path(path_type=Path))
 @output_options
 def restore_command(source: Path, output: Output) -> None:
-    """Put the backup SOURCE, and the emails beside it, in the place of the ledger, while no run has it.
+    """Replace the ledger with the backup SOURCE.
 
-    What is there is overwritten. A backup knows nothing of what was sent since. A subscriber that was created meanwhile
-    is found by the look-up before creating. For emails there is no such look-up: campaigns are closed, and
-    `connector mail` refuses each of them, and any that the backup does not know, until it is run with --reopen.
+    The command overwrites the ledger and the record of sent emails. No run may be active.
+
+    A backup does not contain what was sent later. The next load finds later subscribers by its look-up. Emails cannot
+    be looked up, so `connector mail` refuses every campaign until you run the campaign with --reopen.
     """
     from connector.clock import system_clock
     from connector.ledger.backup import restore_ledger

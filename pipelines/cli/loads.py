@@ -17,7 +17,12 @@ from connector.fields import BaseRef
 from connector.plurals import count
 from connector.printable import make_visible
 from connector.shards import MOST_SHARDS, WHOLE
+from pipelines.cli.help import Command, option
 from pipelines.cli.options import (
+    OUTPUT_GROUP,
+    PATH,
+    RUN_GROUP,
+    SENDING_GROUP,
     SHARD,
     SourcePath,
     allow_truncated_option,
@@ -26,6 +31,9 @@ from pipelines.cli.options import (
     file_options,
     ignore_total_count_option,
     is_job,
+    job_option,
+    limit_option,
+    only_base_options,
     refuse_both,
     sending_options,
     time_limit_option,
@@ -54,18 +62,28 @@ if TYPE_CHECKING:
     from pipelines.flows.validate import ValidationFinding
 
 
-@click.command("import")
+@click.command("import", cls=Command)
 @click.argument("file", type=SourcePath())
 @file_options
 @sending_options
-@click.option("--look", type=click.Choice(["auto", "none"]), help="none: create without a look-up first.")
+@option(
+    "--look",
+    type=click.Choice(["auto", "none"]),
+    group=SENDING_GROUP,
+    default_text="auto",
+    help="auto: look up each subscriber before creating it; none: create without a look-up.",
+)
 @allow_truncated_option
 @ignore_total_count_option
 @wait_option
 @time_limit_option
 @dry_run_option
-@click.option(
-    "--yes", "is_confirmed", is_flag=True, help="Create without asking. Only an import on a terminal asks first."
+@option(
+    "--yes",
+    "is_confirmed",
+    is_flag=True,
+    group=RUN_GROUP,
+    help="Create the subscribers without asking. Only an import on a terminal asks.",
 )
 @run_options
 def import_command(
@@ -78,11 +96,15 @@ def import_command(
     output: Output,
     **load: Any,
 ) -> None:
-    """Import the subscribers of FILE: CSV, Excel, Parquet or JSON Lines, packed or not; - is standard input.
+    """Create the subscribers of a file.
 
-    FILE may be an object in a store, such as s3://bucket/people.csv.gz, and a pattern, such as 's3://bucket/inbox/*.csv'.
+    FILE is a CSV, Excel, Parquet or JSON Lines file, compressed or not; an object such as s3://bucket/people.csv.gz; a
+    pattern such as 'inbox/*.csv'; or - for standard input. FILE needs no job: the headers say which column is which.
 
-    On a terminal the import shows first what it would create, and asks.
+    Subscribers that exist already are not created again, so the same import can run again. On a terminal, the
+    command shows what it would create and asks first.
+
+    With --job, the values of the job file replace the defaults below.
     """
     from connector.imports.flow import run_load
     from connector.kept_rows import KeptRows
@@ -178,35 +200,47 @@ def load_target(target: Path, rows: Mapping[str, Any]) -> Job:
     return load_job(target, os.environ)
 
 
-@click.command("sync")
+@click.command("sync", cls=Command)
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
 @cursor_options
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    help="Load only the first N rows. The rest is read if rows say who is inactive.",
-)
-@click.option(
+@limit_option
+@option(
     "--shard",
     type=SHARD,
     metavar="I/N",
+    group="Shards",
+    default_text="the whole source",
     help="Load only the rows of shard I of N, for example 2/4. Other runs may load the other shards at the same time.",
 )
-@click.option("--engine", type=click.Choice(["dask"]), help="Run all shards as tasks of this engine.")
-@click.option(
+@option(
+    "--engine",
+    type=click.Choice(["dask"]),
+    group="Shards",
+    default_text="none; one process loads all rows",
+    help="Run all shards as tasks of this engine.",
+)
+@option(
     "--workers",
     type=click.IntRange(1, MOST_SHARDS),
-    help="With --engine: the number of worker processes on this machine.  [default: number of CPUs]",
+    metavar="N",
+    group="Shards",
+    default_text="number of CPUs",
+    help="With --engine: number of worker processes on this machine.",
 )
-@click.option(
+@option(
     "--scheduler",
     metavar="ADDRESS",
-    help="With --engine: the address of a running scheduler, for example tcp://10.0.0.5:8786.",
+    group="Shards",
+    default_text="workers on this machine",
+    help="With --engine: address of a running scheduler, for example tcp://10.0.0.5:8786.",
 )
-@click.option(
+@option(
     "--shards",
     type=click.IntRange(1, MOST_SHARDS),
-    help="With --engine: the number of shards.  [default: number of workers]",
+    metavar="N",
+    group="Shards",
+    default_text="number of workers",
+    help="With --engine: number of shards.",
 )
 @wait_option
 @time_limit_option
@@ -227,10 +261,10 @@ def sync_command(
     is_dry: bool,
     output: Output,
 ) -> None:
-    """Load what the sources of these job files give, one after another.
+    """Create the new subscribers of the source in a job file.
 
-    Of a source with a cursor only what is new since the last run that came to its end. --full and --since read again;
-    subscribers that are there already are not created again.
+    With several job files, the command runs the jobs one after another. Subscribers that exist already are not created
+    again. If the source has a cursor, only rows since the last finished run are read.
     """
     from connector.imports.flow import run_load
     from connector.jobs.load_planner import RunRequest, plan_sync
@@ -311,11 +345,19 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
     end({"status": status, "runs": [each.as_json() for each in reports]}, worst, output, is_shown=is_shown)
 
 
-@click.command("plan")
+@click.command("plan", cls=Command)
 @click.argument("target", metavar="JOB|FILE", type=SourcePath())
 @file_options
 @cursor_options
-@click.option("--rows", "rows_path", type=click.Path(path_type=Path), help="Write a line for each row to this new CSV.")
+@option(
+    "--rows",
+    "rows_path",
+    type=PATH,
+    metavar="FILE",
+    group=OUTPUT_GROUP,
+    default_text="no file",
+    help="Write one line per row to this new CSV file.",
+)
 @output_options
 def plan_command(
     target: Path | str,
@@ -325,11 +367,11 @@ def plan_command(
     rows_path: Path | None,
     output: Output,
 ) -> None:
-    """Say what a sync of JOB, or an import of FILE, would do with each row.
+    """Show what a sync or an import would do with each row.
 
-    Only the service's list is read. Nothing is sent or written, the ledger is not locked, and no cursor moves: a plan
-    can be made while a run goes on, of what that has done by then. The service may still reject a row that would be
-    created.
+    The argument is a job file, as for sync, or a file, as for import. The command reads the service's list and creates
+    nothing. The ledger is not locked, so a plan works while another run is active. The service may still reject a row
+    of the plan.
     """
     from connector.imports.flow import run_load
     from connector.jobs.load_planner import RunRequest, plan_sync
@@ -359,19 +401,23 @@ _MISCONFIGURED = 2  # the exit code of a job that cannot run as it is written, o
 _SHOWN = 60  # characters of an example in a table; the JSON has more
 
 
-@click.command("validate")
+@click.command("validate", cls=Command)
 @click.argument("target", metavar="JOB|FILE", type=SourcePath())
 @file_options
-@click.option(
+@option(
     "--rejects",
-    type=click.Path(path_type=Path),
-    help="Write the rejects file of an import here: a workbook if it ends in .xlsx, else CSV.",
+    type=PATH,
+    metavar="FILE",
+    group=OUTPUT_GROUP,
+    default_text="no file",
+    help="Write the invalid rows with their errors to this new file: a workbook if the name ends in .xlsx, else CSV.",
 )
 @output_options
 def validate_command(target: Path | str, rows: Mapping[str, Any], rejects: Path | None, output: Output) -> None:
-    """Extract, map and validate the rows of a job's source or of a file, and say what is wrong with which.
+    """Check every row of a source or file without the service.
 
-    Nothing is sent, no token is needed, and neither the ledger nor the service is asked what is there already.
+    The argument is a job file, as for sync, or a file, as for import. The report counts the invalid rows by error and
+    shows examples. The command sends nothing, needs no token, and does not use the ledger.
     """
     from connector.clock import system_clock
     from connector.jobs.load_planner import plan_validation
@@ -404,18 +450,25 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     return table
 
 
-@click.command("retry")
+@click.command("retry", cls=Command)
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--rejected", "is_rejected", is_flag=True, help="Send rejected entries again, once they were looked up.")
-@click.option("--held", type=click.Choice(["resend", "accept", "drop"]), help="What to do with held creates.")
-@click.option(
-    "--job",
-    "job_path",
-    type=click.Path(path_type=Path),
-    help="Use this job's account, suppression list and load settings.",
+@option(
+    "--rejected",
+    "is_rejected",
+    is_flag=True,
+    group="What to retry",
+    help="Also look up rejected creates, and resend those whose subscribers are absent.",
 )
-@click.option("--base-id", type=click.IntRange(min=1), help="Only in this base, by its id.")
-@click.option("--base-name", help="Only in this base, by its name.")
+@option(
+    "--held",
+    type=click.Choice(["resend", "accept", "drop"]),
+    group="What to retry",
+    default_text="leave them held",
+    help="What to do with held creates. resend: send them again once they are proved absent; accept: take the "
+    "subscriber that the service answered; drop: give them up until their rows change.",
+)
+@only_base_options
+@job_option("Use the account, suppression list and load section of this job file.", "none")
 @sending_options
 @wait_option
 @time_limit_option
@@ -432,10 +485,13 @@ def retry_command(
     output: Output,
     **load: Any,
 ) -> None:
-    """Settle and finish what earlier runs left unknown, in every base, without their sources.
+    """Finish the creates of earlier runs that got no answer.
 
-    What is found in the service is confirmed, what is proved absent is sent again. What is held stays held, and what
-    was rejected stays rejected, unless an option says otherwise. With RUN, only what that run sent last is taken up.
+    The command looks up each such create in the service. A subscriber that is found is confirmed; a subscriber that is
+    proved absent is created again. The source is not needed. With RUN, an id of the status command, only creates that
+    this run sent last are retried.
+
+    With --job, the values of the job file replace the defaults below.
     """
     from connector.jobs.arguments import build_import_job, override_load, spell_option
     from connector.jobs.reader import load_job

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from connector.errors import ConfigurationError
-from pipelines.cli.options import refuse_empty, time_limit_option, wait_option
+from pipelines.cli.help import Command, option
+from pipelines.cli.options import PATH, RUN_GROUP, limit_option, refuse_empty, time_limit_option, wait_option
 from pipelines.cli.output import Output, end, finish, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
@@ -19,37 +20,68 @@ if TYPE_CHECKING:
 _MESSAGE_FILES = (".yaml", ".yml", ".json")
 
 
-@click.command("send")
+@click.command("send", cls=Command)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option(
+@option(
     "--to",
     multiple=True,
     metavar="ADDRESS",
-    help="A recipient: ann@example.com, or 'Ann Lee <ann@example.com>'. Repeatable.",
+    group="Email",
+    default_text="from FILE",
+    help="Recipient: ann@example.com, or 'Ann Lee <ann@example.com>'. Repeatable.",
 )
-@click.option("--from", metavar="ADDRESS", callback=refuse_empty, help="The sender.")
-@click.option("--subject", help="The subject line.")
-@click.option("--html", metavar="FILE", callback=refuse_empty, help="The file of the HTML body.")
-@click.option(
+@option(
+    "--from", metavar="ADDRESS", callback=refuse_empty, group="Email", default_text="from FILE", help="Sender address."
+)
+@option("--subject", metavar="TEXT", group="Email", default_text="from FILE", help="Subject line.")
+@option(
+    "--html",
+    metavar="FILE",
+    callback=refuse_empty,
+    group="Email",
+    default_text="from FILE",
+    help="File with the HTML body.",
+)
+@option(
     "--text",
     metavar="FILE",
     callback=refuse_empty,
-    help="The file of the plain-text body.  [default: made from the HTML body]",
+    group="Email",
+    default_text="made from the HTML body",
+    help="File with the plain-text body.",
 )
-@click.option("--attach", multiple=True, metavar="FILE", help="Attach this file. Repeatable.")
-@click.option("--dry-run", "is_dry", is_flag=True, help="Send nothing: show the email, and write it as an .eml file.")
-@click.option(
+@option(
+    "--attach",
+    multiple=True,
+    metavar="FILE",
+    group="Email",
+    default_text="none",
+    help="Attach this file, beside the attachments of FILE. Repeatable.",
+)
+@option(
+    "--dry-run",
+    "is_dry",
+    is_flag=True,
+    group=RUN_GROUP,
+    help="Show the email and write it to an .eml file, and send nothing.",
+)
+@option(
     "--eml",
-    type=click.Path(path_type=Path),
-    help="Where a dry run writes the email; an existing file is not overwritten.  [default: email.eml]",
+    type=PATH,
+    metavar="FILE",
+    group=RUN_GROUP,
+    default_text="email.eml",
+    help="With --dry-run: write the email to this new file.",
 )
 @run_options
 def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Output, **options: Any) -> None:
-    """Send one email, at most once: FILE, the options, or both.
+    """Send one email from a message file, from options, or both.
 
-    FILE is a message file (.yaml, .yml or .json; the documentation lists its keys). An option replaces the same key of
-    FILE; files of --attach are added. The service's answer is kept beside the ledger. An email whose answer was lost is
-    never sent again: the report calls it unknown (exit 1).
+    FILE is a message file (.yaml, .yml or .json), described in docs/reference/message-file.md. An option replaces the
+    same key of FILE; files of --attach are added.
+
+    The command sends the email at most once. If the answer is lost, the email counts as unknown (exit code 1) and is
+    not sent again. Running the command a second time sends a second email.
     """
     from connector.clock import system_clock
     from connector.jobs.mail_planner import draft_file
@@ -96,40 +128,47 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     return from_file.model_copy(update=changes)
 
 
-@click.command("mail")
+@click.command("mail", cls=Command)
 @click.argument("job", type=click.Path(path_type=Path))
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    help="Use only the first N rows. The rest is read if rows say who is inactive.",
-)
-@click.option(
+@option(
     "--preview",
     "previewed",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Send nothing: check every row, and write the emails of the first N as .eml and .html.",
+    group="Preview",
+    default_text="no preview",
+    help="Check every row, write the emails of the first N rows as .eml and .html files, and send nothing.",
 )
-@click.option(
+@option(
     "--preview-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where to; a folder that is new or empty.  [default: preview]",
+    metavar="DIR",
+    group="Preview",
+    default_text="preview",
+    help="With --preview: new or empty folder for the emails.",
 )
-@click.option(
-    "--rejected", "allows_rejected", is_flag=True, help="Send the emails again that the service refused before."
+@option(
+    "--rejected",
+    "allows_rejected",
+    is_flag=True,
+    group="Campaign",
+    help="Also send the emails that the service refused in an earlier run.",
 )
-@click.option(
+@option(
     "--new-account",
     "is_new_account",
     is_flag=True,
-    help="This account is another one than that under which the ledger knows the campaign: send it here, too.",
+    group="Campaign",
+    help="Send the campaign from this account, although the ledger has the campaign under another account.",
 )
-@click.option(
+@option(
     "--reopen",
     "is_reopening",
     is_flag=True,
-    help="Go on with a campaign of a restored ledger, which does not know the emails sent after its backup.",
+    group="Campaign",
+    help="Continue a campaign after a ledger restore. Emails sent after the backup may be sent a second time.",
 )
+@limit_option
 @wait_option
 @time_limit_option
 @run_options
@@ -145,10 +184,10 @@ def mail_command(
     time_limit_s: float | None,
     output: Output,
 ) -> None:
-    """Send each row of JOB's source the email that the job describes, once in its campaign.
+    """Send a campaign: one email to each row of a job's source.
 
-    Every row is checked before the first email leaves. No recipient gets the email twice, however often this
-    is run, and an email whose answer is lost is never sent again: the rejects file names its recipient.
+    The command checks every row before it sends the first email. Each recipient gets the email of a campaign once, even
+    if the command runs again. An email whose answer is lost is not sent again; the rejects file has its recipient.
     """
     from connector.jobs.mail_planner import plan_mail
     from connector.jobs.reader import load_job

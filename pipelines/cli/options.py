@@ -1,4 +1,4 @@
-"""Options that several commands take: durations and shares, the cursor, a file with its mapping and base."""
+"""The options that several commands share, each declared once, and the types of their values."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
 from connector.shards import Shard
 from connector.units import parse_duration, parse_share
+from pipelines.cli.help import option
 
 Command = Callable[..., Any]
 
@@ -36,22 +37,140 @@ DURATION = ParsedOption("duration", parse_duration)  # seconds as a float
 SHARE = ParsedOption("share", parse_share)  # `5%` as a share of one
 SHARD = ParsedOption("shard", Shard.parse)
 
-wait_option = click.option(
+PATH = click.Path(path_type=Path)
+
+FILE_GROUP, MAPPING_GROUP, SENDING_GROUP, RUN_GROUP, OUTPUT_GROUP = (
+    "File", "Base and mapping", "Sending", "Run", "Output",
+)  # fmt: skip
+"""Groups of options in the help of several commands."""
+
+wait_option = option(
     "--wait",
     "wait_s",
     type=DURATION,
     default=0.0,
-    help="Wait this long for the lock if another run holds it.  [default: 0s]",
+    group=RUN_GROUP,
+    default_text="0s",
+    help="Wait this long for the lock if another run holds it, for example 10m.",
 )
-ignore_total_count_option = click.option(
+ignore_total_count_option = option(
     "--ignore-total-count",
     is_flag=True,
     default=None,
+    group="Service's list",
     help="Accept the list even if its TotalCount is missing or disagrees.",
 )
-allow_truncated_option = click.option(
-    "--allow-truncated", is_flag=True, default=None, help="Take a list that the service may cut off unseen."
+allow_truncated_option = option(
+    "--allow-truncated",
+    is_flag=True,
+    default=None,
+    group="Service's list",
+    help="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
 )
+dry_run_option = option(
+    "--dry-run", "is_dry", is_flag=True, group=RUN_GROUP, help="Show what the command would do, and send nothing."
+)
+limit_option = option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    group=RUN_GROUP,
+    default_text="all rows",
+    help="Use only the first N rows. Later rows are read only to find people who are inactive.",
+)
+
+
+def job_option(help_text: str, default_text: str) -> Callable[[Command], Command]:
+    """Return the option `--job` of a command that takes a job file beside its argument."""
+    return option(
+        "--job",
+        "job_path",
+        type=PATH,
+        metavar="JOB",
+        group=MAPPING_GROUP,
+        default_text=default_text,
+        help=help_text,
+    )
+
+
+def base_options(command: Command) -> Command:
+    """Add `--base-id` and `--base-name`, one of which names the base that rows go to."""
+    return add_options(
+        command,
+        option(
+            "--base-id",
+            type=click.IntRange(min=1),
+            metavar="ID",
+            group=MAPPING_GROUP,
+            default_text="none",
+            help="Id of the base that the subscribers go to. Give an id or a name.",
+        ),
+        option(
+            "--base-name",
+            metavar="NAME",
+            group=MAPPING_GROUP,
+            default_text="none",
+            help="Name of the base that the subscribers go to. Give an id or a name.",
+        ),
+    )
+
+
+def only_base_options(command: Command) -> Command:
+    """Add `--base-id` and `--base-name`, which limit a command to one base."""
+    return add_options(
+        command,
+        option(
+            "--base-id",
+            type=click.IntRange(min=1),
+            metavar="ID",
+            group=MAPPING_GROUP,
+            default_text="every base",
+            help="Use only the base with this id.",
+        ),
+        option(
+            "--base-name",
+            metavar="NAME",
+            group=MAPPING_GROUP,
+            default_text="every base",
+            help="Use only the base with this name.",
+        ),
+    )
+
+
+def format_options(command: Command) -> Command:
+    """Add `--format`, `--sheet`, `--encoding` and `--delimiter`: how a source file is written."""
+    return add_options(
+        command,
+        option(
+            "--format",
+            type=click.Choice(["auto", *FILE_FORMATS]),
+            metavar="FORMAT",
+            group=FILE_GROUP,
+            default_text="auto",
+            help="Format of the file: csv, tsv, excel, parquet, jsonl, or auto to detect the format.",
+        ),
+        option(
+            "--sheet",
+            metavar="SHEET",
+            group=FILE_GROUP,
+            default_text="the first sheet",
+            help="Sheet of an Excel workbook, by name or by number.",
+        ),
+        option(
+            "--encoding",
+            metavar="NAME",
+            group=FILE_GROUP,
+            default_text="detected",
+            help="Text encoding of the file, for example utf-8 or cp1252.",
+        ),
+        option(
+            "--delimiter",
+            metavar="CHAR",
+            group=FILE_GROUP,
+            default_text="detected",
+            help="Character between two cells of a CSV file; write tab for a tab.",
+        ),
+    )
 
 
 def add_options(command: Command, *options: Callable[[Command], Command]) -> Command:
@@ -63,17 +182,38 @@ def sending_options(command: Command) -> Command:
     """Add the options that are keys of a job's load section, given to the command as arguments of the library."""
     return add_options(
         command,
-        click.option(
-            "--on-unknown", type=click.Choice(["resend", "hold"]), help="What becomes of an unknown proved absent."
+        option(
+            "--on-unknown",
+            type=click.Choice(["resend", "hold"]),
+            group=SENDING_GROUP,
+            default_text="resend",
+            help="What to do with a create that got no answer and is proved absent: resend it, or hold it for review.",
         ),
-        click.option(
+        option(
             "--quiet-period",
             "quiet_period_s",
             metavar="DURATION",
-            help="Wait before absence can be proved, such as 30s.",
+            group=SENDING_GROUP,
+            default_text="30s",
+            help="Longest time that the service needs to list a new subscriber. The connector waits this long before a "
+            "missing subscriber counts as absent.",
         ),
-        click.option("--max-concurrency", type=click.IntRange(1, 1000), help="Creates in flight at once, at most."),
-        click.option("--max-rate", type=click.FloatRange(0, 100_000, min_open=True), help="Creates a second, at most."),
+        option(
+            "--max-concurrency",
+            type=click.IntRange(1, 1000),
+            metavar="N",
+            group=SENDING_GROUP,
+            default_text="512",
+            help="Maximum number of creates in flight, from 1 to 1000.",
+        ),
+        option(
+            "--max-rate",
+            type=click.FloatRange(0, 100_000, min_open=True),
+            metavar="N",
+            group=SENDING_GROUP,
+            default_text="found during the run",
+            help="Maximum number of requests per second.",
+        ),
     )
 
 
@@ -89,8 +229,20 @@ def cursor_options(command: Command) -> Command:
     """Add `--full` and `--since`, given to the command as `is_full` and `since`."""
     return add_options(
         command,
-        click.option("--full", "is_full", is_flag=True, help="Read everything, from the cursor's start on."),
-        click.option("--since", metavar="VALUE", help="Read from this value of the cursor on."),
+        option(
+            "--full",
+            "is_full",
+            is_flag=True,
+            group="Source",
+            help="Read all rows from the start of the cursor, not only the rows since the last finished run.",
+        ),
+        option(
+            "--since",
+            metavar="VALUE",
+            group="Source",
+            default_text="the last finished run",
+            help="Read the rows from this cursor value on, for example 2026-11-20.",
+        ),
     )
 
 
@@ -100,21 +252,20 @@ def refuse_both(is_full: bool, since: str | None) -> None:
         raise ConfigurationError("--full reads everything, and --since a part: give one of them")
 
 
-dry_run_option = click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be done, as plan does.")
-
-
 def _refuse_zero(_context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     if value == 0:
         raise click.BadParameter("must be more than nothing: no run ends in 0 s", param=parameter)
     return value
 
 
-time_limit_option = click.option(
+time_limit_option = option(
     "--time-limit",
     "time_limit_s",
     type=DURATION,
     callback=_refuse_zero,
-    help="End a run in order that takes longer, such as 6h; the next one goes on.",
+    group=RUN_GROUP,
+    default_text="no limit",
+    help="Stop cleanly after this long, for example 6h. The next run continues.",
 )
 
 
@@ -125,29 +276,50 @@ def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str
     return value
 
 
-_OPTIONS: tuple[Callable[[Command], Command], ...] = (
-    click.option("--base-id", type=click.IntRange(min=1), help="The base of the subscribers, by its id."),
-    click.option("--base-name", help="The base of the subscribers, by its name."),
-    click.option("--map", "mapped", multiple=True, metavar="FIELD=COLUMN", help="Map a column to a field. Repeatable."),
-    click.option(
+_MAPPING_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    job_option("Use the mapping, base and rules of this job file for FILE.", "none"),
+    option(
+        "--map",
+        "mapped",
+        multiple=True,
+        metavar="FIELD=COLUMN",
+        group=MAPPING_GROUP,
+        default_text="by column headers",
+        help="Read FIELD from COLUMN; with FIELD= the field stays empty. Repeatable.",
+    ),
+    option(
         "--ignore",
         "ignore",
         multiple=True,
         metavar="COLUMN",
-        help="A column that seems to say who wants no email, and means something else. Repeatable.",
+        group=MAPPING_GROUP,
+        default_text="none",
+        help="Do not use COLUMN, although its header or values look like a consent or an opt-out. Repeatable.",
     ),
-    click.option("--identity", type=click.Choice(IDENTITIES), help="What makes two rows the same subscriber."),
-    click.option("--active/--inactive", "active", default=None, help="All rows as active, or as inactive."),
-    click.option("--zip", type=click.Choice(ZIP_POLICIES), help="What becomes of a zip that is no number."),
-    click.option("--job", "job_path", type=click.Path(path_type=Path), help="Use this job's mapping, base and rules."),
-    click.option("--format", type=click.Choice(["auto", *FILE_FORMATS]), help="What the file holds."),
-    click.option("--sheet", metavar="SHEET", help="A workbook's sheet, by name or number; the first when not given."),
-    click.option("--encoding", help="How the file's text is encoded, such as cp1252."),
-    click.option("--delimiter", help="What stands between two cells: one character, or tab."),
-    click.option(
-        "--limit",
-        type=click.IntRange(min=1),
-        help="Use only the first N rows. The rest is read if rows say who is inactive.",
+    option(
+        "--identity",
+        type=click.Choice(IDENTITIES),
+        metavar="FIELD",
+        group=MAPPING_GROUP,
+        default_text="email",
+        help="Field that identifies a subscriber: email or client_user_id.",
+    ),
+    option(
+        "--active/--inactive",
+        "active",
+        default=None,
+        group=MAPPING_GROUP,
+        default_text="as the file's column says",
+        help="Make every new subscriber active, or every one inactive.",
+    ),
+    option(
+        "--zip",
+        type=click.Choice(ZIP_POLICIES),
+        metavar="ACTION",
+        group=MAPPING_GROUP,
+        default_text="omit",
+        help="What to do with a zip code that is not a number: omit it, reject the row, or write it to custom_field1, "
+        "custom_field2 or custom_field3.",
     ),
 )
 
@@ -164,7 +336,61 @@ def file_options(command: Command) -> Command:
         rows["mapping"] = _parse_mapping(kwargs.pop("mapped")) or None
         return command(*args, rows=rows, **kwargs)
 
-    return add_options(cast("Command", wrapped), *_OPTIONS)
+    return add_options(cast("Command", wrapped), format_options, base_options, *_MAPPING_OPTIONS, limit_option)
+
+
+def output_declarations(command: Command) -> Command:
+    """Add the options that say how a command reports and logs."""
+    return add_options(
+        command,
+        option(
+            "--output",
+            "form",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            group=OUTPUT_GROUP,
+            default_text="text",
+            help="Format of the report on standard output.",
+        ),
+        option("--json", "is_json", is_flag=True, group=OUTPUT_GROUP, help="Short for --output json."),
+        option(
+            "--report",
+            "report_path",
+            type=PATH,
+            metavar="FILE",
+            group=OUTPUT_GROUP,
+            default_text="no file",
+            help="Write the report to FILE, too: as a page if the name ends in .html, else as JSON.",
+        ),
+        option("--quiet", is_flag=True, group=OUTPUT_GROUP, help="Print nothing if all is well."),
+        option(
+            "-v",
+            "--verbose",
+            "verbosity",
+            count=True,
+            group=OUTPUT_GROUP,
+            help="Log to standard error what the command does; -vv logs each request.",
+        ),
+        option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            group=OUTPUT_GROUP,
+            default_text="text",
+            help="Format of the log on standard error.",
+        ),
+    )
+
+
+metrics_option = option(
+    "--metrics",
+    "metrics_path",
+    type=PATH,
+    metavar="FILE",
+    group=OUTPUT_GROUP,
+    default_text="no file",
+    help="Write metrics of the run to FILE, for Prometheus. The name ends in .prom.",
+)
 
 
 def is_job(target: Path | str) -> TypeGuard[Path]:

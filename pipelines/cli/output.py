@@ -20,7 +20,7 @@ from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.printable import escape_json
 from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, say, start_logging, write_stderr
-from pipelines.cli.options import Command
+from pipelines.cli.options import Command, metrics_option, output_declarations
 from pipelines.report.page import is_report, write_page
 
 if TYPE_CHECKING:
@@ -94,29 +94,25 @@ class Output:
 
 
 def output_options(command: Command) -> Command:
-    """Add `--output`, `--report` and `--quiet`, given to the command as `output`; `-v`, `--log-format`."""
+    """Add the options of `output_declarations`; `--output`, `--report` and `--quiet` reach the command as `output`."""
 
-    @click.option(
-        "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to show the report."
-    )
-    @click.option(
-        "--report",
-        "report_path",
-        type=click.Path(path_type=Path),
-        help="Write the report here, too: a page if it ends in .html, else JSON.",
-    )
-    @click.option("--quiet", is_flag=True, help="Say nothing if all is well.")
-    @click.option("-v", "--verbose", "verbosity", count=True, help="Log to stderr what is done; -vv in more detail.")
-    @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How to log.")
+    @output_declarations
     @wraps(command)
     def wrapped(
-        *args: Any, form: str, report_path: Path | None, quiet: bool, verbosity: int, log_format: str, **kwargs: Any
+        *args: Any,
+        form: str,
+        is_json: bool,
+        report_path: Path | None,
+        quiet: bool,
+        verbosity: int,
+        log_format: str,
+        **kwargs: Any,
     ) -> Any:
         catch_warnings()
         if verbosity or log_format != "text":
             start_logging(verbosity, log_format)
         check_page_path(report_path)
-        return command(*args, output=Output(form == "json", quiet, report_path), **kwargs)
+        return command(*args, output=Output(is_json or form == "json", quiet, report_path), **kwargs)
 
     return wrapped
 
@@ -124,12 +120,7 @@ def output_options(command: Command) -> Command:
 def run_options(command: Command) -> Command:
     """Add what `output_options` adds, and `--metrics`: for a command that carries out a run, or several."""
 
-    @click.option(
-        "--metrics",
-        "metrics_path",
-        type=click.Path(path_type=Path),
-        help="Write metrics of the run to this .prom file, for Prometheus.",
-    )
+    @metrics_option
     @output_options
     @wraps(command)
     def wrapped(*args: Any, metrics_path: Path | None, output: Output, **kwargs: Any) -> Any:

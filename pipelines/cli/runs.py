@@ -15,8 +15,9 @@ import click
 from connector.errors import ConfigurationError
 from connector.plurals import count
 from connector.printable import make_visible
+from pipelines.cli.help import Command, option
 from pipelines.cli.logs import say
-from pipelines.cli.options import DURATION
+from pipelines.cli.options import DURATION, OUTPUT_GROUP, PATH
 from pipelines.cli.output import Output, check_page_path, end, output_options, write_page_file, write_stdout
 
 if TYPE_CHECKING:
@@ -25,16 +26,18 @@ if TYPE_CHECKING:
 _LAST, _LAST_ON_PAGE = 10, 30  # runs that are shown, and runs of each job on a page
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @click.argument("job_path", metavar="[JOB]", required=False, type=click.Path(path_type=Path))
 @output_options
 def check_command(job_path: Path | None, output: Output) -> None:
-    """Check whether JOB can run: its configuration, source, service, ledger and destination.
+    """Check whether a job can run: settings, source and service.
 
-    Without JOB, the settings, the service and the ledger are checked. The command reads the first rows of the source,
-    sends about ten list requests, and tries the destination without a row. Nothing is created, sent or published. The
-    command shows the page size of the list, its order, how filters match, and whether the list may be cut off. Exit
-    code 2: correct what failed. Exit code 3: try again later.
+    Without JOB, the command checks the settings, the service and the ledger. With JOB, the command also reads the first
+    rows of the source, and connects to the destination of an export. The command sends about ten list requests and
+    creates nothing.
+
+    The result shows the page size of the service's list, its order, how filters match, and whether the list may be cut
+    off. Exit code 2: correct what failed. Exit code 3: try again later.
     """
     import uvloop
 
@@ -56,27 +59,36 @@ def check_command(job_path: Path | None, output: Output) -> None:
     end({"status": status, "checks": [result.as_json() for result in results]}, exit_code, output)
 
 
-@click.command("status")
+@click.command("status", cls=Command)
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--job", help="Only the runs of this job.")
-@click.option(
+@option(
+    "--job", metavar="NAME", group="Runs", default_text="all jobs", help="Show only runs of the job with this name."
+)
+@option(
     "--last",
     type=click.IntRange(min=1),
-    help="How many runs to show; with --html, how many of each job.  [default: 10; with --html 30]",
+    metavar="N",
+    group="Runs",
+    default_text="10; with --html 30",
+    help="Number of runs to show; with --html, the number for each job.",
 )
-@click.option(
+@option(
     "--html",
     "page_path",
-    type=click.Path(path_type=Path),
-    help="Write a page with the last runs of each job to this file, which must be new or an earlier page.",
+    type=PATH,
+    metavar="FILE",
+    group=OUTPUT_GROUP,
+    default_text="no file",
+    help="Write a page with the last runs of each job to FILE. FILE must be new or an earlier page.",
 )
 @output_options
 def status_command(
     run_id: str | None, job: str | None, last: int | None, page_path: Path | None, output: Output
 ) -> None:
-    """Show what the last runs did, or all of one RUN, what is unresolved, and what to do next.
+    """Show the last runs, open problems and what to do next.
 
-    It takes no lock and needs no token: use it while a run goes on, or after one was killed.
+    With RUN, the id of a run, the command shows the whole report of this run. The command needs no token and no lock,
+    so it works while a run is active.
     """
     from connector.settings import read_state
     from pipelines.flows.status import read_health, read_status
@@ -95,15 +107,22 @@ def status_command(
     end(status, 0, output, is_shown=is_shown)
 
 
-@click.command("prune")
-@click.option(
-    "--older-than", "age_s", type=DURATION, default="90d", show_default=True, help="Delete what is older than this."
+@click.command("prune", cls=Command)
+@option(
+    "--older-than",
+    "age_s",
+    type=DURATION,
+    default="90d",
+    group="Files",
+    default_text="90d",
+    help="Delete files older than this, for example 30d or 12h.",
 )
 @output_options
 def prune_command(age_s: float, output: Output) -> None:
-    """Delete rejects, drift files and reports of old runs, which hold personal data.
+    """Delete old reports, rejects files and drift files.
 
-    A run deletes what is older than the job's `retention` (90 days) by itself. The ledger is left as it is.
+    These files hold personal data. Each run also deletes such files after the `retention` of its job, 90 days by
+    default. The ledger does not change.
     """
     from connector.run_log import prune
     from connector.settings import read_state

@@ -10,18 +10,52 @@ from pathlib import Path
 import click
 
 from connector.errors import ConfigurationError
+from pipelines.cli.help import Command, option
 from pipelines.cli.output import Output, run_flow
 
 
-@click.command("sandbox")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--token", envvar="CONNECTOR_SANDBOX_TOKEN", default="sandbox", show_default=True, help="The token it takes."
+@click.command("sandbox", cls=Command)
+@option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=8080,
+    group="Sandbox",
+    default_text="8080",
+    help="Port on this machine; 0 uses a free port.",
 )
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Keep the data here; else in memory.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a switch or a fault. Repeatable.")
+@option(
+    "--token",
+    metavar="TOKEN",
+    envvar="CONNECTOR_SANDBOX_TOKEN",
+    default="sandbox",
+    group="Sandbox",
+    default_text="CONNECTOR_SANDBOX_TOKEN, or sandbox",
+    help="Token that clients must send.",
+)
+@option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    group="Sandbox",
+    default_text="in memory",
+    help="Folder that stores the subscribers and emails.",
+)
+@option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    group="Sandbox",
+    default_text="none",
+    help="Set a switch, for example latency_ms=200 or page_size=50. docs/reference/sandbox.md lists all. Repeatable.",
+)
 def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[str, ...]) -> None:
-    """Serve an imitation of the service on this machine, to try jobs without a token of your own."""
+    """Serve an imitation of the service to try jobs on.
+
+    The sandbox answers on 127.0.0.1 as the real service would, until you press Ctrl-C. Open its address in a browser to
+    see the subscribers and to switch faults on.
+    """
     from connector.sandbox.server import serve
 
     try:
@@ -36,12 +70,39 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
         raise ConfigurationError(f"cannot serve on port {port}: {error.strerror}") from None
 
 
-@click.command("demo")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Leave the files here (must be new).")
-@click.option("--people", type=click.IntRange(min=200), default=3000, show_default=True, help="Rows of the file.")
-@click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Another seed, other rows.")
+@click.command("demo", cls=Command)
+@option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    group="Demo",
+    default_text="a temporary folder",
+    help="New folder for the files of the demo.",
+)
+@option(
+    "--people",
+    type=click.IntRange(min=200),
+    metavar="N",
+    default=3000,
+    group="Demo",
+    default_text="3000",
+    help="Number of rows, at least 200.",
+)
+@option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=7,
+    group="Demo",
+    default_text="7",
+    help="Seed of the random people. The same seed makes the same rows.",
+)
 def demo_command(folder: Path | None, people: int, seed: int) -> None:
-    """Import, sync and export made-up subscribers against a sandbox that loses answers; then check everything."""
+    """Import, sync and export made-up people in a sandbox.
+
+    The sandbox of the demo loses answers and limits requests. At the end, the demo compares the service, the ledger and
+    the exported table.
+    """
     from pipelines.demo import run_story
     from pipelines.report.console import PlainConsole
 

@@ -1,0 +1,98 @@
+"""The help of commands: sections of commands, groups of options, and options that may precede the command.
+
+cloup has these, too, but needs click 8.5 and doubles the start of `connector --help`; rich-click imports Rich.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # keeps a default on one line of the help
+_DEFAULT = re.compile(r"\[default: [^]]*\]$")
+_LAST_GROUPS = ("Run", "Output")
+_FIRST_COLUMN = 28  # characters; the text of a longer option begins on the next line
+
+
+class Option(click.Option):
+    """An option with its group in the help, and with the text of its default ("" for a flag)."""
+
+    def __init__(self, *args: Any, group: str, default_text: str = "", **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.group = group
+        self.default_text = default_text
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return the default alone: a range stands in the help text where a person needs the range."""
+        return {"default": self.default_text} if self.default_text else {}
+
+
+def option(*names: str, group: str, default_text: str = "", **attributes: Any) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds an `Option` to a command."""
+    return click.option(*names, cls=Option, group=group, default_text=default_text, **attributes)
+
+
+def write_rows(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[tuple[str, str]]]) -> None:
+    """Write each section under its title; the texts of all sections begin in one column."""
+    tables = {title: list(rows) for title, rows in sections.items()}
+    lengths = [len(name) for rows in tables.values() for name, _ in rows]
+    width = max((length for length in lengths if length <= _FIRST_COLUMN), default=_FIRST_COLUMN)
+    for title, rows in tables.items():
+        with formatter.section(title):
+            formatter.write_dl([(name.ljust(width), _DEFAULT.sub(_bind, text)) for name, text in rows], col_max=width)
+    formatter.buffer = [text.replace(_NO_BREAK, " ") for text in formatter.buffer]
+
+
+def _bind(default: re.Match[str]) -> str:
+    return default[0].replace(" ", _NO_BREAK)
+
+
+def group_options(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """Return the help records of a command's options by group, in the order of the command's options; the groups
+    Run and Output are the last.
+
+    An option without a group, such as --help, joins the last group.
+    """
+    groups: dict[str, list[tuple[str, str]]] = {}
+    group = "Options"
+    for parameter in command.get_params(context):
+        group = parameter.group if isinstance(parameter, Option) else group
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record is not None:
+            groups.setdefault(group, []).append(record)
+    return {title: groups[title] for title in sorted(groups, key=lambda title: _LAST_GROUPS.index(title) + 1
+            if title in _LAST_GROUPS else 0)}  # fmt: skip
+
+
+class Command(click.Command):
+    """A command whose help shows the options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups of options."""
+        write_rows(formatter, group_options(self, ctx))
+
+
+class Group(click.Group):
+    """A group of commands. Its own options are options of each command, and may also precede the command's name."""
+
+    command_class = Command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Move options that precede the command behind the name of the command: `-v sync` is `sync -v`."""
+        takes_value = {name: not (each.is_flag or each.count) for each in self.params if isinstance(each, Option)
+                       for name in each.opts} | {"-vv": False}  # fmt: skip
+        end = 0
+        while end < len(args) and (name := args[end].partition("=")[0]) in takes_value:
+            end += 2 if takes_value[name] and name == args[end] else 1
+        command, before, after = args[end : end + 1], args[:end], args[end + 1 :]
+        return super().parse_args(ctx, [*command, *before, *after] if command else [])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, and then the options."""
+        self.format_commands(ctx, formatter)
+        write_rows(formatter, group_options(self, ctx))

@@ -1,0 +1,108 @@
+"""The help of each command reads at 80 columns, and each of its options stands alone; options may precede a command."""
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from pipelines.cli import COMMANDS, cli
+from pipelines.cli.help import Option
+from tests.pipelines.conftest import Connector
+
+
+def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Yield each command and those in it, by what a user types."""
+    yield context.command_path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from walk(inner, click.Context(inner, info_name=name, parent=context))
+
+
+ALL = dict(walk(cli, click.Context(cli, info_name="connector")))
+OPTIONS = {
+    f"{path} {parameter.opts[-1]}": parameter
+    for path, command in ALL.items()
+    for parameter in command.params
+    if isinstance(parameter, click.Option) and parameter.name != "version"
+}
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_each_help_fits_80_columns(connector: Connector, path: str) -> None:
+    ended = connector.run(*path.split()[1:], "--help", environ={"COLUMNS": "80"})
+    assert ended.code == 0
+    assert [line for line in ended.stdout.splitlines() if len(line) > 80 or "\N{NO-BREAK SPACE}" in line] == []
+
+
+def test_the_help_shows_each_command_once_with_a_whole_sentence(connector: Connector) -> None:
+    text = connector.run("--help", environ={"COLUMNS": "80"}).stdout
+    sections = re.findall(r"^(\w+):\n((?:  [a-z].*\n)+)", text, re.MULTILINE)
+    assert [title for title, _ in sections] == ["Load", "Export", "Email", "Look", "Repair", "Start"]
+    lines = [line for _, body in sections for line in body.splitlines()]
+    assert [line.split()[0] for line in lines] == list(COMMANDS)
+    assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
+
+
+def find_fault(option: click.Option) -> str:
+    """Return what the help of an option lacks, or ""."""
+    if not isinstance(option, Option):
+        return "is not declared by pipelines.cli.help.option"
+    if not re.fullmatch(r"(?s)[A-Za-z-].*\.", option.help or ""):
+        return "the help is not a sentence"
+    is_flag = (option.is_bool_flag and not option.secondary_opts) or option.count
+    return "" if is_flag or option.default_text else "the help has no default"
+
+
+def test_each_option_has_a_sentence_and_its_default() -> None:
+    faults = {name: find_fault(option) for name, option in OPTIONS.items()}
+    assert {name: fault for name, fault in faults.items() if fault} == {}
+
+
+@pytest.mark.parametrize("shared", ["--wait", "--time-limit", "--json", "--report", "--metrics", "--limit", "--held"])
+def test_an_option_says_the_same_in_each_command(shared: str) -> None:
+    texts = {option.help for name, option in OPTIONS.items() if name.endswith(f" {shared}")}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--json status", "--output json status", "--output=json status", "status --json", "--quiet --json status"],
+)
+def test_options_of_the_output_may_precede_the_command(connector: Connector, arguments: str) -> None:
+    ended = connector.run(*arguments.split())
+    assert (ended.code, ended.report["runs"]) == (0, [])
+
+
+def test_an_option_with_a_value_may_precede_the_command(connector: Connector) -> None:
+    assert connector.run("--report", "status", "-vv", "status").code == 0
+    assert (connector.folder / "status").read_text(encoding="utf-8").startswith("{")
+
+
+def test_an_option_may_precede_a_command_within_a_group(connector: Connector) -> None:
+    ended = connector.run("--quiet", "ledger", "--json", "backup", "copy.db")
+    assert (ended.code, ended.report["status"]) == (3, "aborted")
+
+
+def test_a_usage_error_is_one_object_with_json(connector: Connector) -> None:
+    ended = connector.run("--json", "sync", "nowhere.yaml")
+    assert ended.is_refused
+    assert ended.report["status"] == "usage"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [("--json schema", "--json"), ("--metrics a.prom status", "--metrics"), ("--wait 5m sync job.yaml", "--wait")],
+)
+def test_an_option_that_the_command_lacks_is_refused(connector: Connector, arguments: str, words: str) -> None:
+    ended = connector.run(*arguments.split())
+    assert (ended.code, words in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize("arguments", ["", "--json", "--report", "--report a.json"])
+def test_options_without_a_command_show_the_help(connector: Connector, arguments: str) -> None:
+    ended = connector.run(*arguments.split())
+    assert ended.code == 2
+    assert "Load:" in ended.stderr
