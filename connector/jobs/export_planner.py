@@ -23,7 +23,7 @@ def plan_export_job(
     """Return the plan of a job's export. The arguments have priority over the job. Raises ConfigurationError."""
     export = job.export
     if export is None:
-        raise ConfigurationError(f"the job {job.name} loads: run it by `connector sync`")
+        raise ConfigurationError(job.explain_command())
     destination = parse_destination(
         export.to,
         table=export.table,

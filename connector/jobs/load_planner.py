@@ -90,8 +90,7 @@ def plan_validation(job: Job, limit: int | None = None, *, is_own_source: bool =
 
 def _find_subscriber(job: Job) -> JobSubscriber:
     if job.subscriber is None:
-        kind, command = ("mails", "mail") if job.mail is not None else ("exports", "export")
-        raise ConfigurationError(f"The job {job.name} {kind}, and loads no subscribers. Use connector {command}")
+        raise ConfigurationError(job.explain_command())
     return job.subscriber
 
 

@@ -40,7 +40,7 @@ def plan_mail(
 ) -> MailPlan:
     """Return the mail run of a job, its source opened and its texts read. Raises ConfigurationError and SourceError."""
     if job.mail is None or job.source is None:
-        raise ConfigurationError(f"the job {job.name} does not mail: it has no key `mail`")
+        raise ConfigurationError(job.explain_command())
     if job.source.sql is not None and job.source.sql.cursor is not None:
         raise ConfigurationError("a job that mails has no cursor: the campaign knows which recipients have their email")
     guard, load = job.guard, job.load

@@ -268,6 +268,18 @@ class Job(BaseModel):
     )
 
     @property
+    def command(self) -> Literal["sync", "export", "mail"]:
+        """The command that runs the job."""
+        if self.export is not None:
+            return "export"
+        return "sync" if self.mail is None else "mail"
+
+    def explain_command(self) -> str:
+        """Return the error for a command that cannot run this kind of job."""
+        does = {"sync": "loads subscribers", "export": "exports the list", "mail": "sends emails"}[self.command]
+        return f"The job {self.name} {does}. Run it by connector {self.command}"
+
+    @property
     def is_export(self) -> bool:
         """Whether the job moves the list out rather than rows in."""
         return self.export is not None

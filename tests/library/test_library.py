@@ -271,8 +271,8 @@ def test_what_cannot_be_used_is_refused_in_words(
 @pytest.mark.parametrize(
     ("job", "options", "words"),
     [
-        ("export.yaml", {"limit": 1, "full": True}, "exports, and loads no subscribers. Use connector export"),
-        ("mail.yaml", {"dry_run": True}, "mails, and loads no subscribers. Use connector mail"),
+        ("export.yaml", {"limit": 1, "full": True}, "exports the list. Run it by connector export"),
+        ("mail.yaml", {"dry_run": True}, "sends emails. Run it by connector mail"),
         ("sync.yaml", {"full": True, "since": "1"}, "give one of them"),
         ("sync.yaml", {"limit": 0}, "limit must be a whole number from 1"),
         ("sync.yaml", {"since": "1"}, "has no source.sql.cursor"),
