@@ -51,22 +51,32 @@ class JobService(BaseModel):
     model_config = STRICT
 
     base_url: str | None = Field(
-        default=None, min_length=1, repr=False, description="https://…; CONNECTOR_BASE_URL has priority"
+        default=None,
+        min_length=1,
+        repr=False,
+        description="URL of the service, https://… The environment variable CONNECTOR_BASE_URL has priority.",
     )
     account: Name | None = Field(
-        default=None, description="the account's name in the ledger; the base URL when not given"
+        default=None, description="Name of the account in the ledger. Without this key, the base URL is the name."
     )
     authorization: str | None = Field(
-        default=None, repr=False, description='the header\'s form; "{token}" when not given'
+        default=None,
+        repr=False,
+        description="Form of the Authorization header, with {token} for the token. Without this key, the header "
+        "is the token alone.",
     )
     timeout_s: Duration | None = Field(
-        default=None, gt=0, le=3600, alias="timeout", description="per request; 30s when not given"
+        default=None,
+        gt=0,
+        le=3600,
+        alias="timeout",
+        description="Longest time that one request may take. Without this key, 30s.",
     )
     proxy: str | None = Field(
         default=None,
         min_length=1,
         repr=False,
-        description="the URL of a proxy, or env for the one that HTTPS_PROXY names; none when not given",
+        description="URL of a proxy, or env to use the proxy of HTTPS_PROXY. Without this key, no proxy.",
     )
 
     @field_validator("authorization")
@@ -82,18 +92,26 @@ class JobSubscriber(BaseModel):
 
     model_config = STRICT
 
-    base: BaseKeys = Field(description="the base to load into")
-    identity: Identity = Field(default="email", description="what makes two rows the same subscriber")
+    base: BaseKeys = Field(description="Base that the subscribers go to.")
+    identity: Identity = Field(
+        default="email", description="Field that identifies a subscriber: email or client_user_id."
+    )
     fields_: dict[FieldName, MappedField | None] | None = Field(
-        default=None, alias="fields", description="field: column, or field: rule"
+        default=None, alias="fields", description="Column, or rule, of each field."
     )
     by_headers: bool | None = Field(
         default=None,
-        description="recognise the columns of other fields by their headers. A field that `fields` leaves empty has no "
-        "column. True without `fields`, else false when not given",
+        description="Find the columns of the other fields by their headers. A field that `fields` leaves empty "
+        "has no column. Without this key: true if the job has no `fields`, else false.",
     )
-    required: tuple[FieldName, ...] = Field(default=(), description="fields that no row may leave empty")
-    zip: ZipPolicy = Field(default="omit", description="what becomes of a zip that is no number")
+    required: tuple[FieldName, ...] = Field(
+        default=(), description="Fields that every row must have. A row without one of them is invalid."
+    )
+    zip: ZipPolicy = Field(
+        default="omit",
+        description="What to do with a zip code that is not a number: omit it, reject the row, or write it to a "
+        "custom field.",
+    )
 
     @property
     def uses_headers(self) -> bool:
@@ -122,22 +140,37 @@ class Load(BaseModel):
         gt=0,
         le=100_000,
         allow_inf_nan=False,
-        description="requests a second, at most",
+        description="Maximum number of requests per second. Without this key, the run finds the rate.",
     )
-    max_concurrency: int = Field(default=512, ge=1, le=1000, description="creates in flight at once, at most")
+    max_concurrency: int = Field(default=512, ge=1, le=1000, description="Maximum number of creates in flight.")
     on_unknown: Literal["resend", "hold"] = Field(
-        default="resend", description="what becomes of an unknown proved absent"
+        default="resend",
+        description="What to do with a create that got no answer and is proved absent: resend it, or hold it for "
+        "review.",
     )
     quiet_period_s: Duration = Field(
-        default=30.0, ge=0, alias="quiet_period", description="wait before absence can be proved"
+        default=30.0,
+        ge=0,
+        alias="quiet_period",
+        description="Longest time that the service needs to list a new subscriber. The connector waits this long "
+        "before a missing subscriber counts as absent.",
     )
     fresh_s: Duration = Field(
-        default=900.0, ge=0, alias="fresh", description="how long what a look-up said may be used"
+        default=900.0,
+        ge=0,
+        alias="fresh",
+        description="How long the result of a look-up is valid. An older result is looked up again before the create.",
     )
-    look: Literal["auto", "none"] = Field(default="auto", description="look before creating; none: create unlooked")
-    allow_truncated: bool = Field(default=False, description="take a list that the service may cut off unseen")
+    look: Literal["auto", "none"] = Field(
+        default="auto",
+        description="With auto, look up each subscriber before creating it; with none, create without a look-up.",
+    )
+    allow_truncated: bool = Field(
+        default=False,
+        description="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
+    )
     ignore_total_count: bool = Field(
-        default=False, description="accept a list whose TotalCount is missing or disagrees with the list"
+        default=False, description="Accept the list even if its TotalCount is missing or disagrees."
     )
 
 
@@ -146,15 +179,24 @@ class Guard(BaseModel):
 
     model_config = STRICT
 
-    max_invalid: Share | None = Field(default=None, description="the share of invalid rows, such as 5%, at most")
-    max_rejected: Share | None = Field(
-        default=None, description="the share that the service rejects, at most; judged while the run goes on"
+    max_invalid: Share | None = Field(
+        default=None,
+        description="Largest share of invalid rows, for example 5%. A run with more ends before it sends anything.",
     )
-    max_creates: int | None = Field(default=None, ge=0, description="how many may be created, at most")
+    max_rejected: Share | None = Field(
+        default=None,
+        description="Largest share of rows that the service rejects, for example 5%. The run checks the share "
+        "while it sends.",
+    )
+    max_creates: int | None = Field(
+        default=None,
+        ge=0,
+        description="Largest number of subscribers to create. A run with more ends before it sends anything.",
+    )
     max_shrink: Share = Field(
         default=0.5,
-        description="how much smaller the source, or the suppression list, may be than at the last whole run; neither "
-        "may be empty",
+        description="Largest share by which the source, or the suppression list, may shrink since the last "
+        "complete run. Neither may be empty.",
     )
 
 
@@ -163,16 +205,29 @@ class Filters(BaseModel):
 
     model_config = STRICT
 
-    id: int | None = Field(default=None, ge=1, description="by subscriber id")
-    base_id: int | None = Field(default=None, ge=1, description="by base")
+    id: int | None = Field(default=None, ge=1, description="Export only the subscriber with this id.")
+    base_id: int | None = Field(default=None, ge=1, description="Export only subscribers of the base with this id.")
     client_user_id: str | None = Field(
-        default=None, min_length=1, repr=False, description="by the key in your own system"
+        default=None,
+        min_length=1,
+        repr=False,
+        description="Export only subscribers with this client_user_id, the key in your own system.",
     )
-    email: str | None = Field(default=None, min_length=1, repr=False, description="by address")
-    is_active: bool | None = Field(default=None, description="true for active, false for inactive")
-    first_name: str | None = Field(default=None, min_length=1, repr=False, description="by first name")
-    last_name: str | None = Field(default=None, min_length=1, repr=False, description="by last name")
-    gender: Literal["male", "female", "unspecified"] | None = Field(default=None, description="by gender")
+    email: str | None = Field(
+        default=None, min_length=1, repr=False, description="Export only subscribers with this email address."
+    )
+    is_active: bool | None = Field(
+        default=None, description="Export only active (true), or only inactive subscribers (false)."
+    )
+    first_name: str | None = Field(
+        default=None, min_length=1, repr=False, description="Export only subscribers with this first name."
+    )
+    last_name: str | None = Field(
+        default=None, min_length=1, repr=False, description="Export only subscribers with this last name."
+    )
+    gender: Literal["male", "female", "unspecified"] | None = Field(
+        default=None, description="Export only subscribers of this gender: male, female or unspecified."
+    )
 
 
 class Export(BaseModel):
@@ -181,50 +236,70 @@ class Export(BaseModel):
     model_config = STRICT
 
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
-        repr=False, description="a file, an object in a store, such as s3://bucket/people.parquet, or a database URL"
+        repr=False,
+        description="File, object such as s3://bucket/people.parquet, or database URL that the list goes to.",
     )
-    table: Name = Field(default="subscribers", description="the table in a database")
+    table: Name = Field(default="subscribers", description="Name of the table, if the list goes to a database.")
     schema_: Name | None = Field(
-        default=None, alias="schema", description="the table's schema; the database's own when not given"
+        default=None, alias="schema", description="Schema of the table. Without this key, the database's default."
     )
     mode: ExportMode = Field(
         default="replace",
-        description="what becomes of rows that are there already: replace, upsert (gone ones are marked), append, or "
-        "history (a row for each version)",
+        description="What to do with rows that the destination has. replace: overwrite all rows; upsert: update "
+        "rows by id, and mark subscribers that left the list; append: keep them beside the new rows; "
+        "history: keep each version of a row.",
     )
     max_shrink: Share = Field(
-        default=0.5, description="how much smaller the list may be than at the last certified export; more is refused"
+        default=0.5, description="Largest share by which the list may shrink since the last certified export."
     )
     max_rate: float | None = Field(
-        default=None, gt=0, le=100_000, allow_inf_nan=False, description="list requests a second, at most"
+        default=None,
+        gt=0,
+        le=100_000,
+        allow_inf_nan=False,
+        description="Maximum number of list requests per second. Without this key, the run finds the rate.",
     )
     allow_incomplete: bool = Field(
-        default=False, description="write the list even if it cannot be certified; in replace only where nothing is yet"
+        default=False,
+        description="Write the list even if the connector cannot prove that the list is complete. In mode "
+        "replace, the destination must not exist.",
     )
-    ignore_total_count: bool = Field(default=False, description="take a list against which TotalCount alone stands")
-    allow_truncated: bool = Field(default=False, description="take a list that the service may cut off unseen")
+    ignore_total_count: bool = Field(
+        default=False, description="Accept the list even if its TotalCount is missing or disagrees."
+    )
+    allow_truncated: bool = Field(
+        default=False,
+        description="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
+    )
     guard_formulas: bool = Field(
-        default=False, description="in CSV, an apostrophe before texts that a spreadsheet would run"
+        default=False, description="Put an apostrophe before CSV cells that a spreadsheet would run as a formula."
     )
     csv_dialect: CsvDialect = Field(
         default="standard",
-        description="how CSV is written; excel: with a byte order mark, so that Excel reads UTF-8, and tags as a|b",
+        description="How to write CSV. standard: plain UTF-8; excel: with a byte order mark, and tags as a|b, so "
+        "that Excel shows all letters.",
     )
     delimiter: CsvDelimiter | None = Field(
-        default=None, description="the separator of cells in CSV: a comma when not given"
+        default=None, description="Character between two cells of CSV. Without this key, a comma."
     )
     run_columns: bool = Field(
-        default=True, description="write _run_id and _exported_at to a file; a table always has them"
+        default=True, description="Write the columns _run_id and _exported_at to a file. A table always has them."
     )
     columns: list[Name] | None = Field(
-        default=None, description="only these fields, beside the id and the run's columns; all when not given"
+        default=None,
+        description="Export only these fields. The id and the columns of the run are always there. Without this "
+        "key, all fields.",
     )
-    overwrite: bool = Field(default=False, description="take over a table or a file that no export made")
+    overwrite: bool = Field(default=False, description="Overwrite a table or file that the connector did not create.")
     format: ExportFormat | None = Field(
-        default=None, description="what a file holds whose name does not say it, such as - (csv when not given)"
+        default=None,
+        description="Format of the file. Without this key, the file's name decides; csv for standard output.",
     )
-    group_readable: bool = Field(default=False, description="let the group of a file read it, too (0640)")
-    filters: Filters = Field(default_factory=Filters, description="which subscribers; all when not given")
+    group_readable: bool = Field(
+        default=False,
+        description="Allow the file's group to read the file (mode 0640). Otherwise only the owner can read the file.",
+    )
+    filters: Filters = Field(default_factory=Filters, description="Which subscribers to export. Without this key, all.")
 
 
 class Job(BaseModel):
@@ -232,39 +307,50 @@ class Job(BaseModel):
 
     model_config = STRICT
 
-    name: Name = Field(alias="job", description="the job's name in reports and in the ledger")
-    service: JobService = Field(default_factory=JobService, description="which service")
-    source: JobSource | None = Field(default=None, description="where rows come from")
-    subscriber: JobSubscriber | None = Field(default=None, description="how a row becomes a subscriber")
-    suppress: Suppress | None = Field(default=None, description="subscribers that are never created; read by each run")
+    name: Name = Field(alias="job", description="Name of the job in reports and in the ledger.")
+    service: JobService = Field(default_factory=JobService, description="The service, and how to connect to it.")
+    source: JobSource | None = Field(default=None, description="Where the rows come from.")
+    subscriber: JobSubscriber | None = Field(default=None, description="How a row becomes a subscriber.")
+    suppress: Suppress | None = Field(
+        default=None, description="Subscribers that are never created. Each run reads the list again."
+    )
     ignore: tuple[Name, ...] = Field(
-        default=(), description="columns that seem to say who wants no email, and mean something else"
+        default=(),
+        description="Columns that look like a consent or an opt-out, and are not. The job does not use them.",
     )
     skip_inactive: bool = Field(
-        default=True, description="mail: send nothing to an address that the service lists as inactive"
+        default=True, description="In a mail job: send nothing to an address that the service lists as inactive."
     )
-    load: Load = Field(default_factory=Load, description="how rows are sent")
+    load: Load = Field(default_factory=Load, description="How to send the rows.")
     guard: Guard | None = Field(
-        default=None, description="what ends a run before anything is sent; none: all may be sent"
+        default=None,
+        description="Limits that end a run, most of them before it sends anything. Without this key, no limits.",
     )
-    export: Export | None = Field(default=None, description="in place of source and subscriber: where the list goes")
-    mail: Mail | None = Field(default=None, description="in place of subscriber: the email that each row is sent")
-    notify: Notify | None = Field(default=None, description="where the report of a run goes; nowhere when not given")
+    export: Export | None = Field(
+        default=None, description="Where the service's list goes. A job with this key has no source and no subscriber."
+    )
+    mail: Mail | None = Field(
+        default=None, description="The email that each row is sent. A job with this key has no subscriber."
+    )
+    notify: Notify | None = Field(
+        default=None, description="Where to send the report of a run. Without this key, nowhere."
+    )
     ledger: Literal["may_be_new", "must_exist"] = Field(
         default="may_be_new",
-        description="must_exist: a run without its ledger ends before it sends, say on a machine that lost its disk",
+        description="With must_exist, a run without its ledger ends before it sends anything, for example on a "
+        "machine that lost its disk.",
     )
     time_limit_s: Duration | None = Field(
         default=None,
         gt=0,
         alias="time_limit",
-        description="end a run that takes longer in order (exit 3); the next one goes on; no limit when not given",
+        description="Stop cleanly after this long (exit code 3). The next run continues. Without this key, no limit.",
     )
     retention_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
         default=RETENTION_S,
         ge=0,
         alias="retention",
-        description="after this time a run deletes rejects, drift files and reports of earlier runs",
+        description="Age at which a run deletes reports, rejects files and drift files of earlier runs.",
     )
 
     @property
