@@ -34,6 +34,8 @@ from connector.mail.draft import MailTexts
 from connector.mail.eml import write_eml
 from connector.mail.history import History, check_history, read_history, refuse_older_ledger
 from connector.mail.inactive import ListedActivity, read_activity
+from connector.mail.message import Recipient
+from connector.mail.single import send_unrecorded
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
@@ -370,6 +372,20 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
     )
     status: Status = "partial" if checked.outcomes[MailOutcome.INVALID] else "ok"
     return end_report(report, status, clock.now())
+
+
+async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Report:
+    """Send the email of the first row that makes one to `recipient` instead, at once, and record nothing. Raises
+    ConfigurationError if no row makes an email, and as `check_rows` does."""
+    now = stop.clock.now()
+    with plan.source, MailRows() as spool:
+        await asyncio.to_thread(check_rows, plan, now, spool, MailCheck(), lambda _: None, stop.event.is_set)
+        row = next((row for rows in spool.read(1) for row in rows), None)
+        if row is None:
+            raise ConfigurationError("no row makes an email, so there is nothing to send. See why by --preview 1")
+        message = plan.texts.compose(row, now)
+    message = replace(message, to=(recipient,), settings=replace(message.settings, send_at=None))
+    return await send_unrecorded(message, plan.settings, plan.job, stop)
 
 
 def _foresee(plan: MailPlan, spool: MailRows, checked: MailCheck) -> Counter[MailOutcome]:

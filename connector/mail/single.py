@@ -62,8 +62,35 @@ async def _send(message: Message, settings: Settings, log: EmailLog, report: Rep
         return
     with log.transaction():
         key = log.mark_single_intended(settings.account, report.run_id, addresses, at=clock.now().timestamp())
+    answer = await _deliver(message, settings, report, stop)
+    with log.transaction():
+        match answer:
+            case Accepted(request_id, message_id):
+                log.mark_single_accepted(key, request_id, message_id, at=clock.now().timestamp())
+            case Refused(status, words):
+                log.mark_single_refused(key, status, words)
+            case NotSent():
+                log.mark_single_not_sent(key)
+            case Ambiguous():
+                log.mark_single_lost(key)
+    _refuse_token(answer, report)
+
+
+async def send_unrecorded(message: Message, settings: Settings, job: str, stop: Stop) -> Report:
+    """Send one email, and report what became of it. Nothing is recorded: neither the email nor the run."""
+    scope = RunScope(destination=settings.service.base_url, account=settings.account)
+    report = start_report("mail", job, stop.clock.now(), scope)
+    _refuse_token(await _deliver(message, settings, report, stop), report)
+    return report
+
+
+async def _deliver(
+    message: Message, settings: Settings, report: Report, stop: Stop
+) -> Accepted | Refused | Ambiguous | NotSent:
+    """Send the email, put what became of it into the report, and return the answer."""
+    clock = stop.clock
+    answer: Accepted | Refused | Ambiguous | NotSent
     async with open_client(build_service(settings, 1)) as client:
-        answer: Accepted | Refused | Ambiguous | NotSent
         try:
             answer = await Retrier().send(lambda: client.send_email(encode_email(message)), client.counts["send"])
         except asyncio.CancelledError:
@@ -75,16 +102,11 @@ async def _send(message: Message, settings: Settings, log: EmailLog, report: Rep
     _note_answer(report, answer, clock)
     if answer is _GIVEN_UP:
         report.status, report.signal = "stopped", stop.signal
-    with log.transaction():
-        match answer:
-            case Accepted(request_id, message_id):
-                log.mark_single_accepted(key, request_id, message_id, at=clock.now().timestamp())
-            case Refused(status, words):
-                log.mark_single_refused(key, status, words)
-            case NotSent():
-                log.mark_single_not_sent(key)
-            case Ambiguous():
-                log.mark_single_lost(key)
+    return answer
+
+
+def _refuse_token(answer: Accepted | Refused | Ambiguous | NotSent, report: Report) -> None:
+    """Raise ConfigurationError if the service refused the token."""
     if isinstance(answer, Refused) and answer.status in UNAUTHORISED:
         raise ConfigurationError(f"{report.messages[0]}. Check the token")
 

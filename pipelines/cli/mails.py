@@ -148,6 +148,15 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     help="With --preview: new or empty folder for the emails.",
 )
 @option(
+    "--test",
+    "test_address",
+    metavar="ADDRESS",
+    group="Preview",
+    default_text="no test",
+    callback=refuse_empty,
+    help="Send the email of the first row to this address of yours, at once, and record nothing.",
+)
+@option(
     "--rejected",
     "allows_rejected",
     is_flag=True,
@@ -177,6 +186,7 @@ def mail_command(
     limit: int | None,
     previewed: int | None,
     preview_dir: Path | None,
+    test_address: str | None,
     allows_rejected: bool,
     is_new_account: bool,
     is_reopening: bool,
@@ -192,12 +202,17 @@ def mail_command(
     from connector.jobs.mail_planner import plan_mail
     from connector.jobs.reader import load_job
     from connector.jobs.settings import read_settings
-    from connector.mail.flow import preview, run_mail
+    from connector.mail.draft import parse_recipient
+    from connector.mail.flow import preview, run_mail, send_sample
 
+    if test_address is not None and previewed is not None:
+        raise ConfigurationError("--test sends an email, and --preview sends none. Use one of the two")
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")
     loaded = load_job(job, os.environ)
-    settings = read_settings(os.environ, loaded, time_limit_s=time_limit_s, is_writing=previewed is None)
+    settings = read_settings(
+        os.environ, loaded, time_limit_s=time_limit_s, is_writing=previewed is None and test_address is None
+    )
     plan = plan_mail(
         loaded,
         settings,
@@ -207,6 +222,9 @@ def mail_command(
         is_new_account=is_new_account,
         is_reopening=is_reopening,
     )
+    if test_address is not None:
+        recipient = parse_recipient(test_address, "--test")
+        finish(run_flow(lambda stop, _: send_sample(plan, recipient, stop), output), output)
     if previewed is not None:
         folder, number = preview_dir or Path("preview"), previewed
         finish(run_flow(lambda stop, progress: preview(plan, folder, number, stop, progress), output), output)

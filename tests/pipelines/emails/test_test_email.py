@@ -1,0 +1,71 @@
+"""`connector mail --test ADDRESS`: one rendered email to an address of the sender, outside of the campaign."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.emails.outbox import list_recipients, read_outbox
+
+JOB = """\
+job: welcome-run
+source: {file: {path: people.csv}}
+mail:
+  campaign: welcome
+  to: {email: email, name: first}
+  from: Shop <hello@example.com>
+  subject: Hello {{ first }}
+  text: {content: "Order {{ order }}"}
+  at: 2036-01-01T00:00:00+00:00
+"""
+
+
+@pytest.fixture
+def mailer(connector: Connector, tmp_path: Path) -> Connector:
+    """Three people, of whom the first has no address, and a job."""
+    write_csv(
+        tmp_path / "people.csv", "email,first,order", "nobody,No,1", "ann@example.net,Ann,17", "bob@example.net,Bob,18"
+    )
+    (tmp_path / "mail.yaml").write_text(JOB.replace("Hello {{ first }}", '"Hello {{ first }}"'), encoding="utf-8")
+    return connector
+
+
+def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(mailer: Connector) -> None:
+    ended = mailer.run_json("mail", "mail.yaml", "--test", "Me <me@example.com>")
+    assert (ended.code, ended.rows) == (0, {"read": 1, "sent": 1}), ended.stderr
+    (sent,) = read_outbox(mailer.sandbox)
+    assert sent.message["To"].addresses[0].addr_spec == "me@example.com"
+    assert sent.message["Subject"] == "Hello Ann"
+    assert sent.text.strip() == "Order 17"
+    assert "X-Sandbox-Send-At" not in sent.message
+    assert mailer.run_json("status").report["runs"] == []
+
+    again = mailer.run_json("mail", "mail.yaml")
+    assert again.rows == {"read": 3, "sent": 2, "invalid": 1}
+    assert list_recipients(mailer.sandbox) == ["me@example.com", "ann@example.net", "bob@example.net"]
+
+
+def test_a_refused_test_email_says_why(mailer: Connector) -> None:
+    mailer.sandbox.switch(verified_domains="verified.example")
+    ended = mailer.run_json("mail", "mail.yaml", "--test", "me@example.com")
+    assert (ended.code, ended.rows) == (1, {"read": 1, "rejected": 1}), ended.stderr
+    assert "the service refused it" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--test", "nobody"), "--test"),
+        (("--test", "me@example.com", "--preview", "1"), "--preview"),
+    ],
+)
+def test_a_test_that_cannot_be_meant_is_refused(mailer: Connector, options: tuple[str, ...], words: str) -> None:
+    ended = mailer.run("mail", "mail.yaml", *options)
+    assert (ended.code, words in ended.stderr) == (2, True), ended.stderr
+    assert read_outbox(mailer.sandbox) == []
+
+
+def test_a_source_without_a_row_that_makes_an_email_is_refused(mailer: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email,first,order", "nobody,No,1")
+    ended = mailer.run("mail", "mail.yaml", "--test", "me@example.com")
+    assert (ended.code, "no row makes an email" in ended.stderr) == (2, True), ended.stderr
