@@ -8,7 +8,12 @@ STOPPED = "the run was stopped"
 
 
 class ConnectorError(Exception):
-    """Any failure that this library foresees; `str()` of it is fit to show to a person."""
+    """Any failure that this library foresees; `str()` of it is fit to show to a person.
+
+    `run_id` is the run on record that ended with this error, or None if no run is on record for it.
+    """
+
+    run_id: str | None = None
 
 
 class ConfigurationError(ConnectorError):
@@ -38,3 +43,19 @@ class RunAborted(ConnectorError):  # noqa: N818 - an ending of a run, not a faul
 
 class UnreachableError(SourceError, RunAborted):
     """The database of a source refuses connections now, or is busy: run again later."""
+
+
+_EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
+    (ConfigurationError, 2),
+    (UnreachableError, 3),
+    (SourceError, 2),  # here it was found before anything started; in a run it is an aborted report
+    (LockedError, 4),
+    (LedgerError, 3),
+    (RunAborted, 3),
+)
+
+
+def find_exit_code(error: ConnectorError) -> int:
+    """Return the exit code of a command that ends with this error and has no report: 2 for what a person must change,
+    3 for what may pass, 4 for a lock."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3)

@@ -12,9 +12,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from connector.errors import STOPPED, LockedError, RunAborted
+from connector.errors import STOPPED, ConnectorError, LockedError, RunAborted, find_exit_code
 from connector.outcomes import MailOutcome, Outcome
-from connector.run_log import record_run
+from connector.run_log import ERROR_STATUSES, record_failed_start, record_run
 
 if TYPE_CHECKING:
     from connector.control import Stop
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Status = Literal["ok", "partial", "aborted", "stopped", "locked"]
+Status = Literal["ok", "partial", "usage", "aborted", "stopped", "locked"]
 
-EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "aborted": 3, "locked": 4}
+EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "usage": 2, "aborted": 3, "locked": 4}
 _ONLY_WITH_A_VALUE = ("activity", "planned_rows", "samples", "email")
 _WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
 
@@ -144,6 +144,20 @@ def record_report(report: Report, state_dir: Path, retention_s: float) -> Abstra
     keys = ("run_id", "job", "command", "started_at", "account", "settings")
     begun = {key: report.as_json()[key] for key in keys}
     return record_run(state_dir, begun, describe, retention_s)
+
+
+def report_error(command: str, job: str, error: ConnectorError, at: datetime, *, is_planned: bool = False) -> Report:
+    """Return the report of a run that ended with `error` before it had a report of its own. If the run is on record,
+    the report has its id."""
+    report = start_report(command, job, at)
+    report.is_planned = is_planned
+    report.run_id = error.run_id or report.run_id
+    return end_report(report, ERROR_STATUSES[find_exit_code(error)], at, str(error))
+
+
+def record_error(report: Report, state_dir: Path) -> None:
+    """Keep the report of `report_error` in the state folder, for `status`."""
+    record_failed_start(state_dir, {**report.as_json(), "exit_code": report.exit_code})
 
 
 def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:

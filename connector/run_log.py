@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from connector.atomic_file import create_private, write_whole
-from connector.errors import ConfigurationError, ConnectorError
+from connector.errors import ConnectorError, find_exit_code
 
 KEPT_FOLDERS = ("rejects", "drift", "runs")
 """Folders of the state folder whose files go when they are older than the retention."""
@@ -28,6 +28,9 @@ _DAY_S = 86_400.0
 _LONGEST_INTERVAL_S = 35 * _DAY_S  # between two runs of a monthly schedule
 
 RETENTION_S = 90 * _DAY_S
+
+ERROR_STATUSES: Mapping[int, Literal["usage", "aborted", "locked"]] = {2: "usage", 3: "aborted", 4: "locked"}
+"""The status of a run that ends with an error, by the exit code of the error."""
 
 _RUNS = "runs"
 _OURS = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv|xlsx)(\.partial)?")
@@ -43,8 +46,9 @@ def record_run(
 ) -> Iterator[None]:
     """Record the run while the context lasts: `begun` (with its `run_id`) at its beginning, `report()` at its end.
 
-    Files of earlier runs that are older than `retention_s` go at the end, unless the clock has jumped. A log that
-    cannot be written is a warning of this module's logger, and no failure of the run.
+    A ConnectorError that ends the run gets the id of the run. Files of earlier runs that are older than `retention_s`
+    go at the end, unless the clock has jumped. A log that cannot be written is a warning of this module's logger, and
+    no failure of the run.
     """
     path = state_dir / _RUNS / f"{begun['run_id']}.json"
     try:
@@ -61,9 +65,11 @@ def record_run(
         try:
             yield
         except BaseException as error:
-            status, exit_code = ("usage", 2) if isinstance(error, ConfigurationError) else ("aborted", 3)
+            exit_code = find_exit_code(error) if isinstance(error, ConnectorError) else 3
+            if isinstance(error, ConnectorError):
+                error.run_id = begun["run_id"]
             ended = {
-                "status": status,
+                "status": ERROR_STATUSES[exit_code],
                 "exit_code": exit_code,
                 "finished_at": datetime.now(UTC).isoformat(),
                 "messages": [str(error)],
@@ -72,6 +78,17 @@ def record_run(
             raise
         _write_end(path, report())
     _prune_at_end(state_dir, time.time(), retention_s)
+
+
+def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
+    """Record a run that could not begin. A log that cannot be written is a warning, as of `record_run`."""
+    path = state_dir / _RUNS / f"{run['run_id']}.json"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        logger.warning("the run cannot be recorded in %s: %s", path, error.strerror)
+        return
+    _write_end(path, run)
 
 
 def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from connector.errors import ConfigurationError
 from connector.jobs.key_types import find_model
+from connector.jobs.mail_models import Notify
 from connector.jobs.models import Job
 from connector.jobs.removed import explain_removed_key
 
@@ -245,6 +246,18 @@ def load_job(path: Path, environ: Mapping[str, str]) -> Job:
             f"{path} holds rows and is no job file (.yaml); did you mean: connector import {path} --base-id N"
         )
     return load_model(path, Job, environ, "job file")
+
+
+def read_job_head(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify | None]:
+    """Return the name of a job and its `notify` section, also of a job file that cannot be loaded: what cannot be read
+    is the name of the file, and None."""
+    try:
+        values = fill_in(parse_document(read_text(path, "job file")), environ).values
+    except ConfigurationError:
+        return path.stem, None
+    name, notify = values.get("job"), values.get("notify")
+    found = validate_values(Notify, notify, notify, {}, None)[0] if isinstance(notify, dict) else None
+    return name if isinstance(name, str) and name else path.stem, found
 
 
 def load_model(path: Path, model: type[Model], environ: Mapping[str, str], what: str) -> Model:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
 from os import PathLike
@@ -26,12 +27,12 @@ from connector.jobs.settings import read_settings
 from connector.library import lists
 from connector.library.arguments import ConnectorOptions, ImportOptions, RowOptions, SendOptions, SyncOptions
 from connector.library.lists import CHUNK_ROWS, ListFilters
-from connector.library.threads import make_token, override_environ, refuse_unknown, run_flow
+from connector.library.threads import make_token, override_environ, refuse_unknown, run_flow, run_in_thread
 from connector.mail.draft import MOST_ATTACHED, Draft, compose_draft, parse_recipient, read_attachment
 from connector.mail.flow import run_mail
 from connector.mail.message import SETTINGS, TRACKING, Header, Recipient
 from connector.mail.single import run_send
-from connector.notifications import notify_unless_stopped, report_refused
+from connector.notifications import end_failed_start, notify_unless_stopped
 from connector.planned_rows import check_rows_path
 from connector.progress import Progress
 from connector.report import Report
@@ -154,10 +155,10 @@ class Connector:
         True
         """
         refuse_unknown(options, SyncOptions)
-        loaded = _load(job)
-        plan = replace(self._plan_sync(loaded, options, is_writing=not dry_run), is_planned=dry_run)
-        flow: _Flow = lambda stop, progress: run_load(plan, stop, progress)  # noqa: E731
-        return _run_job("sync", loaded, plan.settings, flow, is_planned=dry_run)
+        with self._job_start("sync", job, is_planned=dry_run):
+            loaded = _load(job)
+            plan = replace(self._plan_sync(loaded, options, is_writing=not dry_run), is_planned=dry_run)
+            return _run_job(loaded, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
 
     def export(self, job: _JobFile, *, time_limit_s: float | None = None) -> Report:
         """Copy the list as a job (a file's path or a `Job`) describes, as `connector export` does, and send the job's
@@ -168,10 +169,11 @@ class Connector:
         >>> report.status, report.rows["written"]
         ('ok', 2)
         """
-        loaded = _load(job)
-        settings = self._read_settings(loaded, time_limit_s)
-        plan = plan_export_job(loaded, settings)
-        return _run_job("export", loaded, settings, lambda stop, progress: run_export(plan, stop, progress))
+        with self._job_start("export", job):
+            loaded = _load(job)
+            settings = self._read_settings(loaded, time_limit_s)
+            plan = plan_export_job(loaded, settings)
+            return _run_job(loaded, settings, lambda stop, progress: run_export(plan, stop, progress))
 
     def mail(
         self, job: _JobFile, *, limit: int | None = None, wait_s: float = 0.0, time_limit_s: float | None = None
@@ -185,10 +187,11 @@ class Connector:
         >>> report.command, report.rows["sent"]
         ('mail', 1)
         """
-        loaded = _load(job)
-        settings = self._read_settings(loaded, time_limit_s)
-        plan = plan_mail(loaded, settings, limit=_check_number("limit", limit), wait_s=_check_wait(wait_s))
-        return _run_job("mail", loaded, settings, lambda stop, progress: run_mail(plan, stop, progress))
+        with self._job_start("mail", job):
+            loaded = _load(job)
+            settings = self._read_settings(loaded, time_limit_s)
+            plan = plan_mail(loaded, settings, limit=_check_number("limit", limit), wait_s=_check_wait(wait_s))
+            return _run_job(loaded, settings, lambda stop, progress: run_mail(plan, stop, progress))
 
     def send(self, *, to: str | Sequence[str], sender: str, subject: str, **options: Unpack[SendOptions]) -> Report:
         """Send one email, at most once, as `connector send` does; `report.email` has the ids that the service answered.
@@ -225,9 +228,7 @@ class Connector:
         >>> entry.state, entry.base_id, entry.run.run_id == report.run_id
         ('confirmed', 7, True)
         """
-        options = self._options
-        environ = override_environ(None, options.get("state_dir"), options.get("ledger"))
-        return explain_identity(read_state(environ, is_writing=False), identity)
+        return explain_identity(read_state(self._build_environ(), is_writing=False), identity)
 
     @overload
     def read_subscribers(self, *, chunksize: None = ..., **options: Unpack[ListFilters]) -> pd.DataFrame: ...
@@ -270,13 +271,32 @@ class Connector:
         options = self._options
         given = {name: options.get(name) for name in ("account", "authorization", "timeout_s", "proxy")}
         return read_settings(
-            override_environ(options.get("base_url"), options.get("state_dir"), options.get("ledger")),
+            self._build_environ(),
             job,
             token=make_token(options.get("token")),
             time_limit_s=time_limit_s,
             is_writing=is_writing,
             service={name: value for name, value in given.items() if value is not None},
         )
+
+    def _build_environ(self) -> Mapping[str, str]:
+        options = self._options
+        return override_environ(options.get("base_url"), options.get("state_dir"), options.get("ledger"))
+
+    @contextmanager
+    def _job_start(self, command: str, job: _JobFile, *, is_planned: bool = False) -> Iterator[None]:
+        """Record for `status` that the job did not run, if an error ends the context, and send its notification."""
+        try:
+            yield
+        except ConnectorError as error:
+            if not is_planned:
+                known, refusal, environ = job if isinstance(job, Job) else Path(job), error, self._build_environ()
+                error.run_id, messages = run_in_thread(
+                    lambda stop: end_failed_start(command, known, refusal, environ, stop)
+                )
+                for message in messages:
+                    error.add_note(message)
+            raise
 
     def _plan_sync(self, job: _JobFile, options: SyncOptions, *, is_writing: bool) -> LoadPlan:
         loaded, since, is_full = _load(job), options.get("since"), options.get("full", False)
@@ -331,18 +351,12 @@ def _check_wait(wait_s: float) -> float:
     return wait_s
 
 
-def _run_job(command: str, job: Job, settings: Settings, flow: _Flow, *, is_planned: bool = False) -> Report:
-    """Run the flow, and send the job's notification, also if the run was refused."""
+def _run_job(job: Job, settings: Settings, flow: _Flow) -> Report:
+    """Run the flow, and send the job's notification."""
 
     async def work(stop: Stop, progress: Progress) -> Report:
-        try:
-            report = await flow(stop, progress)
-        except ConnectorError as error:
-            refused = report_refused(command, job, error, is_planned=is_planned)
-            for message in await notify_unless_stopped(job, refused, Stop()):
-                error.add_note(message)
-            raise
-        report.messages += await notify_unless_stopped(job, report, Stop())
+        report = await flow(stop, progress)
+        report.messages += await notify_unless_stopped(job.notify, report, Stop())
         return report
 
     return run_flow(work, settings.time_limit_s)

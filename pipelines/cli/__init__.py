@@ -14,15 +14,7 @@ import click
 
 import connector
 from connector.descriptors import raise_descriptor_limit
-from connector.errors import (
-    ConfigurationError,
-    ConnectorError,
-    LedgerError,
-    LockedError,
-    RunAborted,
-    SourceError,
-    UnreachableError,
-)
+from connector.errors import ConnectorError, find_exit_code
 from pipelines.cli.help import Group, write_rows
 from pipelines.cli.options import metrics_option, output_declarations
 from pipelines.removed import REMOVED_COMMANDS, REMOVED_OPTIONS
@@ -57,16 +49,6 @@ SECTIONS = {
 """The sections of the help: each command's module in this package, and the name of the command in the module."""
 
 COMMANDS = {name: place for commands in SECTIONS.values() for name, place in commands.items()}
-
-_EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
-    (ConfigurationError, 2),
-    (UnreachableError, 3),
-    (SourceError, 2),  # here it was found before anything started; in a run it is an aborted report
-    (LockedError, 4),
-    (LedgerError, 3),
-    (RunAborted, 3),
-)
-
 
 _STATUSES = {2: "usage", 3: "aborted", 4: "locked"}
 _LAST_STANDARD_STREAM = 2
@@ -191,7 +173,7 @@ def run() -> None:
     except (click.Abort, KeyboardInterrupt):
         _end(128 + signal.SIGINT, "stopped by a signal before it had ended")
     except ConnectorError as error:
-        _end(next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3), str(error))
+        _end(find_exit_code(error), str(error))
     except Exception as error:  # noqa: BLE001 - the last resort: no fault of ours may pass for a partial run (1)
         from connector.report import describe_fault
 

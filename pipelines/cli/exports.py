@@ -24,7 +24,7 @@ from pipelines.cli.options import (
     time_limit_option,
     wait_option,
 )
-from pipelines.cli.output import Output, finish, run_and_notify, run_flow, run_options
+from pipelines.cli.output import Output, finish, job_start, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.export.flow import ExportPlan
@@ -254,11 +254,13 @@ def export_command(
         from connector.jobs.export_planner import plan_export_job  # an export by options does not wait for pydantic
         from connector.jobs.reader import load_job
 
-        job = load_job(Path(target), os.environ)
-        settings = read_settings(os.environ, job, time_limit_s=time_limit_s)
-        plan = plan_export_job(job, settings, **accepted, max_shrink=max_shrink, overwrite=overwrite)
-        _refuse_clash(plan, output)
-        finish(run_and_notify(partial(run_export, plan), job, settings, output), output)
+        with job_start(Path(target)):
+            job = load_job(Path(target), os.environ)
+            settings = read_settings(os.environ, job, time_limit_s=time_limit_s)
+            plan = plan_export_job(job, settings, **accepted, max_shrink=max_shrink, overwrite=overwrite)
+            _refuse_clash(plan, output)
+            report = run_and_notify(partial(run_export, plan), job, settings, output)
+        finish(report, output)
     file = {name: options.pop(name) for name in _OF_A_FILE}
     query = ListQuery(id=options.pop("subscriber_id"), gender="" if gender == "unspecified" else gender, **options)
     settings = read_settings(os.environ, None, time_limit_s=time_limit_s)
@@ -339,14 +341,16 @@ def reconcile_command(
     if is_sure and not forget_missing:
         raise ConfigurationError("--yes is about --forget-missing: give both, or neither")
     check_difference_path(to, output.report_path)
-    job = load_job(path, os.environ)
-    settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=forget_missing)
-    plan = replace(
-        plan_reconcile(job, settings, wait_s=wait_s),
-        to=to,
-        is_total_count_ignored=bool(ignore_total_count) or job.load.ignore_total_count,
-        allow_truncated=bool(allow_truncated) or job.load.allow_truncated,
-        is_forgetting=forget_missing,
-        is_sure=is_sure,
-    )
-    finish(run_and_notify(lambda stop, progress: run_reconcile(plan, stop, progress), job, settings, output), output)
+    with job_start(path):
+        job = load_job(path, os.environ)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=forget_missing)
+        plan = replace(
+            plan_reconcile(job, settings, wait_s=wait_s),
+            to=to,
+            is_total_count_ignored=bool(ignore_total_count) or job.load.ignore_total_count,
+            allow_truncated=bool(allow_truncated) or job.load.allow_truncated,
+            is_forgetting=forget_missing,
+            is_sure=is_sure,
+        )
+        report = run_and_notify(lambda stop, progress: run_reconcile(plan, stop, progress), job, settings, output)
+    finish(report, output)

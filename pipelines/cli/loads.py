@@ -43,6 +43,7 @@ from pipelines.cli.output import (
     Output,
     end,
     finish,
+    job_start,
     output_options,
     run_and_notify,
     run_flow,
@@ -284,6 +285,10 @@ def sync_command(
     request = RunRequest(limit, wait_s, is_full, since, shard or WHOLE)
 
     def run_job(path: Path, job: Job, plan: LoadPlan) -> Report:
+        with job_start(path, is_planned=is_dry):
+            return run_plan(path, job, plan)
+
+    def run_plan(path: Path, job: Job, plan: LoadPlan) -> Report:
         if engine is None:
             return run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, plan.settings, output)
         from pipelines.flows.engine import EngineOptions, ShardedSync, digest_job, run_sharded
@@ -302,8 +307,9 @@ def sync_command(
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry)
         return replace(plan_sync(job, settings, request), is_planned=is_dry)
 
-    loaded = [load_job(path, os.environ) for path in jobs]
-    plans = _plan_all(loaded, plan_job)
+    with job_start(*jobs, is_planned=is_dry):
+        loaded = [load_job(path, os.environ) for path in jobs]
+        plans = _plan_all(loaded, plan_job)
     if len(plans) == 1:
         finish(run_job(jobs[0], loaded[0], plans[0]), output)
     runs: list[Callable[[], Report]] = [partial(run_job, *each) for each in zip(jobs, loaded, plans, strict=True)]
@@ -324,8 +330,8 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
 def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, is_dry: bool = False) -> NoReturn:
     """Run one job after another. A job that turns out to be misconfigured (exit code 2) has a report, too, and the jobs
     after it run."""
-    from connector.notifications import report_refused
-    from connector.report import pick_worst
+    from connector.clock import system_clock
+    from connector.report import pick_worst, report_error
 
     reports: list[Report] = []
     codes: list[int] = []
@@ -335,7 +341,7 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
             reports.append(run())
             codes.append(reports[-1].exit_code)
         except ConfigurationError as error:
-            reports.append(report_refused("sync", job, error, is_planned=is_dry))
+            reports.append(report_error("sync", job.name, error, system_clock().now(), is_planned=is_dry))
             codes.append(_MISCONFIGURED)
         is_shown = show(reports[-1], output) and is_shown
         if reports[-1].status == "stopped":

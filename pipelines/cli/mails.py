@@ -12,7 +12,7 @@ import click
 from connector.errors import ConfigurationError
 from pipelines.cli.help import Command, option
 from pipelines.cli.options import PATH, RUN_GROUP, limit_option, refuse_empty, time_limit_option, wait_option
-from pipelines.cli.output import Output, end, finish, run_and_notify, run_flow, run_options
+from pipelines.cli.output import Output, end, finish, job_start, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.jobs.mail_models import MessageFile
@@ -209,23 +209,24 @@ def mail_command(
         raise ConfigurationError("--test sends an email, and --preview sends none. Use one of the two")
     if preview_dir is not None and previewed is None:
         raise ConfigurationError("--preview-dir is for --preview N")
-    loaded = load_job(job, os.environ)
-    settings = read_settings(
-        os.environ, loaded, time_limit_s=time_limit_s, is_writing=previewed is None and test_address is None
-    )
-    plan = plan_mail(
-        loaded,
-        settings,
-        limit=limit,
-        wait_s=wait_s,
-        allows_rejected=allows_rejected,
-        is_new_account=is_new_account,
-        is_reopening=is_reopening,
-    )
-    if test_address is not None:
-        recipient = parse_recipient(test_address, "--test")
-        finish(run_flow(lambda stop, _: send_sample(plan, recipient, stop), output), output)
-    if previewed is not None:
-        folder, number = preview_dir or Path("preview"), previewed
-        finish(run_flow(lambda stop, progress: preview(plan, folder, number, stop, progress), output), output)
-    finish(run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded, settings, output), output)
+    is_trial = previewed is not None or test_address is not None  # which records nothing
+    with job_start(job, is_planned=is_trial):
+        loaded = load_job(job, os.environ)
+        settings = read_settings(os.environ, loaded, time_limit_s=time_limit_s, is_writing=not is_trial)
+        plan = plan_mail(
+            loaded,
+            settings,
+            limit=limit,
+            wait_s=wait_s,
+            allows_rejected=allows_rejected,
+            is_new_account=is_new_account,
+            is_reopening=is_reopening,
+        )
+        if test_address is not None:
+            recipient = parse_recipient(test_address, "--test")
+            finish(run_flow(lambda stop, _: send_sample(plan, recipient, stop), output), output)
+        if previewed is not None:
+            folder, number = preview_dir or Path("preview"), previewed
+            finish(run_flow(lambda stop, progress: preview(plan, folder, number, stop, progress), output), output)
+        report = run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded, settings, output)
+    finish(report, output)

@@ -7,8 +7,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -236,24 +236,47 @@ def write_page_file(text: str, path: Path) -> None:
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
-    """Run the flow of a job, and send the job's notification, also if the run was refused (exit code 2)."""
+    """Run the flow of a job, and send the job's notification. Call it inside of `job_start`."""
     import uvloop
 
     from connector.control import stop_on_signals
-    from connector.notifications import notify_unless_stopped, report_refused
+    from connector.notifications import notify_unless_stopped
 
     async def notify(report: Report) -> list[str]:
         with stop_on_signals() as stop:  # a signal ends the notification: the report is still to be shown
-            return await notify_unless_stopped(job, report, stop)
+            return await notify_unless_stopped(job.notify, report, stop)
 
-    try:
-        report = run_flow(flow, output, settings.time_limit_s)
-    except ConnectorError as error:
-        command = click.get_current_context()
-        is_planned = bool(command.params.get("is_dry"))
-        refused = report_refused(command.info_name or "", job, error, is_planned=is_planned)
-        for message in uvloop.run(notify(refused)):
-            say(message)
-        raise
+    report = run_flow(flow, output, settings.time_limit_s)
     report.messages += uvloop.run(notify(report))
     return report
+
+
+@contextmanager
+def job_start(*paths: Path, is_planned: bool = False) -> Iterator[None]:
+    """Record for `status` that the jobs of these files did not run, if an error ends the context; send the
+    notifications that the jobs ask for. A plan leaves no record."""
+    try:
+        yield
+    except ConnectorError as error:
+        if not is_planned:
+            run_ids = [_end_start(path, error) for path in paths]
+            error.run_id = run_ids[0] if len(paths) == 1 else None
+        raise
+
+
+def _end_start(path: Path, error: ConnectorError) -> str:
+    import uvloop
+
+    from connector.control import stop_on_signals
+    from connector.notifications import end_failed_start
+
+    command = click.get_current_context().info_name or ""
+
+    async def end_start() -> tuple[str, list[str]]:
+        with stop_on_signals() as stop:
+            return await end_failed_start(command, path, error, os.environ, stop)
+
+    run_id, messages = uvloop.run(end_start())
+    for message in messages:
+        say(message)
+    return run_id

@@ -72,7 +72,9 @@ def advise_on_runs(
         seen.add((*key, is_locked))
         if run.get("opt_outs"):
             yield _deactivate(run)
-        if run["status"] in _UNFINISHED:
+        if run["status"] == "usage":
+            yield f"{_name_run(run)} did not begin. Correct what the message says: connector status {run['run_id']}"
+        elif run["status"] in _UNFINISHED:
             yield _run_again(run)
         elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
             yield _look_at_rejects(run)
@@ -93,10 +95,14 @@ def _send_again(number: int) -> str:
 
 
 def _run_again(run: Mapping[str, Any]) -> str:
-    what = f"Run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
+    what = _name_run(run)
     if run["command"] == "send":  # a send does not know of an earlier one
         return f"{what} was {run['status']}. Look whether the email arrived before you send it again."
     return f"{what} was {run['status']}. Run the same command again: what was done is on record, and is not done twice."
+
+
+def _name_run(run: Mapping[str, Any]) -> str:
+    return f"Run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
 
 
 def _look_at_rejects(run: Mapping[str, Any]) -> str:

@@ -148,7 +148,7 @@ def test_a_run_whose_token_is_refused_at_the_first_request_is_reported(
     assert ended.is_refused
     ((_, body),) = hook.posts
     report = json.loads(body)
-    assert (report["job"], report["command"], report["status"]) == ("crm", command.split()[0], "aborted")
+    assert (report["job"], report["command"], report["status"]) == ("crm", command.split()[0], "usage")
     assert report["messages"] == [ended.report["message"]]
     if "sync" in command:
         connector.run_json("sync", "job.yaml", "--dry-run", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})

@@ -81,8 +81,8 @@ def test_a_job_whose_token_is_refused_keeps_no_other_job_from_running(connector:
     service = 'service: {authorization: "Bearer {token}"}\n'
     jobs = [write_job(tmp_path, text.format(name) + service * (name == "two"), f"{name}.yaml") for name in names]
     ended = connector.run_json("sync", *jobs, "--metrics", tmp_path / "jobs.prom", "--report", tmp_path / "jobs.html")
-    assert (ended.code, ended.report["status"]) == (2, "aborted")
+    assert (ended.code, ended.report["status"]) == (2, "usage")
     runs = {run["job"]: run for run in ended.report["runs"]}
-    assert [runs[name]["status"] for name in names] == ["ok", "aborted", "ok"]
+    assert [runs[name]["status"] for name in names] == ["ok", "usage", "ok"]
     assert "401" in runs["two"]["messages"][0]
     assert sum(run["rows"]["created"] for run in runs.values()) == len(count_stored(connector.sandbox)) == 4
