@@ -88,8 +88,15 @@ def _build_page(title: str, introduction: str, *parts: str) -> str:
 
 
 def _build_keys(keys: Sequence[JobKey]) -> str:
-    rows = [(f"`{key.key}`" + (" (required)" if key.is_required else ""), _sentence(key.description)) for key in keys]
-    return _build_table(("key", "what it says"), rows)
+    rows = [
+        (f"`{key.key}`", key.type, "required" if key.is_required else _code(key.default), _sentence(key.description))
+        for key in keys
+    ]
+    return _build_table(("key", "type", "default", "meaning"), rows)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else "none"
 
 
 def _build_columns(columns: Mapping[str, str]) -> str:

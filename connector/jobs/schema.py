@@ -1,13 +1,20 @@
 """The JSON Schema of a job file, and its keys as a list, both from the models."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
 
 from connector.fields import SENT
 from connector.jobs.key_types import find_model
 from connector.jobs.models import Job
+from connector.mail.message import Recipient
+from connector.units import parse_duration, parse_share, parse_size, show_duration
 
 _SHORT = ("FieldRule", "PhoneForm", "EmailText", "AttachedFile", "RecipientColumns")
 """Models that may be written as one text."""
@@ -75,10 +82,13 @@ def _loosen(node: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """One key: dotted as in an error message (`<field>` stands for a field's name), and what it says."""
+    """One key: dotted as in an error message (`<field>` stands for the name of a field), its type with the allowed
+    values, its default ("": none), and its description."""
 
     key: str
     is_required: bool
+    type: str
+    default: str
     description: str
 
 
@@ -87,8 +97,78 @@ def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
     keys = []
     for name, info in model.model_fields.items():
         key = f"{prefix}{info.alias or name}"
-        keys.append(JobKey(key, info.is_required(), info.description or ""))
+        description = info.description or ""
+        keys.append(JobKey(key, info.is_required(), _describe_type(info), _write_default(info), description))
         inner = find_model(info.annotation)
         if inner is not None:
             keys += list_keys(inner, f"{key}.<field>." if name == "fields_" else f"{key}.")
     return keys
+
+
+_PARSED = {parse_duration: "duration", parse_share: "share", parse_size: "size"}
+"""Types whose values are written with a unit, by the function that reads them."""
+
+_TYPES: dict[object, str] = {
+    bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Path: "path",
+    datetime: "time with zone", Recipient: "email address",
+}  # fmt: skip
+
+
+def _describe_type(info: FieldInfo) -> str:
+    """Return the type of a key, with its allowed values or bounds."""
+    kind, metadata = _unwrap(info.annotation, list(info.metadata))
+    parsed = [_PARSED[each.func] for each in metadata if isinstance(each, BeforeValidator) and each.func in _PARSED]
+    origin = get_origin(kind)
+    if parsed:
+        words = parsed[0]
+    elif origin is Literal:
+        words = ", ".join(f"`{value}`" for value in get_args(kind))
+    elif kind in _TYPES:
+        words = _TYPES[kind]
+    elif origin is UnionType or origin is Union:
+        words = "path or URL"
+    elif origin in (tuple, list):
+        words = "list"
+    elif origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        words = "keys"
+    else:
+        raise TypeError(f"a key of a job has a type that the reference cannot name: {kind}")
+    return f"{words}{_describe_bounds(metadata) if kind in (int, float) and not parsed else ''}"
+
+
+def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
+    """Return the type inside `Annotated[…]` and `… | None`, and the metadata of all of them."""
+    while True:
+        arguments = get_args(annotation)
+        if get_origin(annotation) is Annotated:
+            annotation, metadata = arguments[0], [*metadata, *arguments[1:]]
+        elif len(arguments) == len(["type", None]) and NoneType in arguments:
+            annotation = next(each for each in arguments if each is not NoneType)
+        else:
+            return annotation, metadata
+
+
+def _describe_bounds(metadata: Sequence[Any]) -> str:
+    names = ("ge", "gt", "le")
+    bounds = {name: value for each in metadata for name in names if (value := getattr(each, name, None)) is not None}
+    lowest = (
+        f", {bounds['ge']:,} or more" if "ge" in bounds else f", more than {bounds['gt']:,}" if "gt" in bounds else ""
+    )
+    return f"{lowest}, at most {bounds['le']:,}" if "le" in bounds else lowest
+
+
+def _write_default(info: FieldInfo) -> str:
+    """Return the default of a key as it would be written in a job; "" for none."""
+    value = None if info.is_required() or info.default_factory is not None else info.default
+    if value is None or value == ():
+        return ""
+    parsers = {
+        each.func for each in _unwrap(info.annotation, list(info.metadata))[1] if isinstance(each, BeforeValidator)
+    }
+    if parse_duration in parsers:
+        return show_duration(value) if value else "0s"
+    if parse_share in parsers:
+        return f"{100 * value:g}%"
+    if parse_size in parsers:
+        return f"{value // 1_000_000}MB"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -77,3 +77,17 @@ def test_the_reference_lists_every_key_of_the_job_file_once() -> None:
         "mail.campaign", "mail.to", "mail.to.email", "mail.from", "mail.subject", "mail.attach.path",
         "mail.inline.path", "notify.webhook", "notify.webhook.url",
     }  # fmt: skip
+
+
+def test_the_reference_shows_type_bounds_and_default_of_each_key() -> None:
+    keys = {key.key: (key.type, key.default) for key in list_keys()}
+    assert all(type_ for type_, _ in keys.values())
+    assert keys["load.quiet_period"] == ("duration", "30s")
+    assert keys["load.max_concurrency"] == ("whole number, 1 or more, at most 1,000", "512")
+    assert keys["load.max_rate"] == ("number, more than 0, at most 100,000", "")
+    assert keys["guard.max_shrink"] == ("share", "50%")
+    assert keys["export.mode"] == ("`replace`, `upsert`, `append`, `history`", "replace")
+    assert keys["skip_inactive"] == ("`true` or `false`", "true")
+    assert keys["mail.max_attached"] == ("size", "20MB")
+    assert keys["retention"] == ("duration", "90d")
+    assert keys["source.file.path"] == ("path or URL", "")
