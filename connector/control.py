@@ -1,6 +1,6 @@
-"""How a run is stopped, by a signal or by itself, and what a person should know of it meanwhile.
+"""Stops a run after a signal or for a reason of its own, and describes what the run does or waits for.
 
-The first signal lets a run end in order, the second ends it at once.
+After the first signal the run ends in order; the second signal ends it at once.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from connector.units import show_duration
 
 T = TypeVar("T")
 
-_CANCELLED_AGAIN_S = 1.0
+_CANCELLED_AGAIN_S = 1.0  # seconds between two cancellations of a task
 
-_LAST_WAIT_S = 5.0  # for what is being recorded when a second signal comes: a ledger's server may not answer any more
+_LAST_WAIT_S = 5.0  # seconds that recording may take after a second signal: the ledger's server may not answer any more
 
 
 @dataclass(slots=True)
@@ -52,8 +52,8 @@ class Stop:
     def end_after(self, time_limit_s: float) -> None:
         """Stop the run after this many seconds, unless the run is stopping already."""
         reason = (
-            f"the time limit of {show_duration(time_limit_s)} has passed: nothing more was begun, and what was under "
-            "way is recorded; run it again for the rest"
+            f"the time limit of {show_duration(time_limit_s)} has passed: no new request was sent, and the result of "
+            "every sent request is recorded. Run it again to continue"
         )
 
         def end() -> None:
@@ -114,7 +114,7 @@ class Stop:
             if self.signal is None:
                 await _cancel(task, again_after_s)
                 raise
-            stay_alive()  # two signals at once
+            stay_alive()  # the second of two signals at once has cancelled this task
         if not task.done():
             was_recording, self.is_recording = self.is_recording, True
             await _cancel(task, again_after_s)
@@ -124,7 +124,7 @@ class Stop:
         return task.result()
 
     async def within_grace(self, sending: Coroutine[Any, Any, None], grace_s: float) -> None:
-        """See `sending` to its end; once the run is to stop, cancel it after `grace_s`."""
+        """Run `sending` to its end. Once the run must stop, cancel `sending` after `grace_s` seconds."""
         task = asyncio.ensure_future(sending)
         grace: asyncio.Future[None] | None = None
         try:
@@ -140,8 +140,7 @@ class Stop:
 
 
 async def _cancel(task: asyncio.Future[Any], again_after_s: float | None = _CANCELLED_AGAIN_S) -> None:
-    """Cancel the task until it ends, again and again: aiohttp may take a cancellation for its own timeout, and drop
-    it."""
+    """Cancel the task again and again until it ends, because aiohttp may drop a cancellation as its own timeout."""
     while not task.done():
         task.cancel()
         await asyncio.wait((task,), timeout=again_after_s)
@@ -155,38 +154,38 @@ def stop_on_signals() -> Iterator[Stop]:
 
     received: list[int] = []
 
-    def note(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        loop.call_soon_threadsafe(receive, number, len(received))
+    def handle(signal_number: int, _frame: FrameType | None) -> None:
+        received.append(signal_number)
+        loop.call_soon_threadsafe(receive, signal_number, len(received))
 
-    def receive(number: int, how_many: int) -> None:
-        if how_many == 2:  # a third changes nothing
-            loop.call_later(_LAST_WAIT_S, give_up, number)
+    def receive(signal_number: int, signal_count: int) -> None:
+        if signal_count == 2:  # later signals change nothing
+            loop.call_later(_LAST_WAIT_S, kill_process, signal_number)
             if task is not None and not stop.is_recording:
                 task.cancel()
-        stop.signal = stop.signal or number
+        stop.signal = stop.signal or signal_number
         stop.event.set()
 
-    def give_up(number: int) -> None:
-        """End the process as a kill does. That is safe: the next run settles what was under way."""
-        words = "ended without a report, since the ledger did not answer; what was under way is settled next time"
-        os.write(2, f"connector: {words}\n".encode())
-        os._exit(128 + number)
+    def kill_process(signal_number: int) -> None:
+        """End the process as a kill does. The next run resolves the requests that were under way."""
+        message = "ended without a report, because the ledger did not answer. Run it again to settle the open requests"
+        os.write(2, f"connector: {message}\n".encode())
+        os._exit(128 + signal_number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            # After a signal the report is still to be shown, and the exit code says it all. No SIG_IGN: Python prints
-            # a traceback where a signal that has come is taken away its function before that was called.
-            signal.signal(number, (lambda *_: None) if received else handler)
+        for signal_number, handler in previous_handlers.items():
+            # After a signal the report must still be printed, so further signals do nothing. SIG_IGN would not do:
+            # Python prints a traceback if the handler of a pending signal is removed before Python calls it.
+            signal.signal(signal_number, (lambda *_: None) if received else handler)
 
 
 @asynccontextmanager
 async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do this work beside the block, and cancel it when the block ends, until it has ended. What it raises is raised
-    then."""
+    """Run `work` in a task beside the block. When the block ends, cancel the task, wait for its end, and raise its
+    error, if any."""
     task = asyncio.ensure_future(work)
     try:
         yield
@@ -198,7 +197,7 @@ async def work_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def enter_in_thread(opened: AbstractContextManager[T], stop: Stop) -> AsyncIterator[T]:
-    """Enter a context in a thread, since a lock or a copy of a ledger takes time; yield what it gives."""
+    """Enter the context in a thread, because a lock or a copy of a ledger takes time. Yield the context's value."""
     entered = await call_in_thread(opened.__enter__, stop)
     with ExitStack() as stack:
         stack.push(opened.__exit__)
@@ -206,8 +205,8 @@ async def enter_in_thread(opened: AbstractContextManager[T], stop: Stop) -> Asyn
 
 
 async def call_in_thread(work: Callable[[], T], stop: Stop) -> T:
-    """Return what the work gives, done in a thread: signals are heard meanwhile, and do not cut it off."""
-    was_recording, stop.is_recording = stop.is_recording, True  # a thread cannot be cancelled, and what it opens stays
+    """Run `work` in a thread, and return its result. Signals are received meanwhile, and do not interrupt `work`."""
+    was_recording, stop.is_recording = stop.is_recording, True  # a thread cannot be cancelled: its context stays open
     try:
         return await asyncio.to_thread(work)
     finally:
@@ -215,7 +214,7 @@ async def call_in_thread(work: Callable[[], T], stop: Stop) -> T:
 
 
 def stay_alive() -> None:
-    """Have the current task go on after a cancellation: what is known is still to be recorded and reported."""
+    """Let the current task continue after a cancellation, because results must still be recorded and reported."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()

@@ -1,5 +1,5 @@
-"""When a request may leave: at the pace that was found, no more at once than the service works on, and not while it has
-asked for a pause or does not answer (architecture 6).
+"""Decides when a request may leave (architecture 6): at the pace that the rate controller has found, within the
+concurrency limit, and not while the service has asked for a pause or does not answer.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from connector.pace.pace import Pace
 from connector.service.client import LONGEST_PAUSE_S, Client
 from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, is_limited
 
-_SHORT_WAIT_S = 0.05  # is slept through; whether the run is to stop is seen after it
-_WORTH_TELLING_S = 2.0
+_SHORT_WAIT_S = 0.05  # a wait up to this long is not interrupted if the run must stop
+_SHOWN_WAIT_S = 2.0  # a longer wait is shown to the user, with its reason
 _REQUEST_TIMEOUT = 408
-_WORDS = {"create": "create", "send": "email", "list": "page"}
+_NOUNS = {"create": "create", "send": "email", "list": "page"}
 
 Answer = Created | Accepted | Refused | Ambiguous | NotSent
 
 
 class RequestLimiter:
-    """Each request acquires a place, leaves, and releases it; one at a time may wait to acquire.
+    """Each request acquires a slot, leaves, and releases the slot. Only one caller at a time may wait in `acquire`.
 
-    What was found of the pace is the run's, and may be shared by limiters of which one at a time is in use.
+    `pace` belongs to the run. Limiters may share it if only one of them is in use at a time.
     """
 
     def __init__(self, control: Stop, client: Client, pace: Pace, operation: Operation) -> None:
@@ -30,105 +30,109 @@ class RequestLimiter:
         self._control, self._client = control, client
         self._rate, self._concurrency = pace.rate, pace.concurrency
         self._breaker, self._patience = pace.breaker, pace.patience
-        self._word = _WORDS[operation]
-        self._under_way = 0
-        self._left = asyncio.Event()
+        self._noun = _NOUNS[operation]
+        self._in_flight = 0
+        self._may_have_room = asyncio.Event()
 
     @property
     def allowed(self) -> int:
-        """How many may be under way at once."""
+        """The number of requests that may be in flight at once."""
         return self._concurrency.allowed
 
     async def acquire(self) -> bool:
-        """Wait for a place; False, and no place is taken, when the run is to stop."""
+        """Wait for a slot. Return False, without a slot, if the run must stop."""
         while not self._control.is_stopping:
-            wait_s = self._take_place()
+            wait_s = self._try_acquire()
             if wait_s <= 0:
                 return True
             if wait_s < inf:
                 await self._wait(wait_s)
             else:
-                self._left.clear()
-                await self._left.wait()
+                self._may_have_room.clear()
+                await self._may_have_room.wait()
         return False
 
     def acquire_now(self) -> bool:
-        """Take a place if one more may leave at once."""
-        return not self._control.is_stopping and self._take_place() <= 0
+        """Acquire a slot if a request may leave now. Return whether a slot was acquired."""
+        return not self._control.is_stopping and self._try_acquire() <= 0
 
     def release(self) -> None:
-        """Give the place back; a request that waits for it is woken by `note_room`."""
-        self._under_way -= 1
+        """Release the slot. A caller that waits for a slot is woken by `wake_waiting` only."""
+        self._in_flight -= 1
 
     def cancel(self) -> None:
-        """Give the place back without having sent anything."""
-        self._breaker.note_inconclusive(self._control.clock.monotonic())
+        """Release the slot of a request that was not sent."""
+        self._breaker.record_inconclusive(self._control.clock.monotonic())
         self.release()
 
-    def note_room(self) -> None:
-        """Wake the request that waits for a place, if there is one."""
-        if self._under_way < self._concurrency.allowed:
-            self._left.set()
+    def wake_waiting(self) -> None:
+        """Wake the caller that waits in `acquire`, if a slot is free."""
+        if self._in_flight < self._concurrency.allowed:
+            self._may_have_room.set()
 
-    def note(self, answer: Answer, sent_at: float) -> None:
-        """Note the answer to an attempt that left at `sent_at` (monotonic)."""
+    def record_answer(self, answer: Answer, sent_at: float) -> None:
+        """Record the answer to an attempt that left at `sent_at` (monotonic)."""
         now = self._control.clock.monotonic()
         if is_limited(answer):
-            self._note_limited(answer, sent_at, now)
+            self._record_limited(answer, sent_at, now)
             return
         if isinstance(answer, Ambiguous | NotSent) and _is_failure(answer):
-            self._note_failure(answer, sent_at, now)
+            self._record_failure(answer, sent_at, now)
         else:
-            self._breaker.note_well()
-            self._patience.note_taken()
+            self._breaker.record_answer()
+            self._patience.record_other_answer()
         if isinstance(answer, Accepted) or (not isinstance(answer, NotSent) and answer.status is not None):
-            self._rate.note_served(sent_at, now)
+            self._rate.record_served(sent_at, now)
         if isinstance(answer, Created | Accepted):
-            self._concurrency.note(sent_at, now, self._under_way)
+            self._concurrency.record_answer(sent_at, now, self._in_flight)
 
-    def note_no_answer(self, sent_at: float) -> None:
-        """Note that an attempt at `sent_at` (monotonic) was given up: it says nothing about the service."""
-        self._breaker.note_inconclusive(sent_at)
+    def record_no_answer(self, sent_at: float) -> None:
+        """Record that an attempt at `sent_at` (monotonic) was given up, so it shows nothing about the service."""
+        self._breaker.record_inconclusive(sent_at)
 
     def is_pausing(self, now: float) -> bool:
-        """Return whether the service has asked for a pause that is not over."""
+        """Return whether a pause that the service has asked for is not over at `now` (monotonic)."""
         return self._client.quiet_until > now
 
     async def rest_before_retry(self, until: float, seconds: float) -> bool:
-        """Return whether an attempt may be made again after so long, at the pace and not after `until` (monotonic);
-        none is while only probes, or nothing, may leave."""
+        """Wait `seconds`, and then as long as the pace requires. Return whether the request may be sent again.
+
+        Return False if the run must stop, after `until` (monotonic), during a pause, and while the breaker is open.
+        """
         control = self._control
-        is_going_on = await control.rest(seconds)
-        while is_going_on and not self._breaker.is_open:
+        may_go_on = await control.rest(seconds)
+        while may_go_on and not self._breaker.is_open:
             now = control.clock.monotonic()
             if self._client.quiet_until > now or now > until:
                 return False
             if (wait_s := self._rate.admit(now)) <= 0:
                 return True
-            is_going_on = await control.rest(wait_s)
+            may_go_on = await control.rest(wait_s)
         return False
 
-    def _take_place(self) -> float:
-        """0 when a place was taken, for a request to leave at once; else the wait; inf when only an answer can tell."""
-        if self._under_way >= self._concurrency.allowed:
+    def _try_acquire(self) -> float:
+        """Return 0 if a slot was acquired, so that a request must leave now. Else return the seconds to wait; inf if
+        the next answer decides."""
+        if self._in_flight >= self._concurrency.allowed:
             return inf
         wait_s = self._find_wait(self._control.clock.monotonic())
-        self._under_way += wait_s <= 0
+        self._in_flight += wait_s <= 0
         return wait_s
 
     def _find_wait(self, now: float) -> float:
-        """0 when a request may leave, which is then taken to; inf when only an answer can tell."""
+        """Return 0 if a request may leave, and count the request as sent. Else return the seconds to wait; inf if the
+        next answer decides."""
         quiet_s = self._client.quiet_until - now
         if quiet_s > LONGEST_PAUSE_S:
-            at = self._control.clock.now() + timedelta(seconds=quiet_s)
+            pause_ends_at = self._control.clock.now() + timedelta(seconds=quiet_s)
             self._control.end(
-                f"the service sent Retry-After: {quiet_s:,.0f} s; run again after {at:%Y-%m-%d %H:%M} UTC"
+                f"the service sent Retry-After: {quiet_s:,.0f} s; run again after {pause_ends_at:%Y-%m-%d %H:%M} UTC"
             )
         if quiet_s > 0:
             return quiet_s
         wait_s = self._breaker.wait(now) or self._rate.admit(now)
         if wait_s <= 0:
-            self._breaker.note_leaving(now)
+            self._breaker.record_departure(now)
         return wait_s
 
     async def _wait(self, wait_s: float) -> None:
@@ -136,42 +140,44 @@ class RequestLimiter:
         if wait_s <= _SHORT_WAIT_S:
             await control.clock.sleep(wait_s)
             return
-        if wait_s <= _WORTH_TELLING_S:
+        if wait_s <= _SHOWN_WAIT_S:
             await control.rest(wait_s)
         else:
             await control.wait(wait_s, self._explain())
 
     def _explain(self) -> str:
-        """Why no request may leave now."""
+        """Return the reason why no request may leave now."""
         if self.is_pausing(self._control.clock.monotonic()):
             return "the service has asked for a pause"
         if self._breaker.is_open:
-            return f"the service takes no {self._word}s; a single one is tried next"
-        return f"the pace that the service allows, until the next {self._word}"
+            return f"the service accepts no {self._noun}s; a single {self._noun} is tried next"
+        return f"the next {self._noun} leaves at the pace that the service allows"
 
-    def _note_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
+    def _record_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
         is_probe, may_pass = self._breaker.is_open, isinstance(answer, Refused) and answer.may_pass
         if may_pass:
-            self._breaker.note_failure(sent_at, now)  # many in a row: single probes, each after a longer pause
+            self._breaker.record_failure(sent_at, now)  # many in a row open the breaker: single probes, longer pauses
         else:
-            self._breaker.note_inconclusive(sent_at)
-        if not (is_probe and may_pass):  # a probe shows how long the service refuses all, and no rate
-            self._rate.note_refused(sent_at, now, answer.retry_after_s)
-        self._patience.note_refused(now)
+            self._breaker.record_inconclusive(sent_at)
+        if not (is_probe and may_pass):  # a refused probe shows how long the service refuses everything, not a rate
+            self._rate.record_refused(sent_at, now, answer.retry_after_s)
+        self._patience.record_refused(now)
         if self._patience.is_over(now):
-            self._control.end(f"the service kept refusing {self._word}s for their rate: run again when it is less busy")
+            self._control.end(
+                f"the service kept refusing {self._noun}s because requests came too fast: run again later"
+            )
 
-    def _note_failure(self, answer: Ambiguous | NotSent, sent_at: float, now: float) -> None:
-        self._breaker.note_failure(sent_at, now)
+    def _record_failure(self, answer: Ambiguous | NotSent, sent_at: float, now: float) -> None:
+        self._breaker.record_failure(sent_at, now)
         if self._breaker.has_given_up(now):
             self._control.end(
-                f"the service has answered no {self._word} for a minute (last: {answer.message}): "
+                f"the service has answered no {self._noun} for a minute (last: {answer.message}): "
                 "run again in some minutes"
             )
 
 
 def _is_failure(answer: Ambiguous | NotSent) -> bool:
-    """Return whether the service did not work, rather than did not do what was asked."""
+    """Return whether the service was unreachable or out of order; other answers are about the request."""
     if isinstance(answer, NotSent) or answer.status is None:
         return True
     return answer.status >= 500 or answer.status == _REQUEST_TIMEOUT

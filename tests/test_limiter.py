@@ -30,7 +30,7 @@ class Limited:
 
     async def play(self, answer: Answer) -> None:
         assert await self.limiter.acquire()
-        self.limiter.note(answer, self.control.clock.monotonic())
+        self.limiter.record_answer(answer, self.control.clock.monotonic())
         self.limiter.release()
 
 

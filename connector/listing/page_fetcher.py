@@ -142,9 +142,9 @@ class PageFetcher(Generic[Rows]):
         try:
             yield measure
             if measure.is_refused:
-                self._limit.note_refused(sent_at, self._monotonic())
+                self._limit.record_refused(sent_at, self._monotonic())
             elif not is_paused:
-                self._limit.note(sent_at, self._monotonic(), self._unanswered)
+                self._limit.record_answer(sent_at, self._monotonic(), self._unanswered)
         finally:
             self._unanswered -= 1
 

@@ -23,7 +23,7 @@ from connector.load.resolution import Unresolved
 from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, Planned
-from connector.sender import Take
+from connector.sender import FetchItems
 from connector.service.wire import LARGEST_PAGE, ListQuery
 from connector.states import State
 from connector.subscribers.checks import NEEDLESS_DECIMALS
@@ -343,7 +343,7 @@ class Loader:
     def _read(self, planned: Planned, indices: Iterable[int]) -> list[LoadRow]:
         return read_rows(planned, list(indices), self._session.policy.identity)
 
-    def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> Take[Candidate]:
+    def _take_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> FetchItems[Candidate]:
         """Take from the stream as long as the look-up, and the base that it was made in, may be relied on."""
 
         async def take(number: int) -> list[Candidate]:

@@ -23,7 +23,7 @@ from connector.load.lookups import look_for
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
 from connector.plurals import agree, count
-from connector.sender import Sender, Take, Unanswered
+from connector.sender import FetchItems, Sender, Unanswered
 from connector.service.answers import is_about_row, refusal_kind
 from connector.service.wire import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields, read_base
 from connector.states import Event, State
@@ -68,7 +68,7 @@ class Creator:
             control, self._limiter, session.access.retrier, self, policy.max_concurrency
         )
 
-    async def create(self, take: Take[Candidate]) -> None:
+    async def create(self, take: FetchItems[Candidate]) -> None:
         """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop. A
         request under way at the stop ends within the grace period, or is lost."""
         control = self._session.control
@@ -79,7 +79,7 @@ class Creator:
         await control.within_grace(self._sender.send(partial(self._take, take)), self._session.policy.grace_s)
         await self._session.journal.flush()
 
-    async def _take(self, take: Take[Candidate], number: int) -> list[Candidate]:
+    async def _take(self, take: FetchItems[Candidate], number: int) -> list[Candidate]:
         """Return the next candidates. If creates may move or merge subscribers, return them in small rounds: a round
         ends before the next one leaves, so that few are moved before the answers show it."""
         if self.is_proved:
@@ -147,18 +147,18 @@ class Creator:
         passing, sent_at = self._session.passing, candidate.sent_at
         before = "" if candidate.refused is None else refusal_kind(*candidate.refused)
         if isinstance(answer, Created):
-            passing.note_accepted(sent_at, before)
+            passing.record_accepted(sent_at, before)
         elif is_about_row(answer.status, answer.message, candidate.name):
             passing.break_row()
         elif answer.status != TOO_MANY_REQUESTS:
             kind = refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
-                passing.note_limit(kind)
+                passing.record_limit(kind)
             now = self._session.clock.monotonic()
-            return replace(answer, may_pass=passing.note_refused(kind, sent_at, now, is_again=kind == before))
+            return replace(answer, may_pass=passing.record_refused(kind, sent_at, now, is_again=kind == before))
         return answer
 
-    async def judge(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
+    async def classify(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
         """Return what the answer means; None: it had no effect, and the create is to be sent again."""
         verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
         if isinstance(answer, Created):
@@ -182,7 +182,7 @@ class Creator:
             self._watch_first(candidate, answer, verdict)
         return verdict
 
-    def end(self, candidate: Candidate, verdict: Move) -> None:
+    def finish(self, candidate: Candidate, verdict: Move) -> None:
         """Keep the verdict for the next commit, and report it."""
         session, field = self._session, candidate.intent.field
         self._limited.pop(candidate.intent.identity, None)
@@ -209,7 +209,7 @@ class Creator:
         verdict, refusal = _GIVEN_UP[why], self._limited.get(candidate.intent.identity)
         if refusal is not None and verdict.event is Event.NOT_SENT:
             verdict = replace(refusal, event=Event.LOST) if verdict.is_stale else refusal
-        self.end(candidate, verdict)
+        self.finish(candidate, verdict)
 
     async def record(self) -> None:
         """Make durable what was noted; entries under the base's name alone move to the base that was answered."""

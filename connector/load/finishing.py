@@ -20,7 +20,7 @@ from connector.load.session import Problem, Session, Since
 from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
 from connector.rows import Chunk, LoadRow, Row
-from connector.sender import Take
+from connector.sender import FetchItems
 from connector.service.answers import is_about_row, refusal_kind
 from connector.states import Event, State
 from connector.subscribers.preparation import Difference
@@ -193,7 +193,7 @@ class Finisher:
 
     # Verdicts of creates
 
-    async def _plan(self, take: Take[Candidate]) -> None:
+    async def _plan(self, take: FetchItems[Candidate]) -> None:
         """Send and record nothing, and report all that `take(n)` gives as to be created."""
         while not self._session.control.is_stopping and (batch := await take(_AT_ONCE)):
             for candidate in batch:

@@ -23,7 +23,7 @@ from connector.load.candidates import Candidate, CandidateList, read_body, want_
 from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup, LookedUp
 from connector.load.session import Session
 from connector.rows import LoadRow
-from connector.sender import Take
+from connector.sender import FetchItems
 from connector.service.answers import refusal_kind
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
@@ -94,7 +94,7 @@ class Settler:
     def __init__(
         self,
         session: Session,
-        create: Callable[[Take[Candidate]], Awaitable[None]],
+        create: Callable[[FetchItems[Candidate]], Awaitable[None]],
         on_settled: OnSettled,
         look_up: Callable[[Sequence[KeyGroup]], KeyLookup],
     ) -> None:

@@ -19,7 +19,7 @@ from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.pace.pace import Pace
 from connector.rows import Row
-from connector.sender import Sender, Take, Unanswered
+from connector.sender import FetchItems, Sender, Unanswered
 from connector.service.answers import refusal_kind
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -146,7 +146,7 @@ class CampaignSender:
                 self._on_verdict(each, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
         return fresh
 
-    async def send(self, take: Take[Letter]) -> None:
+    async def send(self, take: FetchItems[Letter]) -> None:
         """Send what `take` gives of those that `look_up` returned; at its end all that left is recorded."""
         try:
             await self._sender.send(take)
@@ -184,7 +184,7 @@ class CampaignSender:
             self.sent_again += 1
         return self._client.send_email(encode_email(letter.message))
 
-    async def judge(self, letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
+    async def classify(self, letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
         """Return the answer; None: the email may be sent again, since it never left or, if the job says that it had no
         effect, was refused for its rate."""
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
@@ -192,7 +192,7 @@ class CampaignSender:
             return None
         return None if isinstance(answer, NotSent) and (self.is_proved or self._client.is_quiet) else answer
 
-    def end(self, letter: Letter, answer: EmailAnswer) -> None:
+    def finish(self, letter: Letter, answer: EmailAnswer) -> None:
         """Note it for the next commit, report it, and end the run if the others would fare no better."""
         recipient = letter.recipient
         match answer:

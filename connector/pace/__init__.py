@@ -1,1 +1,2 @@
-"""How fast, how many at once, and when not at all: found from what the service does; pure, on a clock passed in."""
+"""Controllers of the pace, learned from the service's answers: rate, concurrency and pauses. Pure: time is an
+argument."""

@@ -1,25 +1,25 @@
-"""How many requests may be under way: as many as the service works on at once, and hardly a queue of ours before it.
+"""How many requests may be in flight: about as many as the service works on at once, so that hardly any request waits.
 
-Theory of operation. In rounds: the mean round-trip time of a round's requests against the least that any round had. As
-long as it stays near that, and the limit is what holds requests back, the limit grows: twofold until the first round
-that takes long, by a tenth after that. When a round takes long, requests wait for each other somewhere, and the limit
-falls to what would hardly have had to wait (Little's law: as much is served in the least time). If less is served with
-fewer under way, it was not they who made each other wait: the service has become slower, and what its round trips take
-is the least time from then on.
+How it works. Requests are counted in rounds. The mean round-trip time of a round is compared with the least mean of any
+round. While the mean stays near the least, and the limit is what holds requests back, the limit grows: it doubles until
+the first slow round, and grows by a tenth after that. In a slow round, requests wait for each other somewhere. Then the
+limit falls to the number that would hardly wait (Little's law: the same rate at the least time). If fewer requests per
+second are served after such a fall, the requests did not wait for each other: the service has become slower. Then the
+mean of the present round becomes the least.
 
-A refusal or a failure halves the limit while the limit doubles, and takes a quarter later. After refusals the limit
-grows only once several rounds went well: four times as many for each refusal, half as many for each growth.
+A refusal or a failure halves the limit while the limit doubles, and reduces it by a quarter later. After refusals the
+limit grows only after several good rounds: four times as many for each refusal, half as many after each growth.
 """
 
 from math import inf
 
 _FIRST = 16.0
 _LEAST = 1.0
-_NEAR = 1.15
-_LONG = 1.25
+_NEAR = 1.15  # a mean up to this many times the least mean lets the limit grow
+_LONG = 1.25  # a mean above this many times the least mean makes a round slow
 _TOLERATED_S = 0.003  # a round trip on loopback varies by milliseconds with the work of this process
-_MUCH_FEWER = 0.8
-_LESS = 0.85
+_MUCH_FEWER = 0.8  # share of the limit before a fall, below which the effect of the fall is measured
+_LESS = 0.85  # share of the requests served before a fall, below which the service has become slower
 _GROWTH = 0.1
 _FEWEST_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
@@ -27,7 +27,7 @@ _MOST_ROUNDS_TO_GROW = 16
 _HALF, _THREE_QUARTERS = (
     0.5,
     0.75,
-)  # after doubling, half was right before; after growth by a tenth, the limit is nearly right
+)  # after a doubling, half the limit was right before; after growth by a tenth, the limit is nearly right
 
 
 class ConcurrencyLimit:
@@ -51,59 +51,61 @@ class ConcurrencyLimit:
         self._rounds_to_grow = 1  # rounds that must go well before the limit grows; more after each refusal
         self._rounds_well = 0
         self._is_doubling = True
-        self._least_s = inf
-        self._fell: tuple[float, float] | None = None  # from which limit, and how much was served a second by then
+        self._least_s = inf  # the least mean round-trip time of any round
+        self._before_fall: tuple[float, float] | None = None  # the limit, and the requests served per second
         self._began_at = -inf
         self._first_at = 0.0  # when the first answer of the round came
-        self._number, self._sum_s, self._most = 0, 0.0, 0
+        self._answer_count, self._sum_s, self._most_in_flight = 0, 0.0, 0
 
     @property
     def allowed(self) -> int:
         """The limit, at least 1."""
         return int(self._allowed)
 
-    def note(self, sent_at: float, now: float, under_way: int) -> None:
-        """One attempt that left at `sent_at` is answered (s); `under_way` with it, as the answer came."""
-        if sent_at < self._began_at:  # sent in another round, by another limit
+    def record_answer(self, sent_at: float, now: float, in_flight: int) -> None:
+        """Record the answer to an attempt that left at `sent_at` (s). `in_flight` is the number of requests in flight
+        when the answer came, this one included."""
+        if sent_at < self._began_at:  # sent in an earlier round, under another limit
             return
-        if not self._number:
+        if not self._answer_count:
             self._first_at = now
-        self._number += 1
+        self._answer_count += 1
         self._sum_s += now - sent_at
-        self._most = max(self._most, under_way)
-        if self._number >= max(self._fewest_in_round, self._allowed / 2) and now - self._began_at >= _SHORTEST_ROUND_S:
-            self._end_round(self._sum_s / self._number, now)
+        self._most_in_flight = max(self._most_in_flight, in_flight)
+        is_full = self._answer_count >= max(self._fewest_in_round, self._allowed / 2)
+        if is_full and now - self._began_at >= _SHORTEST_ROUND_S:
+            self._end_round(self._sum_s / self._answer_count, now)
 
-    def note_refused(self, sent_at: float, now: float) -> None:
+    def record_refused(self, sent_at: float, now: float) -> None:
         """Reduce the limit because an attempt that left at `sent_at` (s) was refused or failed.
 
         Attempts that left before the last reduction are ignored.
         """
         if sent_at < self._began_at:
             return
-        fallen = self._allowed * (_HALF if self._is_doubling else _THREE_QUARTERS)
-        self._is_doubling, self._fell = False, None
+        reduced = self._allowed * (_HALF if self._is_doubling else _THREE_QUARTERS)
+        self._is_doubling, self._before_fall = False, None
         self._rounds_to_grow, self._rounds_well = min(4 * self._rounds_to_grow, _MOST_ROUNDS_TO_GROW), 0
-        self._allowed = max(_LEAST, min(fallen, self._allowed - 1))
+        self._allowed = max(_LEAST, min(reduced, self._allowed - 1))
         self._begin_round(now)
 
     def _begin_round(self, now: float) -> None:
-        self._began_at, self._number, self._sum_s, self._most = now, 0, 0.0, 0
+        self._began_at, self._answer_count, self._sum_s, self._most_in_flight = now, 0, 0.0, 0
 
     def _end_round(self, mean_s: float, now: float) -> None:
-        is_binding = self._most >= 0.9 * int(self._allowed)
-        served = (self._number - 1) / max(now - self._first_at, _SHORTEST_ROUND_S / 100)
+        is_binding = self._most_in_flight >= 0.9 * int(self._allowed)
+        served_per_s = (self._answer_count - 1) / max(now - self._first_at, _SHORTEST_ROUND_S / 100)
         self._begin_round(now)
         self._least_s = min(self._least_s, mean_s)
-        if self._fell is not None and self._allowed < _MUCH_FEWER * self._fell[0]:
-            if is_binding and served < _LESS * self._fell[1]:
+        if self._before_fall is not None and self._allowed < _MUCH_FEWER * self._before_fall[0]:
+            if is_binding and served_per_s < _LESS * self._before_fall[1]:
                 self._least_s = mean_s
-            self._fell = None
+            self._before_fall = None
         if mean_s > _LONG * self._least_s + _TOLERATED_S:
             self._is_doubling = False
-            self._fell = self._fell or (self._allowed, served)
-            fallen = self._allowed * (_NEAR * self._least_s + _TOLERATED_S) / mean_s
-            self._allowed = max(fallen, min(self._least, self._allowed))
+            self._before_fall = self._before_fall or (self._allowed, served_per_s)
+            reduced = self._allowed * (_NEAR * self._least_s + _TOLERATED_S) / mean_s
+            self._allowed = max(reduced, min(self._least, self._allowed))
         elif is_binding and mean_s <= _NEAR * self._least_s + _TOLERATED_S:
             self._grow()
 

@@ -1,4 +1,4 @@
-"""All that a run has found of how fast a service takes creates; shared by its bases, which take turns."""
+"""The pace controllers of one run. The bases of the run share them, one base at a time."""
 
 from math import inf
 
@@ -20,8 +20,8 @@ class Pace:
         found: Found | None = None,
         age_s: float = 0.0,
     ) -> None:
-        """`max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings; `found` is what an earlier
-        run found of the rate, `age_s` ago."""
+        """`max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. `found` is the limit that an
+        earlier run found `age_s` seconds ago."""
         self.rate = RateController(max_rate, found, age_s)
         self.concurrency = ConcurrencyLimit(max_concurrency)
         self.breaker = Breaker()

@@ -1,26 +1,26 @@
-"""For how long refusals for the rate (429) alone are borne. Pure: the time comes in, in seconds."""
+"""How long a run continues while every answer refuses the rate (429). Pure: each time is an argument, in seconds."""
 
 from math import inf
 
-_PATIENCE_S = 180.0  # longer than any usual window: this service takes no creates from us now
+_PATIENCE_S = 180.0  # longer than any usual window of a rate limit
 
 
 class Patience:
-    """With a service that refuses everything for its rate, whichever base it is for."""
+    """The time since which the service has refused every request for its rate, in every base of the run."""
 
     __slots__ = ("_refused_since",)
 
     def __init__(self) -> None:
-        self._refused_since = inf  # nothing but refusals for the rate since then
+        self._refused_since = inf  # since this time every answer was a refusal for the rate
 
-    def note_refused(self, now: float) -> None:
-        """A request was refused for the rate."""
+    def record_refused(self, now: float) -> None:
+        """Record that a request was refused for its rate."""
         self._refused_since = min(self._refused_since, now)
 
-    def note_taken(self) -> None:
-        """A request was answered otherwise."""
+    def record_other_answer(self) -> None:
+        """Record an answer that is not a refusal for the rate."""
         self._refused_since = inf
 
     def is_over(self, now: float) -> bool:
-        """Return whether nothing else has come for too long."""
+        """Return whether every answer was a refusal for too long, so that the run must end."""
         return now - self._refused_since > _PATIENCE_S

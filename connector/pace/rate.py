@@ -15,7 +15,7 @@ from a lower bound of the limit to an upper bound, then ever faster, until a ref
 4. Chance. A limiter that is exceeded refuses most of the requests that were under way behind the refused one. Chance
    serves them. A refusal by chance costs its pause and leaves the rate as it is.
 
-One refusal after another: `note_refused` records the refusal, and the rate stays. Answers to requests that were under
+One refusal after another: `record_refused` records the refusal, and the rate stays. Answers to requests that were under
 way then are counted as requests behind the refused one. When the pause is over, the first request to leave makes
 `_decide` choose: chance, or the next ramp. If that request is refused, too, nothing new is known, single probes follow,
 and `_resume` begins the ramp once one is served. Without a pause `_decide` runs at once.
@@ -156,7 +156,7 @@ class RateController:
         self._leave(leaves_at)
         return leaves_at - now
 
-    def note_served(self, sent_at: float, now: float) -> None:
+    def record_served(self, sent_at: float, now: float) -> None:
         """Note that a request sent then was answered by anything but a refusal for its rate."""
         self._trip_s += 0.1 * (now - sent_at - self._trip_s)
         if sent_at < self._news_from:
@@ -171,7 +171,7 @@ class RateController:
             if self._step_served >= max(2.0, self.rate * self._trip_s / 2):
                 self._double(now)
 
-    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
+    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """Note that a request sent then was refused for its rate; nothing leaves for `retry_after_s` seconds."""
         pause_s = retry_after_s or 0.0
         self._paused_until = max(self._paused_until, now + pause_s)

@@ -65,7 +65,7 @@ class PassingRefusals:
         """Return whether this run has tried refusals of this kind long enough to take them for final."""
         return kind in self._believed
 
-    def note_accepted(self, sent_at: float, refused: str = "") -> None:
+    def record_accepted(self, sent_at: float, refused: str = "") -> None:
         """Note that a create was accepted; `refused` is the kind that refused the same create before."""
         self._has_accepted = True
         for slowed in self._slowed.values():
@@ -75,7 +75,7 @@ class PassingRefusals:
         if refused:
             self.passed.add(refused)
 
-    def note_limit(self, kind: str) -> None:
+    def record_limit(self, kind: str) -> None:
         """Note a refusal that names a time to come back (Retry-After): the kind may pass."""
         self.suspect(kind)
 
@@ -88,7 +88,7 @@ class PassingRefusals:
         """Note an answer of another kind."""
         self._kind, self._count, self._since = "", 0, inf
 
-    def note_refused(self, kind: str, sent_at: float, now: float, *, is_again: bool = False) -> bool:
+    def record_refused(self, kind: str, sent_at: float, now: float, *, is_again: bool = False) -> bool:
         """Note a refusal; return whether the refusal may pass. `is_again`: the same create was refused so before.
 
         A kind is believed once the tries have failed: for a minute if all creates are refused, else three of them. A

@@ -241,7 +241,7 @@ class ListChanges:
     vanished: int = 0
     is_exact: bool = True
 
-    def note_overlap(self, overlap: PageOverlap, total_before: int | None, total: int | None) -> None:
+    def record_overlap(self, overlap: PageOverlap, total_before: int | None, total: int | None) -> None:
         """Take in a matched overlap, between answers with these TotalCounts."""
         self._note(overlap.shift - overlap.appeared_before)
         self.appeared += overlap.appeared_before + overlap.appeared
@@ -251,7 +251,7 @@ class ListChanges:
         else:
             self._note((total - total_before - overlap.shift) - overlap.appeared + overlap.vanished)
 
-    def note_end(self, total_before: int | None, total: int | None) -> None:
+    def record_end(self, total_before: int | None, total: int | None) -> None:
         """Take in the empty page past the end, where no row tells the place of a change."""
         if total is not None and total_before is not None:
             self._note(total - total_before)

@@ -208,7 +208,7 @@ class Sweep:
         if overlap.kind is OverlapKind.MATCHED:
             self.overlaps_matched += 1
             if self._phase is not _Phase.HEAD:
-                self.changes.note_overlap(overlap, total_before, total)
+                self.changes.record_overlap(overlap, total_before, total)
                 self._came_before += max(0, overlap.shift - overlap.appeared_before)
                 self._is_head_known = False  # even where all looks quiet: who came in may hide behind who went
         elif overlap.kind is OverlapKind.BEHIND:
@@ -296,7 +296,7 @@ class Sweep:
                 self._recounts += 1
                 self._step_back(last, answer.asked)
             else:
-                self.changes.note_end(last.total, answer.total)
+                self.changes.record_end(last.total, answer.total)
                 self._finish()
         elif answer.asked > 0:
             self._step_back(last, answer.asked)

@@ -141,9 +141,9 @@ class Client:
                 is_same = self.passing.may_pass(refusal_kind(answer.status, answer.message))
                 answer = replace(answer, may_pass=is_same or answer.status < 300)  # a 2xx is no word on the offset
             if is_limited(answer):
-                self.rate.note_refused(sent_at, answered_at, answer.retry_after_s)
+                self.rate.record_refused(sent_at, answered_at, answer.retry_after_s)
             else:
-                self.rate.note_served(sent_at, answered_at)
+                self.rate.record_served(sent_at, answered_at)
             return answer
         return raw
 
@@ -175,12 +175,12 @@ class Client:
         sent_at = self._clock.monotonic()
         raw = await self._transport.send(request)
         answered_at = self._clock.monotonic()
-        self.timeline.note_answer(sent_at, answered_at)
+        self.timeline.record_answer(sent_at, answered_at)
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(request, raw, answered_at - sent_at)
         if not isinstance(raw, RawAnswer):
             counts.failed += 1
-            self.timeline.note_failed()
+            self.timeline.record_failed()
         return raw
 
     async def _wait_for_pause(self) -> NotSent | None:
@@ -200,15 +200,15 @@ class Client:
         logger.info("refusal: %(operation)s %(what)s, status %(status)s", values)
         if says_limit(answer.status, answer.retry_after_s):
             counts.limited += 1
-            self.timeline.note_limited()
+            self.timeline.record_limited()
         elif isinstance(answer, Ambiguous):
             counts.failed += 1
-            self.timeline.note_failed()
+            self.timeline.record_failed()
         if answer.retry_after_s:
             logger.info("pause: the service sent Retry-After: %(seconds)g s", {"seconds": answer.retry_after_s})
             now = self._clock.monotonic()
             self.quiet_until = max(self.quiet_until, now + answer.retry_after_s)
-            self.timeline.note_pause(now, self.quiet_until)
+            self.timeline.record_pause(now, self.quiet_until)
 
 
 def _log_request(request: Request, raw: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:

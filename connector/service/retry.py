@@ -64,7 +64,7 @@ class Retrier:
 
         `rest` waits in place of the clock, and says whether to go on: not once the run is to stop.
         """
-        self._budget.note_request(self._clock.monotonic())
+        self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
         if type(answer) is not NotSent:
             return answer
@@ -75,7 +75,7 @@ class Retrier:
 
         After a 429, or any answer that names a Retry-After, no earlier than that.
         """
-        self._budget.note_request(self._clock.monotonic())
+        self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
         if not self._has_given_up:
             answer = await self._again(answer, attempt, _is_unread, counts)
@@ -102,7 +102,7 @@ class Retrier:
             nonlocal last
             if retrying.statistics["attempt_number"] > 1 and is_going_on:
                 counts.retried += 1
-                self._budget.note_request(self._clock.monotonic())
+                self._budget.record_request(self._clock.monotonic())
                 last = await call()
             return last
 
@@ -166,7 +166,7 @@ class RetryBudget:
     def __init__(self) -> None:
         self._seconds: deque[list[int]] = deque()  # [which second, requests, retries]
 
-    def note_request(self, now: float) -> None:
+    def record_request(self, now: float) -> None:
         """A request leaves, for the first time or again."""
         self._read_second(now)[1] += 1
 

@@ -38,22 +38,22 @@ class Timeline:
         self._ends_at = began_at + _FIRST_S
         self._pauses: list[tuple[float, float]] = []  # those that reach into a bucket that is not full
 
-    def note_answer(self, sent_at: float, now: float) -> None:
+    def record_answer(self, sent_at: float, now: float) -> None:
         """Count a request that left then, and was answered or failed now."""
         if now >= self._ends_at:
             self._fill(now)
         self._now.sent += 1
         self._now.trips_s += now - sent_at
 
-    def note_limited(self) -> None:
+    def record_limited(self) -> None:
         """Count a refusal for its rate."""
         self._now.limited += 1
 
-    def note_failed(self) -> None:
+    def record_failed(self) -> None:
         """Count what was neither success nor refusal."""
         self._now.failed += 1
 
-    def note_pause(self, now: float, until: float) -> None:
+    def record_pause(self, now: float, until: float) -> None:
         """Take note that the service asked for a pause until then."""
         began_at = max(now, self._pauses[-1][1]) if self._pauses else now
         if until > began_at:

@@ -20,7 +20,7 @@ from connector.load.candidates import Candidate
 from connector.load.lookups import KeyLookup, LookedUp
 from connector.load.resolution import Settler, Unresolved
 from connector.load.session import LoadPolicy, Session, Tally
-from connector.sender import Take
+from connector.sender import FetchItems
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from connector.subscribers.identity import digest_identity
@@ -116,7 +116,7 @@ class Bench:
         self.looked_at.append(self.now)
         return build_result(self.looks.pop(0), self.now, access)
 
-    async def _create(self, take: Take[Candidate]) -> None:
+    async def _create(self, take: FetchItems[Candidate]) -> None:
         while batch := await take(10):
             self.sent_again += batch
             is_lost, self.losses = self.losses > 0, self.losses - 1

@@ -21,10 +21,10 @@ class Informed:
         self._tokens -= 1
         return 0.0
 
-    def note_served(self, sent_at: float, now: float) -> None:
+    def record_served(self, sent_at: float, now: float) -> None:
         """Nothing that it does not know."""
 
-    def note_refused(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refused(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
         """Chance refused it, and it took no token."""
         self._tokens += 1
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))

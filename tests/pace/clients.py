@@ -20,11 +20,11 @@ class RateAlone:
     def note_list(self, now: float) -> None:
         self.rate.reserve(now)
 
-    def note_served(self, sent_at: float, now: float, _under_way: int) -> None:
-        self.rate.note_served(sent_at, now)
+    def record_served(self, sent_at: float, now: float, _under_way: int) -> None:
+        self.rate.record_served(sent_at, now)
 
-    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-        self.rate.note_refused(sent_at, now, retry_after_s)
+    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        self.rate.record_refused(sent_at, now, retry_after_s)
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class Both:
     def note_list(self, now: float) -> None:
         self.rate.reserve(now)
 
-    def note_served(self, sent_at: float, now: float, under_way: int) -> None:
-        self.rate.note_served(sent_at, now)
-        self.concurrency.note(sent_at, now, under_way)
+    def record_served(self, sent_at: float, now: float, under_way: int) -> None:
+        self.rate.record_served(sent_at, now)
+        self.concurrency.record_answer(sent_at, now, under_way)
 
-    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-        self.rate.note_refused(sent_at, now, retry_after_s)
+    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        self.rate.record_refused(sent_at, now, retry_after_s)

@@ -49,10 +49,10 @@ class Controller(Protocol):
     def admit(self, now: float) -> float:
         """0 when a request leaves, else the seconds to wait."""
 
-    def note_served(self, sent_at: float, now: float) -> None:
+    def record_served(self, sent_at: float, now: float) -> None:
         """It was served."""
 
-    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
         """It was refused for its rate."""
 
 
@@ -148,18 +148,18 @@ def play(
         if now == answer_at:
             _, sent_at, pause_s = heappop(answers)
             if pause_s == served_mark:
-                controller.note_served(sent_at, now)
+                controller.record_served(sent_at, now)
                 served[int(sent_at)] += 1
             elif pause_s == failed_mark:
-                controller.note_served(sent_at, now)  # as the limiter does with a 503 that names no Retry-After
+                controller.record_served(sent_at, now)  # as the limiter does with a 503 that names no Retry-After
             else:
                 refused[int(sent_at)] += 1
                 if pause_s < 0:
-                    controller.note_refused(sent_at, now, None)
+                    controller.record_refused(sent_at, now, None)
                 else:
                     paused_until = max(paused_until, now + pause_s)
                     paused[int(sent_at)] = max(paused[int(sent_at)], pause_s)
-                    controller.note_refused(sent_at, now, pause_s)
+                    controller.record_refused(sent_at, now, pause_s)
         elif now == arrive_at:
             sent_at = arrivals.popleft()
             at = now + offset

@@ -24,11 +24,11 @@ class Aimd:
         self._due_at = now + 1 / self._rate
         return 0.0
 
-    def note_served(self, _sent_at: float, _now: float) -> None:
+    def record_served(self, _sent_at: float, _now: float) -> None:
         """It was served."""
         self._rate += 1 / self._rate
 
-    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
         """It was refused for its rate."""
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
         if sent_at >= self._cut_at:
@@ -59,13 +59,13 @@ class CubicRetry:
         self._under_way += 1
         return 0.0
 
-    def note_served(self, _sent_at: float, now: float) -> None:
+    def record_served(self, _sent_at: float, now: float) -> None:
         """It was served."""
         self._measure(now)
         zero_s = (self._most * 0.3 / 0.4) ** (1 / 3)
         self._set(now, 0.4 * (now - self._failed_at - zero_s) ** 3 + self._most)
 
-    def note_refused(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refused(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
         """It was refused for its rate."""
         self._measure(now)
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))

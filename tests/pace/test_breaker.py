@@ -10,7 +10,7 @@ from connector.pace.breaker import Breaker
 def break_open(at: float = 0.0) -> Breaker:
     breaker = Breaker()
     for _ in range(10):
-        breaker.note_failure(at, at)
+        breaker.record_failure(at, at)
     return breaker
 
 
@@ -18,7 +18,7 @@ def break_open(at: float = 0.0) -> Breaker:
 def test_it_opens_after_ten_failures_in_a_row(failures: int, is_open: bool) -> None:
     breaker = Breaker()
     for _ in range(failures):
-        breaker.note_failure(0.0, 1.0)
+        breaker.record_failure(0.0, 1.0)
     assert breaker.is_open is is_open
     assert (breaker.wait(1.0) == 0) is not is_open
 
@@ -27,8 +27,8 @@ def test_one_answer_among_failures_keeps_it_closed() -> None:
     breaker = Breaker()
     for _ in range(3):
         for _ in range(9):
-            breaker.note_failure(0.0, 1.0)
-        breaker.note_well()
+            breaker.record_failure(0.0, 1.0)
+        breaker.record_answer()
     assert not breaker.is_open
 
 
@@ -36,9 +36,9 @@ def test_open_it_lets_one_probe_out_at_a_time() -> None:
     breaker = break_open()
     assert breaker.wait(0.5) == 0.5
     assert breaker.wait(1.0) == 0.0
-    breaker.note_leaving(1.0)
+    breaker.record_departure(1.0)
     assert breaker.wait(1.0) == inf
-    breaker.note_well()
+    breaker.record_answer()
     assert breaker.wait(1.0) == 0.0
 
 
@@ -52,24 +52,24 @@ def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
     for _ in range(7):
         waits.append(breaker.wait(now))
         now += waits[-1]
-        breaker.note_leaving(now)
-        breaker.note_failure(now, now)
+        breaker.record_departure(now)
+        breaker.record_failure(now, now)
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
 def test_what_left_before_it_opened_says_nothing_of_the_probe() -> None:
     breaker = break_open(at=5.0)
-    breaker.note_leaving(6.0)
-    breaker.note_failure(4.0, 6.5)
+    breaker.record_departure(6.0)
+    breaker.record_failure(4.0, 6.5)
     assert breaker.wait(7.0) == inf
-    breaker.note_failure(6.0, 7.0)
+    breaker.record_failure(6.0, 7.0)
     assert breaker.wait(7.0) == 2.0
 
 
 def test_a_probe_that_tells_nothing_is_followed_by_another() -> None:
     breaker = break_open()
-    breaker.note_leaving(1.0)
-    breaker.note_inconclusive(1.0)
+    breaker.record_departure(1.0)
+    breaker.record_inconclusive(1.0)
     assert (breaker.is_open, breaker.wait(1.0)) == (True, 0.0)
 
 
@@ -86,14 +86,14 @@ def test_a_probe_that_tells_nothing_is_followed_by_another() -> None:
 def test_it_gives_up_when_nothing_was_answered_for_a_minute(failures: list[float], has_given_up: bool) -> None:
     breaker = Breaker()
     for at in failures:
-        breaker.note_failure(at, at)
+        breaker.record_failure(at, at)
     assert breaker.has_given_up(failures[-1]) is has_given_up
 
 
 def test_an_answer_begins_the_minute_anew() -> None:
     breaker = Breaker()
-    breaker.note_failure(0.0, 0.0)
-    breaker.note_well()
-    breaker.note_failure(50.0, 50.0)
-    breaker.note_failure(70.0, 70.0)
+    breaker.record_failure(0.0, 0.0)
+    breaker.record_answer()
+    breaker.record_failure(50.0, 50.0)
+    breaker.record_failure(70.0, 70.0)
     assert not breaker.has_given_up(70.0)

@@ -14,7 +14,7 @@ def answer(limit: ConcurrencyLimit, trip_s: float, number: int, *, since: float 
     for _ in range(number):
         under_way = max(1, int(share * limit.allowed))
         now += trip_s / under_way
-        limit.note(now - trip_s, now, under_way)
+        limit.record_answer(now - trip_s, now, under_way)
     return now
 
 
@@ -83,7 +83,7 @@ def test_answers_of_what_was_sent_in_an_earlier_round_are_left_out() -> None:
     now = answer(limit, 0.1, 5000)
 
     for number in range(1000):
-        limit.note(now - 50, now + number / 1000, limit.allowed)
+        limit.record_answer(now - 50, now + number / 1000, limit.allowed)
 
     assert limit.allowed == 128
 
@@ -128,10 +128,10 @@ class PageService:
             now = at
             if is_refused:
                 refused += 1
-                limit.note_refused(sent_at, now)
+                limit.record_refused(sent_at, now)
             else:
                 answered += 1
-                limit.note(sent_at, now, len(in_flight))
+                limit.record_answer(sent_at, now, len(in_flight))
             heapq.heappop(in_flight)
         return now, refused
 
@@ -168,7 +168,7 @@ def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refuses_ab
 
 def test_a_refusal_of_what_left_before_the_last_fall_says_nothing_new() -> None:
     limit = build_page_limit()
-    limit.note_refused(0.0, 1.0)
-    limit.note_refused(0.5, 1.1)
+    limit.record_refused(0.0, 1.0)
+    limit.record_refused(0.5, 1.1)
 
     assert limit.allowed == 4

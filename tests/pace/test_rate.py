@@ -66,7 +66,7 @@ def test_it_does_not_grow_before_the_limit_is_found_while_few_requests_are_sent(
 
     for second in range(1000):
         assert controller.admit(second) == 0
-        controller.note_served(second, second + TRIP_S)
+        controller.record_served(second, second + TRIP_S)
 
     assert controller.rate <= 20
 
@@ -76,7 +76,7 @@ def test_it_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> 
 
     for second in range(31, 1031):
         assert controller.admit(second) == 0
-        controller.note_served(second, second + TRIP_S)
+        controller.record_served(second, second + TRIP_S)
 
     assert controller.rate <= 1.4 * 100
 
@@ -88,10 +88,10 @@ def test_refusals_of_what_was_sent_before_the_last_cut_change_nothing() -> None:
     late = 0
 
     class Watched(RateAlone):
-        def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
             nonlocal late
             before = self.rate.rate
-            super().note_refused(sent_at, now, retry_after_s)
+            super().record_refused(sent_at, now, retry_after_s)
             if rates and sent_at < rates[-1][0]:
                 late += 1
                 assert self.rate.rate == before
@@ -119,7 +119,7 @@ def test_a_limit_that_falls_to_a_quarter_is_kept_and_used_again_when_it_has_rise
 @pytest.mark.parametrize("pause_s", [0.5, 30.0, 3600.0])
 def test_nothing_leaves_within_a_pause_and_one_request_does_when_it_is_over(pause_s: float) -> None:
     controller = settle(100)
-    controller.note_refused(29.9, 30.0, pause_s)
+    controller.record_refused(29.9, 30.0, pause_s)
 
     for part in (0.0, 0.3, 0.99):
         now = 30.0 + part * pause_s

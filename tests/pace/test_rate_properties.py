@@ -36,9 +36,9 @@ class Played:
         elif self.under_way:
             sent_at = self.under_way.pop(which % len(self.under_way))
             if what == "served":
-                self.controller.note_served(sent_at, self.now)
+                self.controller.record_served(sent_at, self.now)
             else:
-                self.controller.note_refused(sent_at, self.now, pause_s)
+                self.controller.record_refused(sent_at, self.now, pause_s)
                 self.until = max(self.until, self.now + (pause_s or 0.0))
         assert 0 < self.controller.rate <= self.ceiling
 

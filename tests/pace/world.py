@@ -33,10 +33,10 @@ class Client(Protocol):
     def note_list(self, now: float) -> None:
         """A request of another kind has left."""
 
-    def note_served(self, sent_at: float, now: float, under_way: int) -> None:
+    def record_served(self, sent_at: float, now: float, under_way: int) -> None:
         """It was served."""
 
-    def note_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
         """It was refused for its rate."""
 
 
@@ -163,11 +163,11 @@ class _Run:
         self._worked_on -= 1
         if self._waiting:
             self._work_on(now, self._waiting.popleft())
-        self._client.note_served(sent_at, now, self._under_way)
+        self._client.record_served(sent_at, now, self._under_way)
         self._end_trip(Trip(sent_at, now, True))
 
     def _on_refused(self, now: float, sent_at: float) -> None:
-        self._client.note_refused(sent_at, now, self._world.retry_after_s)
+        self._client.record_refused(sent_at, now, self._world.retry_after_s)
         self._end_trip(Trip(sent_at, now, False))
 
     def _on_other(self, now: float, _sent_at: float) -> None:

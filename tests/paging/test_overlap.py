@@ -109,14 +109,14 @@ def test_distinct_ids_fit_the_window_of_rule_4(
 )
 def test_changes_show_in_ranks(overlap: PageOverlap, before: int, after: int, appeared: int, vanished: int) -> None:
     changes = ListChanges()
-    changes.note_overlap(overlap, before, after)
+    changes.record_overlap(overlap, before, after)
 
     assert (changes.appeared, changes.vanished, changes.is_exact) == (appeared, vanished, True)
 
 
 def test_without_a_total_count_nothing_is_exact() -> None:
     changes = ListChanges()
-    changes.note_overlap(PageOverlap(OverlapKind.MATCHED), None, 100)
+    changes.record_overlap(PageOverlap(OverlapKind.MATCHED), None, 100)
 
     assert not changes.is_exact
     assert totals_of(None, 5).is_missing
@@ -125,6 +125,6 @@ def test_without_a_total_count_nothing_is_exact() -> None:
 
 def test_a_change_past_the_last_row_shows_in_the_total_count_alone() -> None:
     changes = ListChanges()
-    changes.note_end(100, 97)
+    changes.record_end(100, 97)
 
     assert (changes.appeared, changes.vanished) == (0, 3)

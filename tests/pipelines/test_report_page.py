@@ -91,9 +91,9 @@ def test_an_export_shows_its_certificate_in_words_and_hides_whom_it_asks_for(
 def test_a_timeline_is_bounded_and_counts_every_request(answers: int) -> None:
     timeline = Timeline(0.0)
     for number in range(answers):
-        timeline.note_answer(number / 100, number / 100 + 0.25)
-    timeline.note_pause(answers / 100 + 0.25, answers / 100 + 60.25)
-    timeline.note_limited()
+        timeline.record_answer(number / 100, number / 100 + 0.25)
+    timeline.record_pause(answers / 100 + 0.25, answers / 100 + 60.25)
+    timeline.record_limited()
     said = timeline.as_json(answers / 100 + 100)
     assert said is not None
     columns = [said[name] for name in ("sent", "limited", "failed", "round_trip_ms", "paused_s")]

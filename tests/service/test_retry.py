@@ -170,7 +170,7 @@ async def test_no_attempt_is_begun_that_would_start_past_the_budget() -> None:
 def test_so_many_of_so_many_requests_may_be_sent_again(requests: int, retries: int) -> None:
     budget = RetryBudget()
     for _ in range(requests):
-        budget.note_request(1.0)
+        budget.record_request(1.0)
     assert [budget.take(2.0) for _ in range(retries + 3)] == [True] * retries + [False] * 3
     assert budget.take(13.0), "the budget comes back after ten seconds"
 
@@ -183,7 +183,7 @@ def test_in_no_ten_seconds_more_are_sent_again_than_the_budget_has(steps: list[t
     for gap_s, is_retry in steps:
         now += gap_s
         if not is_retry:
-            budget.note_request(now)
+            budget.record_request(now)
             requested.append(now)
         elif budget.take(now):
             retried.append(now)

@@ -184,7 +184,7 @@ MUTATIONS = (
         (
             Edit(
                 "load/creates.py",
-                "        return verdict\n\n    def end(",
+                "        return verdict\n\n    def finish(",
                 "        is_said_no = verdict.status in ENDS_A_RUN and not self.is_proved\n"
                 "        return Move(Event.NOT_SENT) if is_said_no else verdict\n\n    def end(",
             ),
