@@ -68,7 +68,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LEFT_WHOLE = ("annotation", "returns", "decorator_list", "bases")  # fields of nodes that hold no behaviour
 _MEMORY_BYTES, _FILE_BYTES = 12 << 30, 4 << 30  # a loop without an end must not fill the machine
 _TIMES_AS_LONG, _MORE_S = 4, 120  # tests hang if they take that much longer than without a mutation
-_LONGEST_TEST_S = 200  # several times as long as the longest test, which plays all seeds of the simulation
+_LONGEST_TEST_S = 300  # several times as long as the longest test, which plays all seeds of the simulation
 _TO_END_S = 30  # between the interruption of tests that hang and their end by force
 
 
