@@ -66,7 +66,7 @@ _SHIFTED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LEFT_WHOLE = ("annotation", "returns", "decorator_list", "bases")  # fields of nodes that hold no behaviour
-_MEMORY_BYTES, _FILE_BYTES = 12 << 30, 4 << 30  # a loop without an end must not fill the machine
+_MEMORY_BYTES = 12 << 30  # a loop without an end must not fill the memory of the machine
 _TIMES_AS_LONG, _MORE_S = 4, 120  # tests hang if they take that much longer than without a mutation
 _LONGEST_TEST_S = 300  # several times as long as the longest test, which plays all seeds of the simulation
 _TO_END_S = 30  # between the interruption of tests that hang and their end by force
@@ -302,8 +302,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests ignore the signal if this process does
-    for limit, most in ((resource.RLIMIT_DATA, _MEMORY_BYTES), (resource.RLIMIT_FSIZE, _FILE_BYTES)):
-        resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="mutations-", dir=memory if memory.is_dir() else None) as folder:
         copy = Copy(Path(folder))
