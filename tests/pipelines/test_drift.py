@@ -167,6 +167,24 @@ def test_a_changed_row_whose_subscriber_the_list_does_not_show_says_that_it_was_
     assert any("the list did not show it" in each for each in changed.report["messages"])
 
 
+@pytest.mark.parametrize("active", ["yes", "no"])
+def test_a_changed_row_is_not_compared_with_a_subscriber_who_has_another_address_by_now(
+    connector: Connector, active: str
+) -> None:
+    """The values in the service may be another person's."""
+    job = JOB.replace("is_active: {value: true}", "is_active: zip").replace("    address_zip: zip\n", "")
+    sync(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", job=job)
+    edit_in_the_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
+    connector.sandbox.switch(merge_by=["Phone"])
+    plant(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
+    changed = sync(connector, f"ann@x.org,Anna,,{active}", "bob@x.org,Bob,,yes", job=job)
+    assert connector.sandbox.stats()["subscribers"] == 2
+    assert [(each["identity"], each["field"], each["_code"]) for each in read_drift(changed)] == [
+        ("ann@x.org", "", "not_compared")
+    ]
+    assert (changed.rows, changed.report["opt_outs"]) == ({"read": 2, "changed": 1, "exists": 1}, 0)
+
+
 def test_a_zip_that_cannot_be_sent_is_told_when_its_row_is_created_and_not_again(connector: Connector) -> None:
     people = ["ann@x.org,Ann,,SW1A 1AA", "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
     created = sync(connector, *people)
