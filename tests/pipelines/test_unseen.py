@@ -39,6 +39,15 @@ def test_a_list_that_lags_for_less_than_the_quiet_period_is_waited_for(connector
     assert (ended.code, find_unseen(ended)) == (0, []), ended.stderr
 
 
+def test_a_list_that_shows_the_first_new_subscriber_and_not_yet_the_last_needs_no_person(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.switch(list_lag_ms=2000, latency_ms=100)  # the load takes longer than the lag
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 25), "--max-concurrency", "1")
+    (message,) = find_unseen(ended)
+    assert (ended.code, "The list lags" in message) == (0, True), ended.stderr
+
+
 @pytest.mark.parametrize(
     "switches",
     [
