@@ -1,59 +1,90 @@
-"""The notification of a run: a POST of the report to the job's webhook. A failed POST changes nothing of the run."""
+"""Sends the alerts of runs to the webhooks of their jobs.
 
-import json
+A failed alert changes nothing of the run. The next run of the job sends the alert again.
+"""
+
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from connector.alerts import Alert, AlertRecord, decide_alert, find_record, read_record, write_alert, write_record
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.jobs.mail_models import Notify
+from connector.jobs.mail_models import Notify, Webhook
 from connector.jobs.models import Job
 from connector.jobs.reader import read_job_head
 from connector.report import Report, describe_fault, record_error, report_error
-from connector.service.transport import post_webhook
+from connector.service.webhook import build_headers, post_webhook
 from connector.settings import read_state
 
 _TRIES = 3
 _WAIT_S = 2.0
 
 
-async def notify_unless_stopped(notify: Notify | None, report: Report, stop: Stop) -> list[str]:
-    """Send the notification that the job asks for, unless the process is about to stop; return messages about a
-    failure."""
+async def send_alert(notify: Notify | None, report: Report, state_dir: Path | None, stop: Stop) -> list[str]:
+    """Send the alert that the report is for this job, if any, and alerts of earlier runs that were not delivered.
+
+    `state_dir` is None if the state folder cannot be used: then no earlier run is known. A signal ends the sending.
+    Return messages about a failure.
+    """
+    if notify is None or report.is_planned:
+        return []
     try:
-        return await stop.until_stopped(_notify(notify, report, stop.clock))
+        return await stop.until_stopped(_send_alert(notify, report, state_dir, stop.clock))
     except RunAborted:
-        return ["A signal interrupted the job's notification. The webhook may not have received the report."]
-    except Exception as error:  # noqa: BLE001 - a failed notification changes nothing of the run
-        return [f"The job's notification could not be sent: {describe_fault(error)}"]
+        return ["A signal interrupted the job's alert. The next run of the job sends the alert again."]
+    except Exception as error:  # noqa: BLE001 - a failed alert changes nothing of the run
+        return [f"The job's alert could not be sent: {describe_fault(error)}"]
 
 
 async def end_failed_start(
     command: str, job: Job | Path, error: ConnectorError, environ: Mapping[str, str], stop: Stop
 ) -> tuple[str, list[str]]:
-    """Record for `status` that a run of the job ended with `error` before it had a report, and send the notification
+    """Record for `status` that a run of the job ended with `error` before it had a report, and send the alert
     that the job asks for. `job` is a file's path if the job may be what is wrong.
 
-    Return the id of the run, and messages about a failed notification.
+    Return the id of the run, and messages about a failed alert.
     """
     name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_head(job, environ)
     report = report_error(command, name, error, system_clock().now())
-    if error.run_id is None:
-        with suppress(ConfigurationError):  # a state folder that cannot be used is the error, or else a second one
-            record_error(report, read_state(environ).state_dir)
-    return report.run_id, await notify_unless_stopped(notify, report, stop)
+    state_dir = None
+    with suppress(ConfigurationError):  # a state folder that cannot be used is the error, or else a second one
+        state_dir = read_state(environ).state_dir
+    if error.run_id is None and state_dir is not None:
+        record_error(report, state_dir)
+    return report.run_id, await send_alert(notify, report, state_dir, stop)
 
 
-async def _notify(notify: Notify | None, report: Report, clock: Clock) -> list[str]:
-    if notify is None or report.is_planned or (notify.when == "problem" and report.status == "ok"):
+async def _send_alert(notify: Notify, report: Report, state_dir: Path | None, clock: Clock) -> list[str]:
+    values = report.as_json()
+    path = None if state_dir is None else find_record(state_dir, values)
+    record = AlertRecord() if path is None else read_record(path)
+    reason, last_run = decide_alert(notify.on, record.last_run, values, clock.now().timestamp())
+    alerts = list(record.undelivered)
+    if reason is not None:
+        alerts.append(write_alert(reason, last_run, values))
+    problem = None
+    if path is not None:
+        write_record(path, last_run, alerts)  # before an alert is sent: a killed run leaves it to the next one
+    while alerts and (problem := await _post(notify.webhook, alerts[0], clock)) is None:
+        alerts.pop(0)
+        if path is not None:
+            write_record(path, last_run, alerts)
+    if problem is None:
         return []
-    webhook, body, problem = notify.webhook, json.dumps(report.as_json()).encode(), None
+    return [f"The job's alert failed {_TRIES} times: {problem}. The next run of the job sends the alert again."]
+
+
+async def _post(webhook: Webhook, alert: Alert, clock: Clock) -> str | None:
+    """Post an alert, several times if that fails. Return None, or why the alert was not delivered."""
+    problem = None
     for attempt in range(_TRIES):
         if attempt:
             await clock.sleep(_WAIT_S)
-        problem = await post_webhook(webhook.url, body, webhook.secret, int(clock.now().timestamp()))
+        body, timestamp = alert.body.encode(), int(clock.now().timestamp())
+        headers = build_headers(alert.message_id, timestamp, body, webhook.secret)
+        problem = await post_webhook(webhook.url, body, headers)
         if problem is None:
-            return []
-    return [f"the notification by webhook failed {_TRIES} times: {problem}"]
+            break
+    return problem

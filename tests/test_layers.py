@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.imports", "connector.export"),
     ("connector.mail",),
     ("connector.jobs",),
+    ("connector.alerts",),
     ("connector.notifications",),
     ("connector.library",),
     ("pipelines.removed",),

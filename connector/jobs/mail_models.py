@@ -11,6 +11,7 @@ from connector.jobs.key_types import STRICT, ColumnName, FilePath, Name, short_f
 from connector.mail.draft import MOST_ATTACHED, Stated, build_recipient, parse_recipient
 from connector.mail.message import Recipient
 from connector.service.settings import parse_base_url
+from connector.service.webhook import read_key
 from connector.units import parse_size
 
 _TIME_FORMS = (
@@ -198,23 +199,34 @@ def _check_url(url: str) -> str:
     return url
 
 
+def _check_secret(secret: str) -> str:
+    read_key(secret)
+    return secret
+
+
 class Webhook(BaseModel):
-    """The report's JSON by POST."""
+    """The receiver of alerts by POST."""
 
     model_config = STRICT
 
-    url: Annotated[str, AfterValidator(_check_url)] = Field(repr=False, description="where to; best as ${NAME}")
-    secret: str | None = Field(
-        default=None, min_length=1, repr=False, description="signs the body, best as ${NAME}: X-Connector-Signature"
+    url: Annotated[str, AfterValidator(_check_url)] = Field(
+        repr=False, description="Address of the receiver, best as ${NAME}."
+    )
+    secret: Annotated[str, AfterValidator(_check_secret)] | None = Field(
+        default=None,
+        repr=False,
+        description="Secret that signs each alert (Standard Webhooks): whsec_ and base64, best as ${NAME}.",
     )
 
 
 class Notify(BaseModel):
-    """The webhook that receives the report of a run. A failed notification never changes the run's outcome."""
+    """The webhook that receives alerts. A failed alert never changes the outcome of a run."""
 
     model_config = STRICT
 
-    when: Literal["problem", "always"] = Field(
-        default="problem", description="problem: when the status is not ok; or always"
+    on: Literal["change", "problem", "always"] = Field(
+        default="change",
+        description="When to send an alert: `change` (a first failure, another cause, new problems, recovery, and one "
+        "reminder a day), `problem` (each run that is not ok) or `always` (each run).",
     )
-    webhook: Webhook = Field(description="the address that receives the report's JSON by POST")
+    webhook: Webhook = Field(description="Receiver of each alert, by POST: a text and the report.")

@@ -332,9 +332,7 @@ class Job(BaseModel):
     mail: Mail | None = Field(
         default=None, description="The email that each row is sent. A job with this key has no subscriber."
     )
-    notify: Notify | None = Field(
-        default=None, description="Where to send the report of a run. Without this key, nowhere."
-    )
+    notify: Notify | None = Field(default=None, description="Where to send alerts. Without this key, nowhere.")
     ledger: Literal["may_be_new", "must_exist"] = Field(
         default="may_be_new",
         description="With must_exist, a run without its ledger ends before it sends anything, for example on a "

@@ -24,6 +24,7 @@ REMOVED_KEYS: dict[str, str] = {
     "subscriber.fields.*.split_at": _SPLIT,
     "subscriber.fields.*.part": _SPLIT,
     "subscriber.fields.*.drop_apostrophe": "Remove this key: an apostrophe before a number is always dropped.",
+    "notify.when": "Use `notify.on`: change (the default), problem or always.",
     "notify.email": (
         "Use `notify.webhook` to send the report to a chat. For an email, run the command with --quiet from cron: cron "
         "mails the output of a run that has problems."

@@ -32,7 +32,7 @@ from connector.mail.draft import MOST_ATTACHED, Draft, compose_draft, parse_reci
 from connector.mail.flow import run_mail
 from connector.mail.message import SETTINGS, TRACKING, Header, Recipient
 from connector.mail.single import run_send
-from connector.notifications import end_failed_start, notify_unless_stopped
+from connector.notifications import end_failed_start, send_alert
 from connector.planned_rows import check_rows_path
 from connector.progress import Progress
 from connector.report import Report
@@ -141,7 +141,7 @@ class Connector:
 
     def sync(self, job: _JobFile, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:
         """Load what the source of a job (a file's path or a `Job`) gives, as `connector sync` does, and send the job's
-        notification.
+        alert.
 
         `full` reads everything again, and `since` from this value of the cursor on. `limit` is a number of rows;
         `wait_s` and `time_limit_s` are seconds. With `dry_run` the report says what would be done. Relative paths start
@@ -162,7 +162,7 @@ class Connector:
 
     def export(self, job: _JobFile, *, time_limit_s: float | None = None) -> Report:
         """Copy the list as a job (a file's path or a `Job`) describes, as `connector export` does, and send the job's
-        notification.
+        alert.
 
         >>> from connector import Connector
         >>> report = Connector().export("export.yaml")
@@ -180,7 +180,7 @@ class Connector:
     ) -> Report:
         """Send each row of a job's source the email of the job, once in its campaign, as `connector mail` does.
 
-        `job` is a file's path or a `Job`. The job's notification is sent.
+        `job` is a file's path or a `Job`. The job's alert is sent.
 
         >>> from connector import Connector
         >>> report = Connector().mail("mail.yaml", limit=1)
@@ -285,7 +285,7 @@ class Connector:
 
     @contextmanager
     def _job_start(self, command: str, job: _JobFile, *, is_planned: bool = False) -> Iterator[None]:
-        """Record for `status` that the job did not run, if an error ends the context, and send its notification."""
+        """Record for `status` that the job did not run, if an error ends the context, and send its alert."""
         try:
             yield
         except ConnectorError as error:
@@ -352,11 +352,11 @@ def _check_wait(wait_s: float) -> float:
 
 
 def _run_job(job: Job, settings: Settings, flow: _Flow) -> Report:
-    """Run the flow, and send the job's notification."""
+    """Run the flow, and send the job's alert."""
 
     async def work(stop: Stop, progress: Progress) -> Report:
         report = await flow(stop, progress)
-        report.messages += await notify_unless_stopped(job.notify, report, Stop())
+        report.messages += await send_alert(job.notify, report, settings.state_dir, Stop())
         return report
 
     return run_flow(work, settings.time_limit_s)

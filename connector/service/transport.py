@@ -4,8 +4,6 @@ It never retries, follows or understands an answer. What counts is the line betw
 Ambiguous; where that cannot be proved, it is Ambiguous.
 """
 
-import hashlib
-import hmac
 import io
 import os
 import ssl
@@ -174,32 +172,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)
     return type(error).__name__
-
-
-# The webhook of a notice: it goes to an address of the job, and carries no token
-
-_WEBHOOK_TIMEOUT_S = 10.0
-
-
-async def post_webhook(url: str, body: bytes, secret: str | None, timestamp: int) -> str | None:
-    """Post a JSON `body` once, signed if there is a secret; redirects are not followed. `timestamp` is in Unix seconds.
-
-    Returns None when it was taken (2xx), else why not: the address is named by its host alone, since its path often is
-    a secret.
-    """
-    headers = {"Content-Type": "application/json", "X-Connector-Timestamp": str(timestamp)}
-    if secret is not None:
-        # The timestamp is signed with the body, so that the receiver can refuse an old notice that is sent again.
-        digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256)
-        headers["X-Connector-Signature"] = f"sha256={digest.hexdigest()}"
-    host = urlsplit(url).hostname or "the address"
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_WEBHOOK_TIMEOUT_S)) as session,
-            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
-        ):
-            return None if 200 <= answer.status < 300 else f"{host} answered {answer.status}"
-    except TimeoutError:
-        return f"{host} did not answer within {_WEBHOOK_TIMEOUT_S:.0f} s"
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        return f"{host} cannot be reached ({type(error).__name__})"

@@ -236,15 +236,15 @@ def write_page_file(text: str, path: Path) -> None:
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
-    """Run the flow of a job, and send the job's notification. Call it inside of `job_start`."""
+    """Run the flow of a job, and send the job's alert. Call it inside of `job_start`."""
     import uvloop
 
     from connector.control import stop_on_signals
-    from connector.notifications import notify_unless_stopped
+    from connector.notifications import send_alert
 
     async def notify(report: Report) -> list[str]:
-        with stop_on_signals() as stop:  # a signal ends the notification: the report is still to be shown
-            return await notify_unless_stopped(job.notify, report, stop)
+        with stop_on_signals() as stop:  # a signal ends the sending: the report is still to be shown
+            return await send_alert(job.notify, report, settings.state_dir, stop)
 
     report = run_flow(flow, output, settings.time_limit_s)
     report.messages += uvloop.run(notify(report))
@@ -254,7 +254,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 @contextmanager
 def job_start(*paths: Path, is_planned: bool = False) -> Iterator[None]:
     """Record for `status` that the jobs of these files did not run, if an error ends the context; send the
-    notifications that the jobs ask for. A plan leaves no record."""
+    alerts that the jobs ask for. A plan leaves no record."""
     try:
         yield
     except ConnectorError as error:

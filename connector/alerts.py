@@ -1,0 +1,200 @@
+"""Decides whether the report of a run is an alert, and writes its text.
+
+The decision compares the report with the record of the job's earlier runs. The record is a file in the state folder,
+since an alert must also be sent when the ledger cannot be reached.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+from connector.atomic_file import write_whole
+from connector.errors import ConnectorError
+from connector.plurals import agree, count
+from connector.printable import make_visible
+
+AlertPolicy = Literal["change", "problem", "always"]
+Reason = Literal["failure", "another_cause", "new_problems", "reminder", "recovery", "run"]
+
+_FOLDER = "alerts"
+_REMINDED_S = 23 * 3600.0  # a day, less what the end of a nightly run varies
+_MOST_UNDELIVERED = 10  # alerts that are kept for a receiver that is down; `status` has every report
+_LONGEST_MESSAGE = 500  # characters of the text; the report has the whole message
+_WITH_A_DIGIT = re.compile(r"\w*\d\w*")
+_PROBLEMS = ("invalid", "rejected", "unknown")  # outcomes of rows that need a person
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The last run of a job: the `cause` of its problem (None: the run was ok), and its `problems`, numbers by kind.
+
+    `since` is the start of the first run of this trouble. `alerted_at` (Unix seconds) is when the last alert was due.
+    """
+
+    cause: str | None = None
+    problems: dict[str, int] = field(default_factory=dict)
+    since: str = ""
+    alerted_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A message that is sent until a receiver accepts it, always with the same `message_id` and `body` (JSON)."""
+
+    message_id: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRecord:
+    """What is on record of a job: its last run (None: no run is on record), and the alerts that are not delivered."""
+
+    last_run: LastRun | None = None
+    undelivered: tuple[Alert, ...] = ()
+
+
+def decide_alert(
+    policy: AlertPolicy, last_run: LastRun | None, report: Mapping[str, Any], now: float
+) -> tuple[Reason | None, LastRun]:
+    """Return why the report is an alert (None: it is none), and the run as the next decision needs it.
+
+    `report` is the JSON of a report, and `now` is in Unix seconds.
+    """
+    last = last_run or LastRun()
+    cause, problems = _find_cause(report), _count_problems(report)
+    reason = _find_reason(last, cause, problems, now)
+    if policy == "problem":
+        reason = (reason or "reminder") if cause is not None else None
+    elif policy == "always":
+        reason = reason or "run"
+    since = "" if cause is None else last.since or str(report["started_at"])
+    return reason, LastRun(cause, problems, since, last.alerted_at if reason is None else now)
+
+
+def _find_reason(last: LastRun, cause: str | None, problems: Mapping[str, int], now: float) -> Reason | None:
+    if cause is None:
+        return None if last.cause is None else "recovery"
+    if last.cause is None:
+        return "failure"
+    if cause != last.cause:
+        return "another_cause"
+    if any(number > last.problems.get(kind, 0) for kind, number in problems.items()):
+        return "new_problems"
+    # a clock that was put back must not silence the reminders
+    return "reminder" if abs(now - last.alerted_at) >= _REMINDED_S else None
+
+
+def _find_cause(report: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a run, in a form that is equal if the next run has the same problem: without words that
+    hold a digit, such as times, numbers of rows and ids of runs."""
+    status = str(report["status"])
+    if status == "ok":
+        return None
+    if status == "partial":
+        certificate = report.get("certificate") or {}
+        return f"partial: {certificate.get('reason')}" if _is_incomplete(certificate) else status
+    messages = report["messages"]
+    return f"{status}: {_WITH_A_DIGIT.sub('#', messages[0])}" if messages else status
+
+
+def _is_incomplete(certificate: Mapping[str, Any]) -> bool:
+    return bool(certificate) and certificate.get("verdict") != "complete"
+
+
+def _count_problems(report: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of problems by kind: rows that need a person, opt-outs, and differences of a reconciliation."""
+    rows, differences = report["rows"], report.get("differences") or {}
+    problems = {kind: rows.get(kind, 0) for kind in _PROBLEMS}
+    problems |= {"opt_outs": report["opt_outs"], **{kind: number or 0 for kind, number in differences.items()}}
+    return {kind: number for kind, number in problems.items() if number}
+
+
+_TITLES: Mapping[Reason, str] = {
+    "failure": "Problem",
+    "another_cause": "Another problem",
+    "new_problems": "New problems",
+    "reminder": "Still a problem",
+    "recovery": "Recovered",
+    "run": "Run",
+}
+_ENDS = {
+    "ok": "finished",
+    "partial": "finished and needs a person",
+    "usage": "did not run, because something must be corrected",
+    "aborted": "ended early and can be run again",
+    "locked": "did not run, because another run holds the lock",
+    "stopped": "was stopped",
+}
+
+
+def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) -> Alert:
+    """Return the alert: `text` for receivers that accept the messages of Slack, the `reason`, and the `report`."""
+    status, rows = report["status"], report["rows"]
+    title = f"{_TITLES[reason]} (since {last_run.since[:10]})" if reason == "reminder" else _TITLES[reason]
+    name = f"{report['command']} {report['job']}"
+    lines = [f"{title}: {name} {_ENDS[status]}."]
+    counted = ", ".join(f"{number:,} {outcome}" for outcome, number in rows.items() if number)
+    counted += "".join(f", {number or 0:,} {kind}" for kind, number in (report.get("differences") or {}).items())
+    if counted:
+        lines.append(f"Rows: {counted.removeprefix(', ')}.")
+    if _is_incomplete(certificate := report.get("certificate") or {}):
+        lines.append(f"The list is incomplete: {certificate['reason']}.")
+    if opt_outs := report["opt_outs"]:
+        lines.append(
+            f"{count(opt_outs, 'subscriber')} opted out in the source and {agree(opt_outs, 'is', 'are')} still active "
+            f"in the service. Deactivate {agree(opt_outs, 'the subscriber', 'them')} there."
+        )
+    is_told = status == "ok" or (status == "partial" and last_run.problems)
+    if report["messages"] and not is_told:
+        lines.append(_shorten(report["messages"][0]))
+    lines.append(f"More: connector status {report['run_id']}")
+    text = "\n".join(map(_escape, lines))
+    body = json.dumps({"text": text, "reason": reason, "report": report})
+    return Alert(f"msg_{report['run_id']}", body)
+
+
+def _shorten(message: str) -> str:
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
+
+
+def _escape(line: str) -> str:
+    """Return a line in which nothing is a link or a mention of Slack, and no character is hidden."""
+    return make_visible(line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def find_record(state_dir: Path, report: Mapping[str, Any]) -> Path:
+    """Return the file of a job's record. Each command and each shard of a job has its own."""
+    shard = (report.get("settings") or {}).get("shard", "")
+    parts = "\0".join((report["command"], report["job"], shard)).encode("utf-8", "backslashreplace")
+    return state_dir / _FOLDER / f"{blake2b(parts, digest_size=16).hexdigest()}.json"
+
+
+def read_record(path: Path) -> AlertRecord:
+    """Return the record. A file that cannot be read, or that is no record, is an empty record: an alert too many is
+    better than none."""
+    try:
+        values = json.loads(path.read_bytes())
+        last_run = LastRun(**values["last_run"]) if values["last_run"] is not None else None
+        return AlertRecord(last_run, tuple(Alert(**each) for each in values["undelivered"]))
+    except FileNotFoundError:
+        return AlertRecord()
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        logger.warning("the record of alerts %s cannot be read (%s), so that no earlier alert is known", path, error)
+        return AlertRecord()
+
+
+def write_record(path: Path, last_run: LastRun, undelivered: Sequence[Alert]) -> None:
+    """Write the record for its owner alone. A record that cannot be written is a warning, and changes no run."""
+    record = replace(AlertRecord(last_run), undelivered=tuple(undelivered[-_MOST_UNDELIVERED:]))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path, json.dumps(asdict(record)).encode())
+    except (OSError, ConnectorError) as error:
+        logger.warning("the record of alerts %s cannot be written (%s): later runs may repeat an alert", path, error)
