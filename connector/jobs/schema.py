@@ -151,10 +151,10 @@ def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
 def _describe_bounds(metadata: Sequence[Any]) -> str:
     names = ("ge", "gt", "le")
     bounds = {name: value for each in metadata for name in names if (value := getattr(each, name, None)) is not None}
-    lowest = (
-        f", {bounds['ge']:,} or more" if "ge" in bounds else f", more than {bounds['gt']:,}" if "gt" in bounds else ""
-    )
-    return f"{lowest}, at most {bounds['le']:,}" if "le" in bounds else lowest
+    words = [f", {bounds['ge']:,} or more"] if "ge" in bounds else []
+    words += [f", more than {bounds['gt']:,}"] if "gt" in bounds else []
+    words += [f", at most {bounds['le']:,}"] if "le" in bounds else []
+    return "".join(words)
 
 
 def _write_default(info: FieldInfo) -> str:
