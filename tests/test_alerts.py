@@ -1,5 +1,6 @@
 """Which reports are alerts, night by night on a clock of the test's own: a pure table."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,13 @@ def test_other_policies_send_more(policy: AlertPolicy, reasons: list[str | None]
 def test_a_reminder_says_since_when() -> None:
     alert = write_alert("reminder", LastRun("aborted: x", since="2026-11-20T02:00:00+00:00"), report("aborted", "x"))
     assert "Still a problem (since 2026-11-20): sync crm ended early" in alert.body
+
+
+def test_no_message_becomes_a_link_or_a_mention_or_an_escape_sequence() -> None:
+    alert = write_alert("failure", LastRun("aborted"), report("aborted", "<!channel> & <https://x.org|y> \x1b[31m"))
+    text = json.loads(alert.body)["text"]
+    assert "&lt;!channel&gt; &amp; &lt;https://x.org|y&gt; \\x1b[31m" in text
+    assert text.splitlines()[-1] == "More: connector status 20261126T020000-0a1b2c"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"last_run": {"nonsense": 1}, "undelivered": []}', "{}"])

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from connector.ledger.opening import open_ledger
 from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
@@ -99,6 +98,8 @@ def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
 
 
 def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(connector: Connector, tmp_path: Path, hook: Hook) -> None:
+    from standardwebhooks.webhooks import Webhook, WebhookVerificationError  # the other tests need no such library
+
     write_job(tmp_path, hook, on="always", webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
     hook.answers = [503]
 
@@ -150,18 +151,6 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     assert [alert["report"]["run_id"] for alert in alerts] == [each.report["run_id"] for each in (failed, recovered)]
     assert sync(connector).code == 0
     assert hook.posts == []
-
-
-def test_an_alert_has_a_text_that_nothing_in_the_data_can_turn_into_a_mention(
-    connector: Connector, tmp_path: Path, hook: Hook
-) -> None:
-    write_job(tmp_path, hook)
-    connector.sandbox.switch(blocked_from=1, blocked_words="<!channel> & \x1b[31m", blocked_status=402)
-    ended = sync(connector)
-    (alert,) = hook.take_alerts()
-    assert ended.report["run_id"] in alert["text"]
-    assert "sync crm" in alert["text"]
-    assert not any(sign in alert["text"] for sign in ("<", ">", "\x1b"))
 
 
 NIGHTS: list[tuple[str, list[str], dict[str, str | None], int, list[str]]] = [
@@ -262,7 +251,8 @@ def test_the_alert_of_a_refused_token_has_the_run_on_record(
     report = alert["report"]
     assert (report["job"], report["command"], report["status"]) == ("crm", command.split()[0], "usage")
     assert report["messages"] == [ended.report["message"]]
-    assert [run["run_id"] for run in connector.run_json("status").report["runs"]] == [report["run_id"]]
+    (run,) = connector.run_json("status").report["runs"]
+    assert (run["run_id"], run["account"]) == (report["run_id"], connector.sandbox.base_url)
     if "sync" in command:
         connector.run_json("sync", "job.yaml", "--dry-run", environ=environ)
         assert hook.posts == []
