@@ -28,6 +28,15 @@ def test_a_base_by_id_and_then_by_name_is_one_even_while_the_list_lags(connector
     assert set(count_stored(sandbox).values()) == {1}
 
 
+def test_unknown_creates_in_a_base_whose_id_nobody_knows_stop_no_import_into_another_base(
+    connector: Connector, tmp_path: Path
+) -> None:
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 3)).code == 0
+    lose_three(connector, tmp_path / "people.csv", "--base-name", "Shop", base=None, drop_before=1)
+    ended = connector.import_file(write_addresses(tmp_path / "more.csv", 3, first=3))
+    assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), ended.stderr
+
+
 def test_what_an_earlier_run_left_unknown_is_told_even_without_a_row(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     ended = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
