@@ -29,15 +29,15 @@ from math import exp, inf, log, sqrt, ulp
 _FIRST_RATE = 20.0  # requests/s; any service serves these for the moment that the first doublings take
 _LONGEST_RAMP_PAUSES = 20.0  # at most 1/21 of the time is lost to pauses, where 7 % may be lost
 _LEAST_COST_S = 2.0  # least seconds that count as a pause in the longest ramp: else over 3 % of 5/s are refused
-_SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp: shorter ramps mistake chance for a limit
+_SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp: a shorter ramp mistakes chance for a limit
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is lost
 _PROBE_S = 2.0  # seconds in which the rate beyond a ramp's end grows e-fold
 _REPEATS = 3  # refusals, windows and round trips that tell a rule from chance
 _TOLERATED = 0.01  # share of requests that may be refused without a pause
 _LEAST_PART = 16.0  # a limit is at least this part of the rate that it refused
 _WINDOWS = 2.0  # windows that a ramp takes at least
-_LONGEST_WINDOW_S = 61.0  # what refuses everything for longer than a minute is an outage
-_FREQUENT = 4.0  # refusals by chance that are more than this many pauses apart cost little if taken for a limit
+_LONGEST_WINDOW_S = 61.0  # if everything is refused for longer than a minute, the service is out of order
+_FREQUENT = 4.0  # refusals by chance that are more than this many pauses apart cost little if classified as a limit
 _DEAR_S = 10.0  # a pause of this length is not risked to learn whether chance refuses
 _EVIDENCE_NEEDED = 2.0  # ramps that ended as chance ends them: one may be an accident
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
@@ -46,8 +46,8 @@ _HALVED_IN_S = 86_400.0  # an earlier limit counts half a day later: limits chan
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run found of a limit: its bounds (requests/s), the requests that the limiter served before its first
-    refusal, the pause that a refusal costs (s) and the longest window seen (s)."""
+    """A limit as a run has found it: its bounds `low` and `high` (requests/s), the requests that the limiter served
+    before its first refusal (`burst`), the pause that a refusal costs (s) and the longest window seen (s)."""
 
     low: float
     high: float
@@ -100,7 +100,7 @@ class _Refusal:
 class RateController:
     """Decides when the next request may leave; never exceeds `ceiling` (requests/s).
 
-    `found` is what an earlier run found, `age_s` seconds ago.
+    `found` is the limit that an earlier run found `age_s` seconds ago.
     """
 
     def __init__(self, ceiling: float = inf, found: Found | None = None, age_s: float = 0.0) -> None:
@@ -109,11 +109,11 @@ class RateController:
         self._trip_s = 0.1  # mean round trip of single attempts
         self._due_at = self._left_at = -inf  # when the next request may leave, and when the last one left
         self._paused_until = -inf
-        self._news_from = -inf  # answers to requests that left before belong to the last refusal
+        self._news_from = -inf  # answers to requests that left before this time belong to the last refusal
         self._ramp: _Ramp | None = None  # None while no limit has shown: the rate doubles
         self._step_at, self._step_served = 0.0, 0  # the present step of doubling
         self._resumed_at = inf  # when the first request since the last pause left; inf if none has
-        self._served = self._refused = 0  # of the requests since the last pause
+        self._served = self._refused = 0  # counts of the requests since the last pause
         self._excess_refusals = 0.0  # refusals beyond the tolerated share
         self._last = _Refusal()
         self._burst = self._pause_s = self._window_s = 0.0  # as in `Found`
@@ -122,31 +122,32 @@ class RateController:
         self._has_risked_pause = False  # one refusal without evidence is taken for chance in a run
         if found is not None:
             self._burst, self._pause_s, self._window_s = found.burst, found.pause_s, found.window_s
-            least = min(_FIRST_RATE, found.low / 4)  # the oldest guess says no less than no guess
+            least = min(_FIRST_RATE, found.low / 4)  # however old the found limit is, the first guess is not lower
             self._begin_ramp(max(found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S), least), found.high)
 
     @property
     def found(self) -> Found | None:
-        """What is known of the limit now; None while no limit has shown."""
+        """The limit as known now, or None if no request has been refused yet."""
         ramp = self._ramp
         if ramp is None:
             return None
         proved = (self._served - self._burst) / max(self._left_at - self._resumed_at, 1 / self.rate)
-        low = max(ramp.low, min(proved, ramp.high))  # a short run is not refused again, and has proved more
+        low = max(ramp.low, min(proved, ramp.high))  # a short run may end without another refusal, at a higher rate
         return Found(low, max(ramp.high, self.rate), self._burst, self._pause_s, self._window_s)
 
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave, and count it as sent; otherwise the seconds to wait."""
         wait_s = max(self._due_at, self._paused_until) - now
-        if wait_s > 2 * ulp(now):  # sums of floats miss a moment by rounding
+        if wait_s > 2 * ulp(now):  # rounding makes sums of floats differ a little from the exact time
             return wait_s
         self._leave(now)
         return 0.0
 
     def reserve(self, now: float) -> float:
-        """Take the next place for a request, and return the seconds after which it may leave, pauses apart.
+        """Reserve the time of the next request, and return the seconds until that time. Pauses are not included.
 
-        For a sender that limits itself, as one that reads a list does: only a limit that has shown holds it back.
+        For a reader of the list, which limits its own concurrency: before the first refusal the wait is 0, unless there
+        is a ceiling.
         """
         if self._last.is_undecided and now >= self._paused_until:
             self._decide(now)
@@ -157,7 +158,7 @@ class RateController:
         return leaves_at - now
 
     def record_served(self, sent_at: float, now: float) -> None:
-        """Note that a request sent then was answered by anything but a refusal for its rate."""
+        """Record that a request sent at `sent_at` got an answer other than a refusal for its rate."""
         self._trip_s += 0.1 * (now - sent_at - self._trip_s)
         if sent_at < self._news_from:
             self._last.served_after += sent_at > self._last.sent_at
@@ -172,13 +173,13 @@ class RateController:
                 self._double(now)
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
-        """Note that a request sent then was refused for its rate; nothing leaves for `retry_after_s` seconds."""
+        """Record that a request sent at `sent_at` was refused for its rate. No request leaves for `retry_after_s`."""
         pause_s = retry_after_s or 0.0
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._news_from:
             self._last.refused_after += sent_at > self._last.sent_at
             if self._last.is_undecided and self._last.refused_after >= max(_REPEATS, self._last.served_after):
-                self._decide(self._paused_until)  # a run may end here
+                self._decide(self._paused_until)  # now, because the run may end before the next request leaves
             return
         if self._last.refused_in_row:
             self._last.refused_in_row += 1
@@ -194,7 +195,7 @@ class RateController:
         self._last = _Refusal(
             sent_at, self._served, sent_s, self.rate, before, is_first, is_undecided=True, refused_in_row=1
         )
-        if not pause_s:  # with a pause, the answers to what is under way come first
+        if not pause_s:  # with a pause, answers to the requests in flight are counted first
             self._decide(now)
 
     # Between refusals
@@ -220,7 +221,7 @@ class RateController:
             self.rate = min(2 * self.rate, self._ceiling)
         self._step_at, self._step_served = now, 0
 
-    # What a refusal says
+    # The meaning of a refusal
 
     @property
     def _tolerated_share(self) -> float:
@@ -241,7 +242,7 @@ class RateController:
         return 2 * _REPEATS if self._chance_evidence >= _EVIDENCE_NEEDED else _REPEATS
 
     def _decide(self, at: float) -> None:
-        """Take the last refusal for chance, or begin a ramp; the next request leaves at `at`."""
+        """Classify the last refusal as chance, or begin a ramp. The next request leaves at `at`."""
         last = self._last
         last.is_undecided = False
         if last.is_first:
@@ -251,7 +252,7 @@ class RateController:
             self._step_at, self._step_served = at, 0
             self._resumed_at, self._served, self._refused = inf, 0, 0
             return
-        if last.is_first:  # the rate has doubled far beyond what was served in the mean
+        if last.is_first:  # the rate has doubled far beyond the mean rate that was served
             last.rate = min(last.rate, max(last.served, 1) / last.sent_s)
         self._begin_ramp(self._find_low(at - last.sent_at), last.rate)
         if not self._pause_s:
@@ -272,10 +273,10 @@ class RateController:
         """
         last = self._last
         if last.served_after >= 2:
-            is_seen = last.refused_after <= last.served_after / 2
-            if is_seen:
+            is_by_chance = last.refused_after <= last.served_after / 2
+            if is_by_chance:
                 self._count_chance(last.served)
-            return is_seen
+            return is_by_chance
         is_cheap = self._pause_s < min(last.served, _DEAR_S)
         is_risked = is_cheap and not last.refused_after and not self._has_risked_pause
         self._has_risked_pause = self._has_risked_pause or is_risked
@@ -285,13 +286,13 @@ class RateController:
         """Return whether earlier ramps have shown chance, and refusals are no more frequent than chance explains."""
         last = self._last
         is_frequent = last.sent_s < _FREQUENT * self._pause_s and self._pause_s < _DEAR_S
-        is_seen = is_frequent and self._is_early(ramp) and last.served_after >= _REPEATS and not last.refused_after
-        if is_seen:
+        is_by_chance = is_frequent and self._is_early(ramp) and last.served_after >= _REPEATS and not last.refused_after
+        if is_by_chance:
             self._count_chance(last.served)
         is_tolerated = self._excess_refusals < self._refusals_needed and last.refused_after <= 1 + last.served_after / 5
         if is_frequent and self._chance_evidence >= _EVIDENCE_NEEDED and is_tolerated:
             return True
-        if not is_seen:
+        if not is_by_chance:
             self._chance_evidence /= 2
         return False
 
@@ -299,11 +300,11 @@ class RateController:
         """Record evidence for or against chance. Refusals without a pause end the ramp in any case, at little cost."""
         last, ramp = self._last, self._ramp
         is_rare = 8 * self._refused < last.served
-        # A limiter refuses few requests before it refuses most of them.
-        is_much = ramp is None and self._refused > 4 * _REPEATS
+        # Many refusals among served requests are chance: a limiter soon refuses most requests.
+        has_many = ramp is None and self._refused > 4 * _REPEATS
         is_early = ramp is not None and self._is_early(ramp)
-        if is_rare and (is_early or is_much):
-            self._count_chance(last.served / self._refused, 2.0 * _EVIDENCE_NEEDED if is_much else 1.0)
+        if is_rare and (is_early or has_many):
+            self._count_chance(last.served / self._refused, 2.0 * _EVIDENCE_NEEDED if has_many else 1.0)
         elif ramp is None or ramp.at_s >= ramp.length_s / 2:
             self._chance_evidence /= 2
 
@@ -312,17 +313,17 @@ class RateController:
         which was faster: a limiter serves more if the rate is lower."""
         return ramp.at_s < ramp.length_s / 2 and self._last.served < 2 * self._last.served_before
 
-    def _count_chance(self, apart: float, weight: float = 1.0) -> None:
-        """Count evidence that chance refuses one request after `apart` served ones, in the mean."""
+    def _count_chance(self, served_count: float, weight: float = 1.0) -> None:
+        """Count evidence that chance refuses one request after `served_count` served ones, in the mean."""
         self._served_per_chance = (
-            self._served_per_chance + 0.3 * (apart - self._served_per_chance)
+            self._served_per_chance + 0.3 * (served_count - self._served_per_chance)
             if self._chance_evidence
-            else max(apart, 1.0)
+            else max(served_count, 1.0)
         )
         self._chance_evidence = min(self._chance_evidence + weight, 2 * _EVIDENCE_NEEDED)
 
     def _find_low(self, paused_s: float) -> float:
-        """Return where the next ramp begins (requests/s), after a pause of `paused_s`."""
+        """Return the rate at which the next ramp begins (requests/s), after a pause of `paused_s` seconds."""
         last = self._last
         if last.is_first:  # a fresh limiter has saved up more than a pause is worth
             mean = last.served / (last.sent_s + max(paused_s, 1.0))
@@ -333,7 +334,7 @@ class RateController:
         return max(low, last.rate / _LEAST_PART)
 
     def _resume(self, sent_at: float) -> None:
-        """Begin the ramp again after a pause whose length is known now; the first served request left at `sent_at`."""
+        """Begin a ramp after a pause whose length is known now: the first served request left at `sent_at`."""
         last = self._last
         paused_s = sent_at - last.sent_at
         low, high, mean = self._find_low(paused_s), last.rate, last.served / (last.sent_s + paused_s)

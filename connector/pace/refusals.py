@@ -1,23 +1,26 @@
-"""Tells refusals that may pass (a limit, maintenance, a quota) from refusals of rows (architecture 4.8). Pure."""
+"""Distinguishes refusals that may pass (a limit, maintenance, a quota) from refusals of rows (architecture 4.8). Pure.
+
+A *row of refusals* is a sequence of refusals of one kind without another answer between them.
+"""
 
 from collections import Counter, deque
 from dataclasses import dataclass
 from math import inf
 
 LEAST_ALIKE = 20
-"""Refusals of one kind in a row that may pass: more than a person spoils by chance."""
+"""The length of a row of refusals that may pass: by mistake, people rarely spoil so many source rows in succession."""
 
 _AMONG = 40
-_MOST_OF_THEM = 30  # a limit refuses so many at four times its rate, and a sender that knows none reaches that soon
-_TRIES = 3  # of refused creates, each a different one, where other creates are accepted meanwhile
+_MOST_OF_THEM = 30  # refusals among 40 answers: a limit refuses this many at four times its rate
+_TRIES = 3  # refused creates that are sent again while other creates are accepted
 
 _LONGEST_S = 60.0
-"""Seconds that a run tries on: a restart and a window of a minute end within them, as with a service that is down."""
+"""Seconds that a run continues to try: a restart of the service and a window of a minute end within a minute."""
 
 
 @dataclass(slots=True)
 class _Slowed:
-    """What became of the creates that left after the pace was reduced for a kind of refusal."""
+    """The results of the creates that left after the pace was reduced for a kind of refusal."""
 
     since: float
     accepted: int = 0
@@ -50,7 +53,7 @@ class PassingRefusals:
         self._tries = Counter[str]()
         self._has_accepted = False
         self._latest: deque[str] = deque(maxlen=_AMONG)  # kinds of the latest answers, "" for others
-        self._kind, self._count, self._since = "", 0, inf  # of the row of refusals; since when it is 20 long
+        self._kind, self._count, self._since = "", 0, inf  # the present row of refusals, and when it became 20 long
 
     @property
     def count(self) -> int:
@@ -66,7 +69,7 @@ class PassingRefusals:
         return kind in self._believed
 
     def record_accepted(self, sent_at: float, refused: str = "") -> None:
-        """Note that a create was accepted; `refused` is the kind that refused the same create before."""
+        """Record that a create was accepted. `refused` is the kind of an earlier refusal of the same create."""
         self._has_accepted = True
         for slowed in self._slowed.values():
             slowed.accepted += sent_at > slowed.since
@@ -76,24 +79,24 @@ class PassingRefusals:
             self.passed.add(refused)
 
     def record_limit(self, kind: str) -> None:
-        """Note a refusal that names a time to come back (Retry-After): the kind may pass."""
+        """Record a refusal with a Retry-After: refusals of the kind may pass."""
         self.suspect(kind)
 
     def suspect(self, kind: str) -> None:
-        """Note that refusals of this kind may pass, unless they have been tried already."""
+        """Record that refusals of this kind may pass, unless the kind is believed."""
         if kind not in self._believed:
             self._suspect.add(kind)
 
     def break_row(self) -> None:
-        """Note an answer of another kind."""
+        """End the present row of refusals, because an answer of another kind came."""
         self._kind, self._count, self._since = "", 0, inf
 
     def record_refused(self, kind: str, sent_at: float, now: float, *, is_again: bool = False) -> bool:
-        """Note a refusal; return whether the refusal may pass. `is_again`: the same create was refused so before.
+        """Record a refusal, and return whether it may pass. `is_again`: the same create got such a refusal before.
 
-        A kind is believed once the tries have failed: for a minute if all creates are refused, else three of them. A
-        kind that no earlier run has met, and whose creates were not sent again, is not believed so. A kind is believed,
-        too, if most of 40 creates are refused while others are accepted and requests leave slowly.
+        A kind is believed in three cases. (a) For a minute all creates were refused, and the create was sent again or
+        an earlier run has met the kind. (b) Creates were sent again and refused three times. (c) Most of 40 creates that
+        left at the reduced pace were refused, while others were accepted.
         """
         self._latest.append(kind)
         if not self._has_accepted or kind in self._believed:
@@ -124,5 +127,5 @@ class PassingRefusals:
         return self._tries[kind] >= _TRIES or (slowed is not None and slowed.is_no_better)
 
     def has_lasted(self, now: float) -> bool:
-        """Return whether nothing but refusals of one kind has come for a minute."""
+        """Return whether the present row of refusals has lasted for a minute since its 20th refusal."""
         return now - self._since >= _LONGEST_S
