@@ -39,11 +39,11 @@ async def read_pages(
         except ListFailed as failure:
             if page.ends_at is None or not failure.says_no_more:
                 raise
-            pager.take(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
+            pager.add_page(NO_IDS, total=page.ends_at, offset=page.offset, limit=None)
             await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
             continue
         ids = read_ids(form, listed)
-        kept = pager.take(ids, total=listed.total_count, offset=listed.offset, limit=listed.limit)
+        kept = pager.add_page(ids, total=listed.total_count, offset=listed.offset, limit=listed.limit)
         await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
         await asyncio.sleep(0)  # lets the next request leave before this page is worked on
         yield ReadPage(page.sweep, listed.subscribers, ids, kept, pager.total)

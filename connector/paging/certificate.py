@@ -1,7 +1,7 @@
-"""The verdict on a reading's completeness (architecture 7); it knows the list only by what was seen of it.
+"""The verdict on the completeness of a reading of the list (architecture 7).
 
-A list that a result window cuts off agrees with itself: TotalCount, pages and end all stop at the same place. Only
-evidence from outside the sweep tells; `decide_cut_off` says what comes of it (rule 7).
+If a result window cuts a list off, TotalCount, the pages and the end still agree. Only evidence from outside the sweep
+shows the cut; `decide_cut_off` applies that evidence to the verdict (rule 7).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,13 +35,13 @@ class Reason(StrEnum):
     ONE_ANSWER = "one_answer"  # the whole list came in a single answer
     ID_ORDER = "id_order"  # ids strictly monotone and every overlap matched (rule 1)
     TWO_SWEEPS = "two_sweeps"  # two successive sweeps agree with each other and with every TotalCount (rule 2)
-    TOTAL_COUNT = "total_count"  # TotalCount, or the place of a page, disagrees for good with the rows received
-    CHANGING = "changing"  # an order not by id, in which no two successive sweeps agreed
-    UNSTABLE_ORDER = "unstable_order"  # rows change places from one request to the next
-    FILTER = "filter"  # read by a filter, the list left out a subscriber that it shows without it (rule 6)
+    TOTAL_COUNT = "total_count"  # TotalCount, or the offset of a page, contradicts the rows in every attempt
+    CHANGING = "changing"  # the list is not in id order, and no two successive sweeps agreed
+    UNSTABLE_ORDER = "unstable_order"  # rows move from one request to the next
+    FILTER = "filter"  # the filtered list left out a subscriber that the unfiltered list shows (rule 6)
     PAGING = "paging"  # the service repeats pages instead of moving on
     CUT_OFF = "cut_off"  # the service has subscribers that the list, its TotalCount included, leaves out (rule 7)
-    CUT_OFF_POSSIBLE = "cut_off_possible"  # a size that result windows have, and no evidence either way (rule 7)
+    CUT_OFF_POSSIBLE = "cut_off_possible"  # the list has the size of a result window, and evidence is lacking (rule 7)
 
 
 PROOFS = frozenset((Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS))
@@ -49,23 +49,23 @@ PROOFS = frozenset((Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS))
 
 
 class TotalCount(StrEnum):
-    """Whether TotalCount had a say in the verdict."""
+    """Whether TotalCount counts in the verdict."""
 
     CHECKED = "checked"
-    IGNORED = "ignored"  # it disagrees, and was to be left out of account
+    IGNORED = "ignored"  # TotalCount contradicts the proof, and the job ignores TotalCount
 
 
 class CutOff(StrEnum):
-    """What is known of a result window that would cut the list off (rule 7)."""
+    """Whether a result window may cut the list off (rule 7)."""
 
-    UNCHECKED = "unchecked"  # not complete for another reason, or too short for a window
-    EXCLUDED = "excluded"  # evidence from outside the sweep agrees with its size
+    UNCHECKED = "unchecked"  # the reading is incomplete for another reason, or the list is too short for a window
+    EXCLUDED = "excluded"  # evidence from outside the sweep agrees with the size of the list
     NOT_EXCLUDED = "not excluded"  # no evidence, and a size that no window has
-    ACCEPTED = "accepted"  # no evidence, a size that windows have, and the job takes it
+    ACCEPTED = "accepted"  # no evidence, a size that windows have, and the job accepts the list
 
 
 class Says(StrEnum):
-    """What one piece of evidence says of a list's size."""
+    """The meaning of one piece of evidence for the size of the list."""
 
     AGREES = "agrees"
     CONTRADICTS = "contradicts"
@@ -73,7 +73,7 @@ class Says(StrEnum):
 
 
 class Order(StrEnum):
-    """How the list was ordered, as far as the last sweep could see."""
+    """The order of the list, as the last sweep showed it."""
 
     ID = "id"
     ID_DESC = "id_desc"
@@ -83,20 +83,23 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What is known of one reading of the list: the keys of the report's `certificate`, in its order.
+    """The facts about one reading of the list: the keys of the report's `certificate`, in the order of the report.
 
-    `sweeps` and `pages` count all that was taken (pages that were asked for ahead and dropped, and questions for
-    evidence, are in the report's requests alone); `distinct` the different ids of the last
-    sweep, the one that decides; `total_first` and `total_last` the first and last TotalCount seen (None: never given).
-    `appeared` and `vanished` count the changes that were noticed during the window, at least. `filters` is empty, or
-    has `asked` (what is wanted), `dropped` (rows that came and do not match, left out) and, where filters were tried,
-    `controls` (each as it behaved: exact, partial, ignored, by_case, broken or untold), `sent` (the one that the
-    service was asked by; None: the whole list was read) and `missed` (subscribers that the list shows without it).
-    Times are aware; knowledge taken from the list is as old as `started_at`. `cut_off` and `evidence` (kind to what it
-    says) are those of rule 7. `hidden` has the classes, each as a filter's name and value, that the list shows only to
-    a request that asks for the class. In a complete reading they were read separately and are among the rows.
-    `unlisted` has ids of subscribers that a look-up by Id showed and the reading lacks. `unshown` has the classes of
-    which neither the reading nor a request for the class showed a subscriber. The report leaves both out.
+    `sweeps` and `pages` count the sweeps and the pages that were used. Pages that were asked for ahead and dropped, and
+    questions for evidence, are counted only in the report's requests. `distinct` is the number of different ids of the
+    last sweep, which decides. `total_first` and `total_last` are the TotalCounts of the first and the last answer, or
+    None. `appeared` and `vanished` are lower bounds of the changes during the reading.
+
+    `filters` is empty, or has `asked` (the requested values) and `dropped` (received rows that do not match). If
+    filters were tried, it also has `controls` (how each filter behaved: exact, partial, ignored, by_case, broken or
+    untold), `sent` (the filter that was sent; None: the whole list was read) and `missed` (subscribers that only the
+    list without the filter shows).
+
+    Times are aware; the rows are as old as `started_at`. `cut_off` and `evidence` (by kind) follow rule 7. `hidden` has
+    the classes, each as a filter's name and value, that the list shows only to a request that asks for the class. In a
+    complete reading they were read separately and are among the rows. `unlisted` has ids of subscribers that a look-up
+    by Id showed and the reading lacks. `unshown` has the classes of which neither the reading nor a request for the
+    class showed a subscriber. The report leaves `unlisted` and `unshown` out.
     """
 
     verdict: Verdict
@@ -135,7 +138,7 @@ class Certificate:
 
 
 SMALLEST_WINDOW = 1000
-"""The size of the smallest window that a round number gives away: shorter lists have such sizes by chance too often."""
+"""The smallest size that is taken for a result window: shorter lists have round sizes by chance too often."""
 
 _ROUNDS_OF_QUIET, _ROUNDS = 2, 3
 """Rounds whose counts must all contradict, in a quiet list and in any other: a subscriber that moves to another part
@@ -165,7 +168,7 @@ class Counts:
 
     @property
     def is_agreeing(self) -> bool:
-        """Whether the parts come to the whole, as it was before them or as it changed up to now."""
+        """Whether the sum of the parts lies between the two TotalCounts of the whole."""
         return min(self.before, self.after) <= sum(self.parts) <= max(self.before, self.after)
 
 
@@ -181,7 +184,7 @@ def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[i
         return Says.NOTHING
     last = rounds[-1]
     if sum(1 for each in last.parts if each) < 2 and sum(last.parts) <= max(last.before, last.after, *totals):
-        return Says.NOTHING  # the one part is cut off where the whole is
+        return Says.NOTHING  # a single part is cut off at the same size as the whole
     if all(each.is_agreeing for each in rounds):
         return Says.AGREES
     known = [*totals, *(each.before for each in rounds), *(each.after for each in rounds)]
@@ -192,23 +195,23 @@ def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[i
 
 
 def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, accepts_possible: bool) -> Certificate:
-    """Return the certificate of a complete reading after the evidence of rule 7 was heard."""
-    heard = replace(
+    """Return the certificate of a complete reading, changed by the evidence of rule 7."""
+    with_evidence = replace(
         certificate,
         evidence={each.kind: f"{each.says}: {each.words}" if each.words else str(each.says) for each in findings},
         unlisted=tuple(subscriber_id for each in findings for subscriber_id in each.unlisted),
     )
     says = {each.says for each in findings}
     if Says.CONTRADICTS in says:
-        return replace(heard, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF)
+        return replace(with_evidence, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF)
     if Says.AGREES in says:
-        return replace(heard, cut_off=CutOff.EXCLUDED)
-    counted = heard.total_last if heard.total_count is TotalCount.CHECKED else None
-    if not any(is_window_size(each) for each in (heard.distinct, counted or 0)):
-        return replace(heard, cut_off=CutOff.NOT_EXCLUDED)
+        return replace(with_evidence, cut_off=CutOff.EXCLUDED)
+    checked_total = with_evidence.total_last if with_evidence.total_count is TotalCount.CHECKED else None
+    if not any(is_window_size(rows) for rows in (with_evidence.distinct, checked_total or 0)):
+        return replace(with_evidence, cut_off=CutOff.NOT_EXCLUDED)
     if accepts_possible:
-        return replace(heard, cut_off=CutOff.ACCEPTED)
-    return replace(heard, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
+        return replace(with_evidence, cut_off=CutOff.ACCEPTED)
+    return replace(with_evidence, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
 
 
 def describe_hidden(certificate: Certificate) -> str:
@@ -224,7 +227,7 @@ def describe_hidden(certificate: Certificate) -> str:
 
 
 def is_window_size(rows: int) -> bool:
-    """Return whether result windows have this size: a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or 10ⁿ - 1."""
+    """Return whether this is a typical size of a result window: a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or 10ⁿ - 1."""
     if rows < SMALLEST_WINDOW - 1:
         return False
     is_power_of_ten = str(rows + 1).strip("0") == "1"

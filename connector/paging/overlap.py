@@ -1,7 +1,7 @@
-"""One page of the list, its ids, and how it joins the page before it (architecture 7).
+"""One page of the list, its ids, and how the page joins the page before it (architecture 7).
 
-The rows that two neighbouring pages share must stand in both in the same order. Where a list changes between two
-requests, a gap loses subscribers: `decide_overlap` never guesses what lies in one.
+The rows that two neighbouring pages share must have the same order in both pages. If the list changes between two
+requests, a gap between the pages may lose subscribers, so `decide_overlap` never guesses which rows a gap has.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ Mask = npt.NDArray[np.bool_]
 NO_IDS: IdArray = np.empty(0, dtype=np.int64)
 
 _OVERLAP_SHARE = 20
-"""A page repeats 1/20 of the one before: 5.3 % more pages, and 50 rows of a full page may vanish between two requests
-before a step back is needed."""
+"""A page repeats 1/20 of the page before. That makes 5.3 % more pages. A step back is needed only if more than 50 rows
+of a full page vanish between two requests."""
 
 
 class IdSet:
-    """Ids seen so far. A Python set of a million ids takes 64 MB and more, this one 8."""
+    """A set of ids. A Python set of a million ids takes 64 MB and more, an IdSet 8 MB."""
 
     __slots__ = ("_runs",)
 
@@ -32,22 +32,22 @@ class IdSet:
         return sum(len(run) for run in self._runs)
 
     def holds(self, ids: IdArray) -> Mask:
-        """Return for each id whether it is in the set."""
-        held = np.zeros(len(ids), dtype=np.bool_)
+        """Return a mask of the `ids` that are in the set."""
+        held_mask = np.zeros(len(ids), dtype=np.bool_)
         if not len(ids):
-            return held
+            return held_mask
         low, high = ids.min(), ids.max()
         for run in self._runs:
-            if run[0] <= high and run[-1] >= low:  # in id order a page meets one run, or none
-                held |= contained(run, ids)
-        return held
+            if run[0] <= high and run[-1] >= low:  # in id order, a page overlaps one run or none
+                held_mask |= contained(run, ids)
+        return held_mask
 
     def count_between(self, low: int, high: int) -> int:
-        """Return how many of the set are from `low` to `high`, both included."""
+        """Return the number of ids in the set from `low` to `high`, both included."""
         return sum(int(np.searchsorted(run, high, "right") - np.searchsorted(run, low)) for run in self._runs)
 
     def add(self, ids: IdArray) -> None:
-        """Take in ids that differ from each other and from those in the set."""
+        """Add ids that differ from each other and from the ids in the set."""
         if len(ids):
             self._runs.append(np.sort(ids))
         while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
@@ -60,33 +60,34 @@ class IdSet:
         return self._runs[0] if self._runs else NO_IDS
 
     def _merge_last_two(self) -> None:
-        # A stable sort of int64 is a merge of the runs that it finds: two of them cost one pass.
+        # numpy's stable sort of int64 merges sorted runs: two runs cost one pass.
         merged = np.concatenate(self._runs[-2:])
         merged.sort(kind="stable")
         self._runs[-2:] = [merged]
 
 
 def contained(ascending: IdArray, ids: IdArray) -> Mask:
-    """Return for each of `ids` whether `ascending` (sorted) has it."""
+    """Return a mask of the `ids` that are in the sorted array `ascending`."""
     if not len(ascending):
         return np.zeros(len(ids), dtype=np.bool_)
-    places = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-    held: Mask = ascending[places] == ids
-    return held
+    indexes = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+    contained_mask: Mask = ascending[indexes] == ids
+    return contained_mask
 
 
 def first_occurrences(ids: IdArray) -> Mask:
-    """Return for each id whether it stands in the array for the first time."""
-    first = np.zeros(len(ids), dtype=np.bool_)
-    first[np.unique(ids, return_index=True)[1]] = True
-    return first
+    """Return a mask of the first occurrence of each id in the array."""
+    first_mask = np.zeros(len(ids), dtype=np.bool_)
+    first_mask[np.unique(ids, return_index=True)[1]] = True
+    return first_mask
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page to ask for: `sweep` counts from 1, and a page of a new number begins at the list's head.
+    """A page to ask for. `sweep` is the number of the sweep, from 1; each sweep begins at the head of the list.
 
-    `ends_at` is set just past rows that agree with that TotalCount: a refusal there says no more than an empty page.
+    `ends_at` is the TotalCount if the page begins just past rows that agree with that TotalCount. A refusal of such a
+    page means the end of the list, as an empty page does.
     """
 
     sweep: int
@@ -97,9 +98,9 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """One page as it came: where it was asked for, its ids, and the three echoes."""
+    """One page as received: the requested offset, its ids, and the echoes TotalCount, Offset and Limit."""
 
-    asked: int
+    requested_offset: int
     ids: IdArray
     total: int | None
     offset: int | None
@@ -107,8 +108,9 @@ class PageAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenPage:
-    """A page that joined, at the offset asked for; `is_short`: so few rows that none can follow."""
+class JoinedPage:
+    """A page that joins the page before it, at the requested offset. `is_short`: the page is not full, so it may be the
+    last."""
 
     offset: int
     ids: IdArray
@@ -117,38 +119,41 @@ class TakenPage:
 
     @property
     def end(self) -> int:
-        """The offset behind its last row."""
+        """The offset of the row after the last row of the page."""
         return self.offset + len(self.ids)
 
     def is_repeated_by(self, answer: PageAnswer) -> bool:
-        """Return whether another place has the very same rows, though the list claims not to have changed (rule 5)."""
-        is_elsewhere = answer.asked != self.offset and answer.total == self.total
+        """Return whether the answer has the same rows at another offset, with the same TotalCount (rule 5)."""
+        is_elsewhere = answer.requested_offset != self.offset and answer.total == self.total
         return is_elsewhere and np.array_equal(answer.ids, self.ids)
 
     @property
     def step(self) -> int:
-        """The rows by which a page like this one moves on."""
+        """The number of rows from the beginning of this page to the beginning of the next page."""
         return max(1, len(self.ids) - count_overlap(len(self.ids)))
 
 
 def count_overlap(rows: int) -> int:
-    """Return the rows of a page of so many that the next one repeats."""
+    """Return the number of rows of a page with this many `rows` that the next page repeats."""
     return max(1, rows // _OVERLAP_SHARE)
 
 
 class OverlapKind(Enum):
-    """How a page hangs together with the one before it."""
+    """The relation of a page to the page before it."""
 
-    MATCHED = "matched"  # they share rows, in the same order, and few came or went among them
-    BEHIND = "behind"  # it lies wholly in what was read before: much was inserted since
-    GAP = "gap"  # they share nothing: rows may stand between them
-    MOVED = "moved"  # they share rows, in another order or far apart: the order is not stable
+    MATCHED = "matched"  # the pages share rows in the same order, and few rows appeared or vanished between them
+    BEHIND = "behind"  # most rows were read earlier in the sweep: many rows were inserted since
+    GAP = "gap"  # the pages share no rows: unread rows may lie between them
+    MOVED = "moved"  # the pages share rows in another order or far apart: the order is not stable
 
 
 @dataclass(frozen=True, slots=True)
 class PageOverlap:
-    """How a page joins, and the changes that it shows: net `shift` of ranks before the first shared row, of which
-    `appeared_before` are new in the page; rows that `appeared` or `vanished` among the shared ones."""
+    """How a page joins the page before, and the changes that the two pages show.
+
+    `shift` is the net change of rank of the first shared row. `appeared_before` counts new rows before the first shared
+    row. `appeared` and `vanished` count rows between the first and the last shared row.
+    """
 
     kind: OverlapKind
     shift: int = 0
@@ -157,42 +162,42 @@ class PageOverlap:
     vanished: int = 0
 
 
-def decide_overlap(before: IdArray, before_offset: int, ids: IdArray, offset: int, fresh: Mask) -> PageOverlap:
-    """Compare a page with the one before it; `fresh` marks the ids not seen earlier in the sweep."""
-    places = _find_indexes(before, ids)
-    shared = np.flatnonzero(places >= 0)
+def decide_overlap(before: IdArray, before_offset: int, ids: IdArray, offset: int, fresh_mask: Mask) -> PageOverlap:
+    """Compare a page with the page before it. `fresh_mask` marks the ids that were not seen earlier in the sweep."""
+    indexes_before = _find_indexes(before, ids)
+    shared = np.flatnonzero(indexes_before >= 0)
     if not len(shared):
-        return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(fresh) < len(ids) else OverlapKind.GAP)
+        return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(fresh_mask) < len(ids) else OverlapKind.GAP)
     first, last = int(shared[0]), int(shared[-1])
-    there = places[shared]
-    appeared = int(np.count_nonzero(fresh[first : last + 1]))
-    # A page that ends within the one before it says nothing of the rows behind its own last.
-    reach = int(there[-1]) + 1 if last == len(ids) - 1 else len(before)
-    vanished = reach - int(there[0]) - len(shared)
+    shared_before = indexes_before[shared]
+    appeared = int(np.count_nonzero(fresh_mask[first : last + 1]))
+    # If a page ends within the page before, rows after the end of this page have not vanished.
+    compared_end = int(shared_before[-1]) + 1 if last == len(ids) - 1 else len(before)
+    vanished = compared_end - int(shared_before[0]) - len(shared)
     overlap = PageOverlap(
         OverlapKind.MATCHED,
-        shift=(offset + first) - (before_offset + int(there[0])),
-        appeared_before=int(np.count_nonzero(fresh[:first])),
+        shift=(offset + first) - (before_offset + int(shared_before[0])),
+        appeared_before=int(np.count_nonzero(fresh_mask[:first])),
         appeared=appeared,
         vanished=vanished,
     )
-    # Where as many came or went as stayed, the shared rows prove nothing: so look pages that were sorted one by one.
-    is_same_order = bool((np.diff(there) > 0).all())
+    # If as many rows changed as stayed, the shared rows prove nothing: the service may sort each page by itself.
+    is_same_order = bool((np.diff(shared_before) > 0).all())
     changes = overlap.appeared_before + appeared + vanished
     return overlap if is_same_order and len(shared) > changes else PageOverlap(OverlapKind.MOVED)
 
 
 def _find_indexes(before: IdArray, ids: IdArray) -> IdArray:
-    """For each id its index in `before`, or -1."""
+    """Return the index of each id in `before`, or -1."""
     sorter = np.argsort(before, kind="stable")
     slots = np.minimum(np.searchsorted(before, ids, sorter=sorter), len(before) - 1)
-    places = sorter[slots]
-    found: IdArray = np.where(before[places] == ids, places, -1)
-    return found
+    candidates = sorter[slots]
+    indexes: IdArray = np.where(before[candidates] == ids, candidates, -1)
+    return indexes
 
 
 def decide_direction(ids: IdArray) -> int:
-    """1 if the ids strictly rise, -1 if they strictly fall, 0 if neither; fewer than two rise."""
+    """Return 1 if the ids strictly rise, -1 if they strictly fall, and 0 otherwise. Return 1 for fewer than two ids."""
     rises = ids[1:] > ids[:-1]
     if rises.all():
         return 1
@@ -201,7 +206,7 @@ def decide_direction(ids: IdArray) -> int:
 
 @dataclass(slots=True)
 class Totals:
-    """Every TotalCount of one sweep; `is_missing` once an answer had none."""
+    """A summary of the TotalCounts of one sweep. `is_missing`: at least one answer had no TotalCount."""
 
     first: int | None = None
     last: int | None = None
@@ -209,8 +214,8 @@ class Totals:
     largest: int | None = None
     is_missing: bool = False
 
-    def note(self, total: int | None) -> None:
-        """Take in the TotalCount of one more answer."""
+    def record(self, total: int | None) -> None:
+        """Record the TotalCount of one more answer."""
         if total is None:
             self.is_missing = True
             return
@@ -220,21 +225,21 @@ class Totals:
         self.largest = total if self.largest is None else max(self.largest, total)
 
     def are_all(self, count: int) -> bool:
-        """Return whether every answer had a TotalCount, and this one."""
+        """Return whether every answer had the TotalCount `count`."""
         return not self.is_missing and self.smallest == self.largest == count
 
     @property
     def are_constant(self) -> bool:
-        """Whether no answer contradicted another; of none at all, that is so too."""
+        """Whether all TotalCounts are equal; true if there are none."""
         return self.smallest == self.largest
 
 
 @dataclass(slots=True)
 class ListChanges:
-    """How many subscribers came and went during one sweep, by ranks: a lower bound, as a change may leave no trace.
+    """Lower bounds of the subscribers that appeared and vanished during one sweep: a change may leave no trace.
 
-    A change before the overlap shifts the ranks of the rows that two pages share; what else TotalCount changed by
-    happened after it. So the rows of a stable order come to `first TotalCount - vanished + appeared`, precisely.
+    A change before an overlap shifts the ranks of the rows that two pages share. Any other change of TotalCount
+    happened after the overlap. So a list in a stable order has `first TotalCount - vanished + appeared` rows.
     """
 
     appeared: int = 0
@@ -242,26 +247,26 @@ class ListChanges:
     is_exact: bool = True
 
     def record_overlap(self, overlap: PageOverlap, total_before: int | None, total: int | None) -> None:
-        """Take in a matched overlap, between answers with these TotalCounts."""
-        self._note(overlap.shift - overlap.appeared_before)
+        """Record a matched overlap between two answers with these TotalCounts."""
+        self._add_net(overlap.shift - overlap.appeared_before)
         self.appeared += overlap.appeared_before + overlap.appeared
         self.vanished += overlap.vanished
         if total is None or total_before is None:
             self.is_exact = False
         else:
-            self._note((total - total_before - overlap.shift) - overlap.appeared + overlap.vanished)
+            self._add_net((total - total_before - overlap.shift) - overlap.appeared + overlap.vanished)
 
     def record_end(self, total_before: int | None, total: int | None) -> None:
-        """Take in the empty page past the end, where no row tells the place of a change."""
+        """Record the empty page past the end: a change of TotalCount is the only sign of a change there."""
         if total is not None and total_before is not None:
-            self._note(total - total_before)
+            self._add_net(total - total_before)
 
-    def _note(self, net: int) -> None:
-        self.appeared += max(net, 0)
-        self.vanished += max(-net, 0)
+    def _add_net(self, net_change: int) -> None:
+        self.appeared += max(net_change, 0)
+        self.vanished += max(-net_change, 0)
 
     def allow(self, distinct: int, totals: Totals) -> bool:
-        """Return whether so many different ids fit the TotalCounts: within [smallest - vanished, largest +
+        """Return whether a number of `distinct` ids fits the TotalCounts: it is within [smallest - vanished, largest +
         appeared]."""
         if totals.smallest is None or totals.largest is None:
             return False

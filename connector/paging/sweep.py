@@ -1,7 +1,7 @@
-"""One walk through the list, from offset 0 to an empty page past its end, and the facts that it established.
+"""One sweep: a walk through the list from offset 0 to an empty page past the end, and the facts that it established.
 
-The order of the list is not known; each page must join the one before it, or the walk steps back until one does. Only
-ids come in.
+The order of the list is not known. Each page must join the page before; if a page does not, the walk steps back until a
+page joins. A sweep sees ids only.
 """
 
 from dataclasses import replace
@@ -12,12 +12,12 @@ import numpy as np
 from connector.paging.overlap import (
     IdArray,
     IdSet,
+    JoinedPage,
     ListChanges,
     Mask,
     OverlapKind,
     PageAnswer,
     PageOverlap,
-    TakenPage,
     Totals,
     count_overlap,
     decide_direction,
@@ -26,41 +26,41 @@ from connector.paging.overlap import (
 )
 
 CONVINCING = 16
-"""So many rows stand in id order by chance once in 16! = 2 * 10**13 times: a shorter page is no evidence of it."""
+"""Rows that a page needs to be evidence of id order: 16 rows are in id order by chance once in 16! = 2 * 10**13."""
 
 _TAIL = 2 * CONVINCING
-"""Rows that the list's last page is planned to have, so that as many as half may vanish meanwhile."""
+"""Rows that the last page of the list is planned to have, so that half of them may vanish meanwhile."""
 
 _CALM_AGAIN = 8
-"""After a change so many overlaps must show none before pages are asked for ahead again: each change may cost the pages
-that were under way, so that a list that changes all the time is read one page at a time."""
+"""Overlaps without a change that are required, after a change, before pages are asked for ahead again. Each change may
+waste the pages in flight, so a list that changes all the time is read one page at a time."""
 
 _RECOUNTS = 2
-"""How often the end is read again while TotalCount disagrees: it may be counted a moment apart from the rows."""
+"""How often the end is read again while TotalCount disagrees: the service may count at another moment than it lists."""
 
 _PAGES_PER_STEP, _PAGES_AT_LEAST = 4, 64
-"""A walk may take four times the pages that the list needs (for steps back), and 64 more; then it runs in circles."""
+"""A walk may take four times the pages that the list needs, for steps back, and 64 more. After that it is stuck."""
 
 _PAGES_AT_MOST = 1_000_000
-"""A billion rows in full pages: where a list grows as fast as it is read, the walk ends all the same."""
+"""A billion rows in full pages. With this bound the walk ends even if the list grows as fast as it is read."""
 
 
 class SweepEnd(Enum):
-    """How a walk ended."""
+    """The way in which a walk ended."""
 
     AT_END = "at the end"
-    MISPAGED = "mispaged"  # pages come from other places than asked: walk page by page, without overlap
-    STUCK = "stuck"  # pages repeat even so, or the list grows as fast as it is read
+    MISPAGED = "mispaged"  # pages begin at other offsets than requested: the next sweep has no overlaps
+    STUCK = "stuck"  # pages repeat even without overlaps, or the list grows as fast as it is read
 
 
 class _Phase(Enum):
     READING = "reading"
-    PAST_END = "past the end"  # expects the empty page
-    HEAD = "head"  # looks at who was inserted at the head meanwhile
+    PAST_END = "past the end"  # the next page should be empty
+    HEAD = "head"  # reads the head again, for subscribers that were inserted there meanwhile
 
 
 class Sweep:
-    """The walk: `next_offset` says what to ask for, `take` what to make of the answer, until `ending` is set."""
+    """The walk: ask for the page at `next_offset`, and pass the answer to `add_page`, until `ending` is set."""
 
     def __init__(self, limit: int, *, has_overlap: bool = True) -> None:
         self.asked_limit = limit
@@ -73,22 +73,22 @@ class Sweep:
         self.pages = 0
         self.overlaps_matched = 0
         self.overlaps_broken = 0
-        self.has_repeats = False  # an id twice where no overlap explains it
+        self.has_repeats = False  # whether an id came twice and no overlap explains the repetition
         self.direction: int | None = None
-        self.is_convincing = True  # every page long enough to be evidence of the order
-        self._limit = 0  # rows that a full page has: as echoed or, without an echo, the most that came
+        self.is_convincing = True  # whether every page is long enough to be evidence of the order
+        self._limit = 0  # rows of a full page: as echoed or, without an echo, the rows of the largest page
         self._phase = _Phase.READING
-        self._last: TakenPage | None = None
-        self._end: TakenPage | None = None
+        self._last: JoinedPage | None = None
+        self._end: JoinedPage | None = None
         self._inserted = IdSet()
-        self._came_before = 0  # rows that came in behind the walk: in a list in id order they are new, and at its head
+        self._inserted_before = 0  # rows inserted behind the walk: in id order they are new, and at the list's head
         self._is_head_known = True
         self._ends_missed = 0
         self._widest = 0  # rows of the largest page that joined
-        self._is_idle = False
+        self._is_idle = False  # whether the last page had no new row
         self._recounts = 0
-        self._calm = 0  # overlaps in a row that show no change; below 0: so many are to come first
-        self._accepted = 0
+        self._calm_count = 0  # overlaps in a row without a change; while negative, no page is asked for ahead
+        self._accepted_count = 0
         self._step = 1
         self._rows_at_end = 0
 
@@ -99,56 +99,61 @@ class Sweep:
 
     @property
     def is_in_id_order(self) -> bool:
-        """Rule 1: ids strictly monotone on every page, each overlap matched, no row out of order at the head."""
+        """Whether rule 1 holds: ids strictly monotone on every page, each overlap matched, no row out of order at the
+        head."""
         is_joined = self.has_overlap and not self.overlaps_broken and not self.has_repeats
         is_monotone = bool(self.direction) and self.is_convincing and self._is_head_known
         return self.ending is SweepEnd.AT_END and is_joined and is_monotone
 
     @property
     def is_whole(self) -> bool:
-        """Whether the walk came to the end with all overlaps matched and no id twice."""
+        """Whether the walk reached the end with no overlap broken and no id repeated."""
         return self.ending is SweepEnd.AT_END and not self.overlaps_broken and not self.has_repeats
 
     @property
     def is_one_answer(self) -> bool:
-        """The list came whole in one answer: TotalCount rows, fewer than Limit, and past them an empty page."""
+        """Whether one answer had the whole list: TotalCount rows, fewer than Limit, and an empty page after them."""
         end = self._end
-        if not self.is_whole or self._accepted > 1:
+        if not self.is_whole or self._accepted_count > 1:
             return False
-        return self.totals.first == 0 if end is None else self._accepted == 1 and end.is_short and end.total == end.end
+        if end is None:
+            return self.totals.first == 0
+        return self._accepted_count == 1 and end.is_short and end.total == end.end
 
     @property
     def is_count_right(self) -> bool:
-        """Whether TotalCount agrees with the end, and with the ids seen (rule 4)."""
+        """Whether TotalCount agrees with the end of the list and with the number of ids seen (rule 4)."""
         is_end_right = self.totals.last == 0 if self._end is None else self._end.total == self._end.end
         return is_end_right and not self.totals.is_missing and self.changes.allow(self._rows_at_end, self.totals)
 
     @property
     def is_shuffled(self) -> bool:
-        """Whether most overlaps broke: the order changes from one request to the next."""
+        """Whether most overlaps are broken, because the order changes from one request to the next."""
         return self.overlaps_broken > self.overlaps_matched
 
     @property
     def ends_at(self) -> int | None:
-        """The TotalCount that the rows so far agree with, where the next page is just past them."""
+        """The TotalCount if it agrees with the rows so far and the next page begins just past them, else None."""
         last = self._last
         is_past_end = self._phase is _Phase.PAST_END and last is not None and last.total == last.end
         return last.total if is_past_end and last is not None else None
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing spoke of a change lately: only then an answer counts that was asked for before the last one.
+        """Whether the latest overlaps showed no change. Only then pages that were asked for ahead may be used.
 
-        Pages that were answered in another order than their own still join by the ids that they share. But ranks and
-        TotalCounts tell of changes only where time goes with the walk, so once they do, it goes on one at a time.
+        Pages that were answered out of order still join by the ids that they share. But ranks and TotalCounts show
+        changes only if the pages were answered in order. So after a change, pages are asked for one at a time.
         """
-        return self._calm > 0
+        return self._calm_count > 0
 
-    def expect(self, most: int) -> list[tuple[int, int | None]]:
-        """Return offset and `ends_at` of the pages after the next one, should all go on as it has: never further than
-        the empty page at TotalCount, and none after an overlap that broke."""
+    def predict_pages(self, most: int) -> list[tuple[int, int | None]]:
+        """Return offset and `ends_at` of at most `most` pages after the next page, for a list that does not change.
+
+        The last of them is the empty page at TotalCount. After a broken overlap, return none.
+        """
         last, expected = self._last, list[tuple[int, int | None]]()
-        is_reading = self._phase is _Phase.READING and self._calm >= 0
+        is_reading = self._phase is _Phase.READING and self._calm_count >= 0
         if last is None or last.total is None or not is_reading or self.overlaps_broken:
             return expected
         page = replace(last, offset=self.next_offset)
@@ -159,101 +164,104 @@ class Sweep:
             expected.append((last.total, last.total))
         return expected
 
-    def take(self, answer: PageAnswer) -> Mask:
-        """Take in the answer at `next_offset`; says of each id whether it is the first time in this sweep, and to be
-        kept. Rows of a page that does not join are not kept: they come again."""
+    def add_page(self, answer: PageAnswer) -> Mask:
+        """Add the answer to the request at `next_offset`. Return a mask of the rows to keep: each id once in a sweep.
+
+        Rows of a page that does not join are not kept, because they are read again.
+        """
         self.pages += 1
-        self.totals.note(answer.total)
+        self.totals.record(answer.total)
         has_echo = answer.limit is not None and 1 <= answer.limit <= self.asked_limit
         self._limit = answer.limit if has_echo and answer.limit else max(self._limit, len(answer.ids))
-        kept = np.zeros(len(answer.ids), dtype=np.bool_)
+        kept_mask = np.zeros(len(answer.ids), dtype=np.bool_)
         if self._is_misplaced(answer):
             self.ending = SweepEnd.MISPAGED if self.has_overlap else SweepEnd.STUCK
         elif not len(answer.ids):
-            self._take_empty(answer)
+            self._add_empty(answer)
         else:
-            kept = self._take_rows(answer)
-        rows = max(self.totals.first or 0, len(self.seen))  # what a growing list adds counts once it has been read
-        allowed = min(_PAGES_AT_LEAST + _PAGES_PER_STEP * (rows // self._step), _PAGES_AT_MOST)
-        if self.ending is None and self.pages > allowed:
+            kept_mask = self._add_rows(answer)
+        rows = max(self.totals.first or 0, len(self.seen))  # rows that were added meanwhile count once they are read
+        most_pages = min(_PAGES_AT_LEAST + _PAGES_PER_STEP * (rows // self._step), _PAGES_AT_MOST)
+        if self.ending is None and self.pages > most_pages:
             self.ending = SweepEnd.STUCK
-        return kept
+        return kept_mask
 
     def _is_misplaced(self, answer: PageAnswer) -> bool:
-        """Return whether the page is from another place than asked; an empty one past all rows may say where it
-        likes."""
-        if answer.offset is None or answer.offset == answer.asked:
+        """Return whether the page begins at another offset than requested. An empty page past all rows may have any
+        Offset."""
+        if answer.offset is None or answer.offset == answer.requested_offset:
             return False
         return bool(len(answer.ids)) or self._last is None or answer.offset < self._last.end
 
-    def _take_rows(self, answer: PageAnswer) -> Mask:
+    def _add_rows(self, answer: PageAnswer) -> Mask:
         last, ids = self._last, answer.ids
-        fresh = ~self.seen.holds(ids) & first_occurrences(ids)
+        fresh_mask = ~self.seen.holds(ids) & first_occurrences(ids)
         if last is not None and last.is_repeated_by(answer):
             self.ending = SweepEnd.MISPAGED if self.has_overlap else SweepEnd.STUCK
         elif not self.has_overlap:
-            self.has_repeats |= not fresh.all()
+            self.has_repeats |= not fresh_mask.all()
         elif last is not None:
-            overlap = decide_overlap(last.ids, last.offset, ids, answer.asked, fresh)
-            if self._phase is _Phase.PAST_END or (overlap.kind is OverlapKind.GAP and answer.asked > 0):
-                self._step_back(last, answer.asked)
+            overlap = decide_overlap(last.ids, last.offset, ids, answer.requested_offset, fresh_mask)
+            if self._phase is _Phase.PAST_END or (overlap.kind is OverlapKind.GAP and answer.requested_offset > 0):
+                self._step_back(last, answer.requested_offset)
                 return np.zeros(len(ids), dtype=np.bool_)
-            self._note_overlap(overlap, last.total, answer.total)
-        self._accept(answer, fresh)
-        return fresh
+            self._record_overlap(overlap, last.total, answer.total)
+        self._accept(answer, fresh_mask)
+        return fresh_mask
 
-    def _note_overlap(self, overlap: PageOverlap, total_before: int | None, total: int | None) -> None:
+    def _record_overlap(self, overlap: PageOverlap, total_before: int | None, total: int | None) -> None:
         is_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and total_before == total
-        self._calm = self._calm + 1 if is_unchanged else -_CALM_AGAIN
+        self._calm_count = self._calm_count + 1 if is_unchanged else -_CALM_AGAIN
         if overlap.kind is OverlapKind.MATCHED:
             self.overlaps_matched += 1
             if self._phase is not _Phase.HEAD:
                 self.changes.record_overlap(overlap, total_before, total)
-                self._came_before += max(0, overlap.shift - overlap.appeared_before)
-                self._is_head_known = False  # even where all looks quiet: who came in may hide behind who went
+                self._inserted_before += max(0, overlap.shift - overlap.appeared_before)
+                self._is_head_known = False  # arrivals can mask departures: TotalCount does not change
         elif overlap.kind is OverlapKind.BEHIND:
             self.changes.is_exact = False
             self._is_head_known = False
-        else:  # moved; or a gap even at offset 0, where nothing is left of what was read
+        else:  # MOVED, or a GAP at offset 0: no row that was read before is left there
             self.overlaps_broken += 1
 
-    def _accept(self, answer: PageAnswer, fresh: Mask) -> None:
+    def _accept(self, answer: PageAnswer, fresh_mask: Mask) -> None:
         ids = answer.ids
-        self._note_order(ids)
+        self._record_order(ids)
         self.has_repeats |= not first_occurrences(ids).all()
-        # The limit is only believed until a page contradicts.
-        is_first = not self._accepted and not self._ends_missed
+        # The limit counts as the size of a full page only for the first page: later pages may all be smaller.
+        is_first = not self._accepted_count and not self._ends_missed
         is_short = len(ids) < (self._limit if is_first else min(self._limit, self._widest))
-        self._last = page = TakenPage(answer.asked, ids, answer.total, is_short)
+        self._last = page = JoinedPage(answer.requested_offset, ids, answer.total, is_short)
         self._widest = max(self._widest, len(ids))
         self._step = max(self._step, page.step)
-        self._is_idle = not fresh.any()
+        self._is_idle = not fresh_mask.any()
         if self._phase is _Phase.HEAD:
-            self._accept_at_head(page, fresh)
+            self._accept_at_head(page, fresh_mask)
         else:
-            self._accepted += 1
+            self._accepted_count += 1
             self._phase = _Phase.PAST_END if self._is_last(page) else _Phase.READING
             self.next_offset = self._offset_after(page)
             if self.has_overlap and len(ids) == 1 and self._phase is _Phase.READING:
                 self.ending = SweepEnd.MISPAGED  # pages of one row cannot overlap
-        self.seen.add(ids[fresh])
+        self.seen.add(ids[fresh_mask])
 
-    def _accept_at_head(self, page: TakenPage, fresh: Mask) -> None:
-        """Go on from the head until rows appear that were there before: up to them all is known now, and in order."""
-        was_there = ~fresh & ~self._inserted.holds(page.ids)
-        self._inserted.add(page.ids[fresh])
-        if was_there.any():
-            # Fewer at the head than came in behind: some row moved to where it was not looked for, so ids are no order.
-            is_accounted_for = len(self._inserted) >= self._came_before
-            # In id order a row that was read and lies between two of this page is on it, unless it has vanished.
-            between = self.seen.count_between(int(page.ids.min()), int(page.ids.max()))
-            is_in_place = 2 * int(np.count_nonzero(was_there)) > between
+    def _accept_at_head(self, page: JoinedPage, fresh_mask: Mask) -> None:
+        """Read on from the head until a page has rows that the sweep has read before. Then all rows at the head are
+        known."""
+        was_read_mask = ~fresh_mask & ~self._inserted.holds(page.ids)
+        self._inserted.add(page.ids[fresh_mask])
+        if was_read_mask.any():
+            # If the head has fewer new rows than were inserted behind the walk, other rows moved: not an id order.
+            is_accounted_for = len(self._inserted) >= self._inserted_before
+            # In id order, a row that was read and lies between two rows of this page is on it, unless it has vanished.
+            between_count = self.seen.count_between(int(page.ids.min()), int(page.ids.max()))
+            is_in_place = 2 * int(np.count_nonzero(was_read_mask)) > between_count
             self._is_head_known = bool(self.direction) and not self.overlaps_broken and is_accounted_for and is_in_place
             self.changes.appeared = max(self.changes.appeared, len(self._inserted))
             self.ending = self.ending or SweepEnd.AT_END
         self.next_offset = self._offset_after(page)
 
-    def _note_order(self, ids: IdArray) -> None:
+    def _record_order(self, ids: IdArray) -> None:
         self.is_convincing &= len(ids) >= CONVINCING
         if not self.has_overlap and self._last is not None:
             ids = np.concatenate([self._last.ids[-1:], ids])
@@ -261,51 +269,58 @@ class Sweep:
             direction = decide_direction(ids)
             self.direction = direction if self.direction in (None, direction) else 0
 
-    def _is_last(self, page: TakenPage) -> bool:
-        """Return whether to expect nothing past this page, by two signs of three: it is short, brought no new row, and
-        reaches TotalCount. Only the answer there decides; a wrong guess costs a page."""
+    def _is_last(self, page: JoinedPage) -> bool:
+        """Return whether this is probably the last page: at least two of three signs hold.
+
+        The signs: the page is short, has no new row, and reaches TotalCount. A wrong guess costs one page, because the
+        answer past the end decides.
+        """
         is_total_reached = page.total is None or page.total <= page.end
         return page.is_short + self._is_idle + is_total_reached >= 2
 
-    def _offset_after(self, page: TakenPage) -> int:
-        """Where the next page begins: so far before the end of this one that they overlap, or past the end."""
-        if not self.has_overlap:  # where pages are aligned to the limit, so is the place past the end
+    def _offset_after(self, page: JoinedPage) -> int:
+        """Return the offset of the next page: it overlaps this page, or begins past the end."""
+        if not self.has_overlap:  # if the service aligns pages to the limit, the page past the end is aligned as well
             return max(page.end, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end
-        if self._phase is _Phase.PAST_END:  # further past it each time, where a growing list has filled the place
+        if self._phase is _Phase.PAST_END:  # further past the end each time that a growing list had rows there
             return page.end + min((1 << self._ends_missed) - 1, self._limit // 2)
         offset = page.offset + page.step
         if page.total is not None and page.total >= page.end and len(page.ids) > _TAIL:
-            offset = min(offset, page.total - _TAIL)  # so that the list's last page is evidence of its order
+            offset = min(offset, page.total - _TAIL)  # so that the last page of the list is evidence of the order
         return max(offset, page.offset + 1)
 
-    def _step_back(self, last: TakenPage, asked: int) -> None:
-        """Read from twice as far back, and enough rows to be evidence of their order. The pages do not join at `asked`,
-        because subscribers before it vanished; or the list does not end where it seemed to."""
-        self._ends_missed += self._phase is _Phase.PAST_END
-        self._calm = -_CALM_AGAIN
-        self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
-        enough = max(count_overlap(len(last.ids)), min(_TAIL, self._limit // 2))
-        self.next_offset = max(0, last.end - max(2 * (last.end - asked), enough))
+    def _step_back(self, last: JoinedPage, requested_offset: int) -> None:
+        """Set the next offset twice as far back, with enough rows to be evidence of their order.
 
-    def _take_empty(self, answer: PageAnswer) -> None:
+        The page at `requested_offset` did not join because earlier subscribers vanished, or the list did not end where
+        expected.
+        """
+        self._ends_missed += self._phase is _Phase.PAST_END
+        self._calm_count = -_CALM_AGAIN
+        self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
+        least_overlap = max(count_overlap(len(last.ids)), min(_TAIL, self._limit // 2))
+        self.next_offset = max(0, last.end - max(2 * (last.end - requested_offset), least_overlap))
+
+    def _add_empty(self, answer: PageAnswer) -> None:
         last = self._last
         if last is None or not self.has_overlap or self._phase is _Phase.HEAD:
             self._finish()
-        elif self._phase is _Phase.PAST_END and last.is_short and answer.asked >= last.end:
+        elif self._phase is _Phase.PAST_END and last.is_short and answer.requested_offset >= last.end:
             if last.total not in (None, last.end) and self._recounts < _RECOUNTS:
                 self._recounts += 1
-                self._step_back(last, answer.asked)
+                self._step_back(last, answer.requested_offset)
             else:
                 self.changes.record_end(last.total, answer.total)
                 self._finish()
-        elif answer.asked > 0:
-            self._step_back(last, answer.asked)
-        else:  # all of them vanished
+        elif answer.requested_offset > 0:
+            self._step_back(last, answer.requested_offset)
+        else:  # all subscribers vanished
             self.overlaps_broken += 1
             self._finish()
 
     def _finish(self) -> None:
-        """The end was reached. Before id order is taken for proof, see that no old rows moved to the head unread."""
+        """End the walk at the end of the list. If the ids may prove completeness, read the head first: unread rows may
+        have moved there."""
         if self._phase is _Phase.HEAD:
             self.ending = SweepEnd.AT_END
             return

@@ -283,7 +283,7 @@ def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Resu
         under_way.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)
         most = max(most, len(under_way.pages))
         ids, total, offset, shown = under_way.take_first()
-        kept = reading.take(
+        kept = reading.add_page(
             np.array(ids, dtype=np.int64),
             total=total,
             offset=offset,

@@ -72,7 +72,7 @@ def test_it_holds_what_was_added_and_nothing_else(pages: list[list[int]], asked:
 def totals_of(*counts: int | None) -> Totals:
     totals = Totals()
     for count in counts:
-        totals.note(count)
+        totals.record(count)
     return totals
 
 

@@ -27,7 +27,7 @@ def play(
             kept.clear()
         pages.append(page)
         ids = rows[page.offset : page.offset + page.limit]
-        mask = reading.take(np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit)
+        mask = reading.add_page(np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit)
         kept += [each for each, is_kept in zip(ids, mask, strict=True) if is_kept]
     return reading.certify(STARTED, FINISHED), pages, kept
 
@@ -164,7 +164,7 @@ def test_a_count_that_was_off_for_a_moment_is_counted_again() -> None:
         asked += 1
         total = 249 if asked == 3 else 250  # the page that ends the list
         ids = np.array(rows[page.offset : page.offset + 100], dtype=np.int64)
-        reading.take(ids, total=total, offset=page.offset, limit=100)
+        reading.add_page(ids, total=total, offset=page.offset, limit=100)
 
     certificate = reading.certify(STARTED, FINISHED)
     assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
@@ -177,7 +177,7 @@ def test_a_row_on_two_aligned_pages_is_no_proof_though_total_count_is_ignored() 
     while (page := reading.decide_next()) is not None:
         offset = page.offset - page.offset % 20
         ids = np.array(rows[offset : offset + 20], dtype=np.int64)
-        reading.take(ids, total=len(rows) + 1, offset=offset, limit=20)
+        reading.add_page(ids, total=len(rows) + 1, offset=offset, limit=20)
     assert not reading.certify(STARTED, FINISHED).is_complete
 
 
@@ -187,7 +187,7 @@ def test_a_smaller_limit_that_is_echoed_is_followed() -> None:
     while (page := reading.decide_next()) is not None:
         asked.append(page.offset)
         ids = np.array(rows[page.offset : page.offset + 200], dtype=np.int64)
-        reading.take(ids, total=499, offset=page.offset, limit=200)
+        reading.add_page(ids, total=499, offset=page.offset, limit=200)
 
     assert asked == [0, 190, 380, 499, 0]
     assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
@@ -198,7 +198,7 @@ def read_pages(reading: Pager, rows: Rows, count: int, *, total: int | None = No
         page = reading.decide_next()
         assert page is not None
         ids = np.array(rows[page.offset : page.offset + page.limit], dtype=np.int64)
-        reading.take(ids, total=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
+        reading.add_page(ids, total=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
 
 
 def test_pages_are_asked_for_ahead_from_the_second_page_on() -> None:

@@ -96,7 +96,7 @@ def read_quiet(count: int, order: str) -> tuple[Certificate, int]:
         kept = [each for each, want in zip(asked, wanted, strict=False) if each == want] if reading.is_calm else []
         requests += len(wanted) - len(kept)
         asked = wanted[1:]
-        reading.take(rows[page.offset :][: page.limit], total=count, offset=page.offset, limit=page.limit)
+        reading.add_page(rows[page.offset :][: page.limit], total=count, offset=page.offset, limit=page.limit)
     return reading.certify(STARTED, FINISHED), requests
 
 
