@@ -95,8 +95,8 @@ class PassingRefusals:
         """Record a refusal, and return whether it may pass. `is_again`: the same create got such a refusal before.
 
         A kind is believed in three cases. (a) For a minute all creates were refused, and the create was sent again or
-        an earlier run has met the kind. (b) Creates were sent again and refused three times. (c) Most of 40 creates that
-        left at the reduced pace were refused, while others were accepted.
+        an earlier run has met the kind. (b) Creates were sent again and refused three times. (c) Most of 40 creates
+        at the reduced pace were refused, while others were accepted.
         """
         self._latest.append(kind)
         if not self._has_accepted or kind in self._believed:

@@ -243,8 +243,8 @@ MUTATIONS = (
         (
             Edit(
                 "paging/certificate.py",
-                "    if not any(is_window_size(each) for each in (heard.distinct, counted or 0)):",
-                "    if counted or not counted:",
+                "    if not any(is_window_size(rows) for rows in (with_evidence.distinct, checked_total or 0)):",
+                "    if checked_total or not checked_total:",
             ),
         ),
     ),
