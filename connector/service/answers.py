@@ -1,8 +1,8 @@
-"""What an answer of the service means: success, a refusal, or nothing certain; each is a value.
+"""Parses answers of the service: a success, a refusal, or an ambiguous answer; each is a value.
 
-Pure: bytes in, values out. No answer makes it raise, and no shape that service-api.md does not show is guessed to be a
-success. Of an error the words are kept, as one line, without the token, cut to 500 characters; service-api.md 7.4 shows
-no shape of errors, so every shape is read.
+Pure: bytes in, values out. No answer raises an error, and only the shapes of service-api.md count as a success. The
+message of an error is kept as one line, without the token, cut to 500 characters. service-api.md 7.4 shows no shape of
+errors, so every shape is read.
 """
 
 import html
@@ -22,9 +22,9 @@ from connector.fields import FIELDS, LARGEST_ID
 from connector.service.wire import TOO_MANY_REQUESTS, Accepted, Ambiguous, Created, ListPage, Mask, Refused, says_limit
 
 MESSAGE_LENGTH = 500
-"""Characters kept of what the service says (architecture 2)."""
+"""The largest number of characters of a message of the service that are kept (architecture 2)."""
 
-_UNCERTAIN_4XX = frozenset({408, 409})  # a time-out and a conflict may both follow a create that was executed
+_UNCERTAIN_4XX = frozenset({408, 409})  # a time-out or a conflict may follow a create that was executed
 _BOM = b"\xef\xbb\xbf"
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
@@ -36,10 +36,10 @@ ECHOES = ("TotalCount", "Offset", "Limit")
 def parse_created(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Created | Refused | Ambiguous:
-    """Return what became of a create; obeys service-api.md 4.2 and 7.1.
+    """Return the result of a create (service-api.md 4.2 and 7.1).
 
-    Created needs a 2xx status, `success` true and a whole positive Subscriber.Id; whether base and identity are those
-    sent is for the caller to compare. `now` is aware, for a Retry-After that is a date.
+    Created needs a 2xx status, `success` true and a whole positive Subscriber.Id. The caller compares the answered base
+    and identity. `now` is aware; a Retry-After that is a date is compared with it.
     """
     subscriber, success = _read_success(status, body, "Subscriber")
     if subscriber is not None:
@@ -54,14 +54,14 @@ def parse_created(
 def parse_listed(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> ListPage | Refused | Ambiguous:
-    """Read a page of the list; obeys service-api.md 4.3. A page with an element that is no object is Ambiguous as a
+    """Return a page of the list (service-api.md 4.3). A page with an element that is not an object is Ambiguous as a
     whole."""
     page, success = _read_success(status, body, "SubscribersList")
     if page is not None:
         total, offset, limit = (read_whole_number(page.get(name)) for name in ECHOES)
         subscribers = page.get("Subscribers")
         if subscribers is None and "Subscribers" in page and total is not None and total <= (offset or 0):
-            subscribers = []  # past the end of what TotalCount says; anywhere else null is no page
+            subscribers = []  # past TotalCount, null means an empty page; elsewhere null is not a page
         if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
             for each in subscribers:
                 _read_types(each)
@@ -72,14 +72,15 @@ def parse_listed(
 async def parse_wire_page(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> ListPage | Refused | Ambiguous:
-    """As `parse_listed`; other forms of rows are parsed in a thread, so this is a coroutine."""
+    """Return the result of `parse_listed`. A coroutine, because other forms of rows are parsed in a thread."""
     return parse_listed(status, headers, body, now, mask=mask)
 
 
 def parse_sent(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
 ) -> Accepted | Refused | Ambiguous:
-    """Return what became of an email; obeys service-api.md 2.3 and 4.1. Accepted needs a whole SendMessageRequestId."""
+    """Return the result of a request to send an email (service-api.md 2.3 and 4.1). Accepted needs a whole
+    SendMessageRequestId."""
     result, success = _read_success(status, body, "SendEmail")
     if result is not None:
         request_id = read_whole_number(result.get("SendMessageRequestId"))
@@ -94,7 +95,7 @@ def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | 
     try:
         answer = orjson.loads(body.removeprefix(_BOM))
     except orjson.JSONDecodeError:
-        try:  # orjson refuses an escaped half of a character and a number beyond a double, which JSON allows
+        try:  # JSON allows an escaped lone surrogate and a number beyond a double, and orjson refuses both
             answer = json.loads(body, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             answer = None
@@ -110,7 +111,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def read_whole_number(value: object) -> int | None:
-    """JSON has one kind of number: 12.0 is 12, and so is the text "12" of a service that quotes its numbers."""
+    """Return the value as an int, or None. JSON has one kind of number, so 12.0 is 12; so is the text "12"."""
     if (type(value) is float and value.is_integer()) or (type(value) is str and _WHOLE_NUMBER.fullmatch(value)):
         value = int(value)
     return value if type(value) is int and abs(value) <= LARGEST_ID else None
@@ -120,12 +121,12 @@ _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def _read_types(subscriber: dict[str, Any]) -> None:
-    """Give values the types of service-api.md 2.1, by which all other code compares them: Ids that came as text or as
-    12.0, a ClientUserId that came as a number, and an IsActive that came as 0, 1 or text."""
+    """Convert values in place to the types of service-api.md 2.1, which all other code expects: an Id that is a text or
+    12.0, a ClientUserId that is a number, and an IsActive that is 0, 1 or a text."""
     for owner in (subscriber, subscriber.get("Base")):
         if type(owner) is dict and type(owner.get("Id")) in (str, float):
-            number = read_whole_number(owner["Id"])
-            owner["Id"] = owner["Id"] if number is None else number
+            whole_id = read_whole_number(owner["Id"])
+            owner["Id"] = owner["Id"] if whole_id is None else whole_id
     if type(subscriber.get("ClientUserId")) is int:
         subscriber["ClientUserId"] = str(subscriber["ClientUserId"])
     is_active = subscriber.get("IsActive")
@@ -140,17 +141,17 @@ def _unsuccessful(
     retry_after_s = parse_retry_after(headers, now)
     is_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
     is_refused = is_definite and success is not True  # a 4xx that says `success: true` contradicts itself
-    is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect says nothing of the row
-    # A 403 that names a Retry-After speaks of the pace, and not of the row: it is looked up, and sent again.
-    is_of_the_pace = status != TOO_MANY_REQUESTS and says_limit(status, retry_after_s)
-    is_refusal = (is_refused or is_stated) and not is_of_the_pace
+    is_stated = success is False and status < 500 and not 300 <= status < 400  # a redirect is not about the row
+    # A 403 with a Retry-After is about the pace and not about the row: the row is looked up, and sent again.
+    is_about_pace = status != TOO_MANY_REQUESTS and says_limit(status, retry_after_s)
+    is_refusal = (is_refused or is_stated) and not is_about_pace
     return (Refused if is_refusal else Ambiguous)(status, message, retry_after_s)
 
 
 # Retry-After
 
 LONGEST_WAIT_S = 86_400.0
-"""A day: a longer wait is not believed. It comes from a wrong clock, or from a number that is not a time."""
+"""One day. A longer Retry-After is ignored: it comes from a wrong clock, or from a number that is not a time."""
 
 _YEAR_2000_S = 946_684_800  # a larger number is a Unix time, in seconds or milliseconds
 
@@ -158,29 +159,29 @@ _SECONDS = re.compile(r"[0-9]{1,300}(\.[0-9]{1,30})?", re.ASCII)
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds to wait, in [0, LONGEST_WAIT_S], or None if the header says nothing that can be believed:
-    then the pace is found as without the header. RFC 9110 has seconds and dates; some services send a Unix time.
+    """Return the seconds of the Retry-After header, in [0, LONGEST_WAIT_S], or None if the header is absent or invalid.
 
-    A date is read against the answer's own Date header where there is one, so that a difference between the two
-    machines' clocks does not shorten the wait; else against `now` (aware).
+    RFC 9110 allows seconds and dates; some services send a Unix time. A date is compared with the Date header of the
+    answer, so that different clocks of the two machines do not shorten the wait. Without that header it is compared
+    with `now` (aware).
     """
-    asked = find_header(headers, "retry-after")
-    if asked is None:
+    retry_after = find_header(headers, "retry-after")
+    if retry_after is None:
         return None
     answered_at = _parse_date(find_header(headers, "date") or "") or now
-    if _SECONDS.fullmatch(asked):
-        number = float(asked)
-        if number >= _YEAR_2000_S:
-            number = (number / 1000 if number >= _YEAR_2000_S * 1000 else number) - answered_at.timestamp()
-    elif (until := _parse_date(asked)) is not None:
-        number = (until - answered_at).total_seconds()
+    if _SECONDS.fullmatch(retry_after):
+        wait_s = float(retry_after)
+        if wait_s >= _YEAR_2000_S:
+            wait_s = (wait_s / 1000 if wait_s >= _YEAR_2000_S * 1000 else wait_s) - answered_at.timestamp()
+    elif (until := _parse_date(retry_after)) is not None:
+        wait_s = (until - answered_at).total_seconds()
     else:
         return None
-    return max(number, 0.0) if number <= LONGEST_WAIT_S else None
+    return max(wait_s, 0.0) if wait_s <= LONGEST_WAIT_S else None
 
 
 def find_header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the header's value, trimmed, whatever the case of its name; `name` is given in lower case."""
+    """Return the value of a header, trimmed, or None. `name` is in lower case; the header's name may have any case."""
     for key, value in headers.items():
         if key.lower() == name:
             return value.strip()
@@ -190,21 +191,21 @@ def find_header(headers: Mapping[str, str], name: str) -> str | None:
 def _parse_date(text: str) -> datetime | None:
     try:
         parsed = parsedate_to_datetime(text)
-    except (ValueError, TypeError, OverflowError, IndexError):  # the standard parser has failed in each of these ways
+    except (ValueError, TypeError, OverflowError, IndexError):  # the standard parser is known to raise all of these
         return None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-# The words of an error, and the kind of a refusal
+# The message of an error, and the kind of a refusal
 
-_LARGEST_JSON = 1_000_000  # bytes; a larger body is a page of something, not an error, and is shown by its beginning
-_TEXT_READ = 20_000  # bytes; 500 characters are kept in the end, and markup is rarely forty times its text
-_DEEPEST = 8  # levels of nesting followed; whatever lies deeper is no message
-_MOST_LEAVES = 100  # values looked at; 500 characters hold fewer
+_LARGEST_JSON = 1_000_000  # bytes; a larger body is not an error, and only its beginning is shown
+_TEXT_READ = 20_000  # bytes; 500 characters are kept in the end, and markup is rarely forty times as long as its text
+_DEEPEST = 8  # levels of nesting that are read; a deeper value is not a message
+_MOST_LEAVES = 100  # values that are read; a message of 500 characters has fewer
 # Keys in lower case and without underscores.
 _MESSAGES = frozenset(["message", "messages", "error", "errors", "errormessage", "errordescription", "detail"])
 _MESSAGES |= frozenset(["details", "description", "reason", "title", "msg", "text"])
-_BY_FIELD = frozenset(["errors", "details", "violations", "fields"])  # objects whose keys say what is wrong
+_BY_FIELD = frozenset(["errors", "details", "violations", "fields"])  # objects whose keys name the wrong fields
 _NO_WORDS = frozenset(["code", "status", "type", "id", "timestamp", "traceid", "requestid"])
 
 _HEAD = re.compile(r"<head\b.*?</head\s*>", re.IGNORECASE | re.DOTALL)
@@ -214,20 +215,21 @@ _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
 
 
 def extract_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    """Return the message in the body as one line: of JSON the texts that are messages, of HTML what a reader would see.
+    """Return the message in the body as one line: the messages in JSON, or the visible text of HTML.
 
-    A redirect's target comes first. Not yet cut to length. "" when the body is empty.
+    The target of a redirect comes first. The message is not cut to length yet, and "" if the body is empty.
     """
-    words = _words_of_json(body)
-    if words is None:
-        words = _words_of_text(body[:_TEXT_READ].decode(errors="replace"), find_header(headers, "content-type") or "")
+    message = _read_json_messages(body)
+    if message is None:
+        content_type = find_header(headers, "content-type") or ""
+        message = _read_visible_text(body[:_TEXT_READ].decode(errors="replace"), content_type)
     target = find_header(headers, "location") if 300 <= status < 400 else None
     if target is not None:
-        words = f"redirect to {target}; {words}" if words else f"redirect to {target}"
-    return _BLANKS.sub(" ", words).strip()
+        message = f"redirect to {target}; {message}" if message else f"redirect to {target}"
+    return _BLANKS.sub(" ", message).strip()
 
 
-def _words_of_json(body: bytes) -> str | None:
+def _read_json_messages(body: bytes) -> str | None:
     if len(body) > _LARGEST_JSON:
         return None
     try:
@@ -238,13 +240,13 @@ def _words_of_json(body: bytes) -> str | None:
         return answer if isinstance(answer, str) else "" if answer is None else str(answer)
     leaves = list(islice(_leaves(answer, ()), _MOST_LEAVES))
     messages = [text for path, leaf in leaves if (text := _read_message(path, leaf))]
-    if not messages:  # nothing that looks like a message: show it all, without the quotes and braces of JSON
+    if not messages:  # no text looks like a message: show all values, without the quotes and braces of JSON
         messages = [".".join((*path, "")).rstrip(".") + f": {leaf}" if path else str(leaf) for path, leaf in leaves]
     return "; ".join(dict.fromkeys(messages))
 
 
 def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Every value that is neither list nor object, with the keys that lead to it; `success` is left out."""
+    """Yield every value that is neither a list nor an object, with its path of keys; `success` is left out."""
     if len(path) > _DEEPEST:
         return
     if isinstance(value, dict):
@@ -259,7 +261,7 @@ def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def _read_message(path: tuple[str, ...], leaf: object) -> str:
-    """The leaf as words when its place says that it is a message, else ""."""
+    """Return the leaf if its keys mark it as a message, else ""."""
     keys = tuple(key.lower().replace("_", "") for key in path)
     if not isinstance(leaf, str):
         return ""
@@ -270,16 +272,16 @@ def _read_message(path: tuple[str, ...], leaf: object) -> str:
     return ""
 
 
-def _words_of_text(text: str, content_type: str) -> str:
+def _read_visible_text(text: str, content_type: str) -> str:
     if not re.search("html|xml", content_type, re.IGNORECASE) and text.lstrip("\ufeff \r\n\t")[:1] != "<":
         return text
-    seen = _UNSEEN.sub(" ", text)
-    words = _TAG.sub(" ", _HEAD.sub(" ", seen))
-    return html.unescape(words if words.strip() else _TAG.sub(" ", seen))
+    visible = _UNSEEN.sub(" ", text)
+    body_text = _TAG.sub(" ", _HEAD.sub(" ", visible))
+    return html.unescape(body_text if body_text.strip() else _TAG.sub(" ", visible))
 
 
-# What differs from row to row within one kind of refusal, in the order in which it is masked. A quote that the cut to
-# 500 characters left open runs to the end; an apostrophe within a word opens nothing.
+# Patterns of the text that differs between refusals of one kind, in the order of masking. A quotation that the cut to
+# 500 characters left open runs to the end; an apostrophe within a word does not begin a quotation.
 _QUOTED = re.compile(
     r'"[^"]*(?:"|\Z)|“[^”]*(?:”|\Z)|„[^“”]*(?:[“”]|\Z)|«[^»]*(?:»|\Z)|`[^`]*(?:`|\Z)|‘[^’]*(?:’|\Z)'
     r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*(?:'|\Z)"
@@ -292,8 +294,8 @@ _DIGITS = re.compile(r"\d+")
 
 
 def refusal_kind(status: int, message: str) -> str:
-    """Return the kind of a refusal (architecture 3): its status, and its message with what differs from row to row
-    masked.
+    """Return the kind of a refusal (architecture 3): its status, and its message with the text masked that differs
+    from row to row.
 
     Quoted text becomes `'…'`, an address `@`, an identifier or a run of digits `#`.
     """
@@ -309,22 +311,23 @@ _MORE_WORDS = "|".join(each.replace("_", "[_ ]?") for each in _FIELD_WORDS if "_
 _NAMES_A_FIELD = re.compile(
     rf"\b({_MORE_WORDS})\b|(?<=\w\.)({_ONE_WORD})\b|\b({_ONE_WORD})['\"]?\s*:|['\"]({_ONE_WORD})['\"]", re.IGNORECASE
 )
-"""A field by its name. A name of one word must be a label (`email: …`), in a path or in quotes: not "email limit"."""
+"""The name of a field. A name of one word counts only as a label (`email: …`), in a path or in quotes: "email limit"
+is not about a field."""
 
 
 def is_about_row(status: int, message: str, identity: str = "") -> bool:
-    """Return whether a refusal says something of a row: by its status, a field's name, an address or the row's
+    """Return whether a refusal is about the row: it has status 422, or names a field, an address or the row's
     identity."""
     is_named = bool(identity.strip()) and identity.strip().casefold() in message.casefold()
     return status == _UNPROCESSABLE or is_named or bool(_ADDRESS.search(message) or _NAMES_A_FIELD.search(message))
 
 
-# The token in the words of an error
+# The token in the message of an error
 
 MASKED = "****"
 
 _SHORTEST_MASKED = 4
-"""A shorter token is no secret, and taking it out would only garble the service's words."""
+"""A shorter token is not masked: it is not a secret, and masking it would garble the service's messages."""
 
 _IN_HTML = {"Content-Type": "text/html"}
 
@@ -334,31 +337,34 @@ for _name, _characters in html5.items():
 
 
 def build_mask(secret: str) -> Mask:
-    """Return what puts `MASKED` in the place of `secret` and its spellings, which are worked out at its first use: most
-    runs meet no failure, and it would be a seventh of a small one."""
+    """Return a function that replaces `secret`, in any spelling, by `MASKED`.
+
+    The spellings are computed at the first call: most runs have no failure, and the computation would take a seventh of
+    the time of a small run.
+    """
     if len(secret) < _SHORTEST_MASKED:
         return str
 
     @cache
     def find_spellings() -> re.Pattern[str]:
-        forms = _read_as_words(secret)
+        forms = _list_readings(secret)
         spellings = [each for form in forms for each in ("".join(map(_spell_character, form)), re.escape(form))]
         return re.compile("|".join(spellings), re.IGNORECASE)
 
-    return lambda words: find_spellings().sub(MASKED, words)
+    return lambda message: find_spellings().sub(MASKED, message)
 
 
-def _read_as_words(secret: str) -> list[str]:
-    """The secret, and what is read where a service puts it into JSON or HTML unescaped: it is taken for escaped."""
-    texts = (secret.encode(), b'"%s"' % secret.encode())
-    read = [extract_words(401, headers, text).strip('"') for text in texts for headers in ({}, _IN_HTML)]
-    return [form for form in dict.fromkeys([secret, *read]) if len(form) >= _SHORTEST_MASKED]
+def _list_readings(secret: str) -> list[str]:
+    """Return the secret, and the texts that `extract_words` reads if the secret is unescaped in JSON or HTML."""
+    bodies = (secret.encode(), b'"%s"' % secret.encode())
+    readings = [extract_words(401, headers, body).strip('"') for body in bodies for headers in ({}, _IN_HTML)]
+    return [form for form in dict.fromkeys([secret, *readings]) if len(form) >= _SHORTEST_MASKED]
 
 
 def _spell_character(character: str) -> str:
-    """A pattern of all ways to write one character, also escaped once more (`%252B`, `\\\\u002b`, `&amp;quot;`).
+    """Return a pattern of all ways to write one character, also escaped twice (`%252B`, `\\\\u002b`, `&amp;quot;`).
 
-    Each repetition is bounded, and no run of characters can be divided in two ways: hostile words cost linear time.
+    Each repetition is bounded, and a text matches in one way only, so a hostile message costs linear time.
     """
     code = ord(character)
     entities = "|".join([*_ENTITIES.get(character, ()), f"#0{{0,6}}{code}", f"#x0{{0,6}}{code:x}"])

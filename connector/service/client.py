@@ -1,6 +1,6 @@
-"""The service's three operations as coroutines that answer with a value and raise for no answer.
+"""The three operations of the service as coroutines that return a value and raise no error of the service.
 
-One call is one attempt; whether there is another is the retrier's to decide.
+One call is one attempt; the retrier decides whether to make another.
 """
 
 import logging
@@ -51,7 +51,7 @@ _SMALL_PAGE = 50
 """The largest limit that is raised in order to be varied; a larger limit is lowered."""
 
 LONGEST_PAUSE_S = 600.0
-"""A longer one that the service asks for is better spent not running."""
+"""The longest pause (Retry-After) that a run waits for. For a longer pause the run ends."""
 
 
 class ParseListed(Protocol[Rows]):
@@ -60,7 +60,7 @@ class ParseListed(Protocol[Rows]):
     async def __call__(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask
     ) -> ListPage[Rows] | Refused | Ambiguous:
-        """What the answer means; it raises nothing."""
+        """Return the meaning of the answer. Raises nothing."""
 
 
 class RequestSender(Protocol):
@@ -72,11 +72,8 @@ class RequestSender(Protocol):
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Attempts of one operation: all that were `sent` out, those `retried`, those refused for their rate, and those
-    that `failed`.
-
-    failed: neither success nor refusal. `retried` is raised by the retrier.
-    """
+    """Counts of the attempts of one operation: `sent` (all), `retried`, `limited` (refused for their rate), and
+    `failed` (neither success nor refusal). The retrier counts `retried`."""
 
     sent: int = 0
     retried: int = 0
@@ -87,9 +84,9 @@ class RequestCounts:
 class Client:
     """The three operations of service-api.md over one pool of connections; made by `open_client`.
 
-    No request leaves before `quiet_until` (monotonic): the end of every pause that an answer asked for (Retry-After).
-    List requests leave at `rate`, which is that of creates and emails as well: their senders wait for it themselves.
-    `passing` are the refusals of creates that may pass: a page that is refused in the same way is read again.
+    No request leaves before `quiet_until` (monotonic): the latest end of a pause (Retry-After) that an answer asked
+    for. List requests wait for `rate`; creates and emails share that rate, and their senders wait for it. `passing` has
+    the refusals of creates that may pass: a page that is refused in the same way is read again.
     """
 
     __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "passing", "quiet_until", "rate", "timeline")
@@ -100,14 +97,14 @@ class Client:
         self.passing = PassingRefusals()
         self._mask = mask
         self._clock = clock
-        self._limits: dict[ListQuery, set[int]] = {}  # those that each list request was sent with
+        self._limits: dict[ListQuery, set[int]] = {}  # the limits that were sent with each query
         self.quiet_until = float("-inf")
         self.timeline = Timeline(clock.monotonic())
         self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the service asked for a pause that is not over yet."""
+        """Whether a pause that the service asked for is not over yet."""
         return self.quiet_until > self._clock.monotonic()
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
@@ -119,10 +116,9 @@ class Client:
         query: ListQuery,
         parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # no other default is known for a form
     ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
-        """Read one page of the list (service-api.md 4.3), its subscribers in the form that `parse` gives them.
+        """Read one page of the list (service-api.md 4.3), with its subscribers in the form that `parse` returns.
 
-        A page that is asked for again has another limit, so that no cache between here and the service repeats an
-        earlier answer."""
+        A page that is requested again gets another limit, so that no cache on the way repeats an earlier answer."""
         if (not_sent := await self._wait_for_pause()) is not None:
             return not_sent
         if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
@@ -139,7 +135,7 @@ class Client:
                 logger.debug(text, values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
                 is_same = self.passing.may_pass(refusal_kind(answer.status, answer.message))
-                answer = replace(answer, may_pass=is_same or answer.status < 300)  # a 2xx is no word on the offset
+                answer = replace(answer, may_pass=is_same or answer.status < 300)  # a 2xx is not about the offset
             if is_limited(answer):
                 self.rate.record_refused(sent_at, answered_at, answer.retry_after_s)
             else:
@@ -148,12 +144,12 @@ class Client:
         return raw
 
     def _vary_limit(self, query: ListQuery) -> ListQuery:
-        """Return the query with a limit that it was not sent with before."""
-        limit, used = query.limit, self._limits.setdefault(replace(query, limit=1), set())
+        """Return the query with a limit that was not sent with this query before."""
+        limit, used_limits = query.limit, self._limits.setdefault(replace(query, limit=1), set())
         step = -1 if limit > _SMALL_PAGE else 1
-        while limit in used and limit + step in _LIMITS:
+        while limit in used_limits and limit + step in _LIMITS:
             limit += step
-        used.add(limit)
+        used_limits.add(limit)
         return query if limit == query.limit else replace(query, limit=limit)
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
@@ -184,7 +180,7 @@ class Client:
         return raw
 
     async def _wait_for_pause(self) -> NotSent | None:
-        """Wait for the end of the pause that the service asked for; NotSent if that is too far away."""
+        """Wait for the end of the pause that the service asked for. Return NotSent if the pause is too long."""
         while (wait_s := self.quiet_until - self._clock.monotonic()) > 0:
             if wait_s > LONGEST_PAUSE_S:
                 return NotSent(f"the service asked for a pause (Retry-After) that lasts another {wait_s:,.0f} s")
@@ -212,12 +208,12 @@ class Client:
 
 
 def _log_request(request: Request, raw: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:
-    """Log the request with the names of its fields and without a value, so that the line can go into a bug report."""
+    """Log the request with the names of its fields and without values, so that a bug report may quote the line."""
     status = "not sent" if isinstance(raw, NotSent) else raw.status or "no answer"
     values = {"method": request.method, "path": request.path, "status": status, "ms": round(1000 * seconds, 1)}
     fields = [name for name, _ in request.query]
     body: dict[str, Any] = {} if request.body is None else orjson.loads(request.body)
-    for key, value in body.items():  # of the body its two upper levels, as `Subscriber.Email`
+    for key, value in body.items():  # the names of the two upper levels of the body, for example `Subscriber.Email`
         fields += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
     text = "request: %(method)s %(path)s, status %(status)s after %(ms)s ms, fields %(fields)s"
     logger.debug(text, values | {"fields": ", ".join(fields)})
@@ -227,10 +223,9 @@ def _log_request(request: Request, raw: RawAnswer | NotSent | Ambiguous, seconds
 async def open_client(
     service: Service, *, clock: Clock | None = None, rate: RateController | None = None
 ) -> AsyncIterator[Client]:
-    """Yield a client of the service, for the life of the `async with`; by the clock it waits, and reads dates to wait
-    for.
+    """Yield a client of the service for the `async with` block. `clock` times the client's waits.
 
-    The service's words are kept without the token, should it be among them in any spelling.
+    Messages of the service are kept without the token, in any spelling.
     """
     clock, mask = clock or system_clock(), build_mask(service.token.reveal())
     async with open_transport(service) as transport:

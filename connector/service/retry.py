@@ -1,8 +1,7 @@
-"""The one home of tenacity: what may be sent again, how often, and after which wait (architecture 6).
+"""Retries: which requests may be sent again, how often, and after which wait (architecture 6).
 
-It is entered only after a first failure, so that the way of a request that succeeds stays short, and only by
-predicates that name what may be sent again: what is known to have had no effect, and reads. It knows no client: an
-attempt is a function without arguments.
+Only requests that are known to have had no effect, and reads, are sent again. The retry loop is tenacity's, and starts
+only after a first failure, so that a request that succeeds costs little. An attempt is a function without arguments.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ Rest = Callable[[float], Awaitable[bool]]
 
 
 class RetryCounter(Protocol):
-    """Counts the requests that were sent again."""
+    """A counter of the requests that were sent again."""
 
     retried: int
 
 
 class Retrier:
-    """Sends again what is known to have had no effect, and reads; gives the last answer and raises for none.
+    """Repeats reads, and requests that are known to have had no effect. Returns the last answer, and raises no error.
 
-    At most `attempts` in all, none that would start later than `longest_s` after the first failure, and only a tenth of
-    all requests again (429s apart); the waits are drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on to 10 s (full
-    jitter). Six attempts outlive a restart of several seconds; two that are not answered within 30 s are enough. After
-    a read that was given up, each other read is made once, until one goes well.
+    A request gets at most `attempts` attempts, none later than `longest_s` seconds after the first failure. At most a
+    tenth of all requests are retries, 429s not counted. Waits are drawn from [0, 0.5 s], [0, 1 s], [0, 2 s] and so on,
+    to 10 s (full jitter). Six attempts outlast a restart of several seconds; with a time-out of 30 s there are two.
+    After a read that failed in every attempt, each read is tried once only, until a read succeeds.
     """
 
     __slots__ = ("_attempts", "_budget", "_clock", "_has_given_up", "_longest_s", "_random")
@@ -55,67 +54,68 @@ class Retrier:
         self._budget = RetryBudget()
         self._has_given_up = False
         self._attempts, self._longest_s = attempts, longest_s
-        self._random = rng or random.Random()  # noqa: S311 - it spreads waits, it guards nothing
+        self._random = rng or random.Random()  # noqa: S311 - for waits, not for a secret
 
     async def send(
         self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter, rest: Rest | None = None
     ) -> _Answer:
-        """Create a subscriber or send an email; again only while the answer is NotSent (architecture 4.6).
+        """Make the `attempt` to create a subscriber or send an email. Try again while the answer is NotSent
+        (architecture 4.6).
 
-        `rest` waits in place of the clock, and says whether to go on: not once the run is to stop.
+        `rest` replaces the clock's sleep, and returns whether to try again: False once the run must stop.
         """
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
         if type(answer) is not NotSent:
             return answer
-        return await self._again(answer, attempt, lambda each: isinstance(each, NotSent), counts, rest)
+        return await self._retry(answer, attempt, lambda each: isinstance(each, NotSent), counts, rest)
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter) -> _Answer:
-        """Read one page; try again until it comes, except after a refusal or a redirect.
+        """Make the `attempt` to read one page. Try again until the page comes, except after a refusal or a redirect.
 
-        After a 429, or any answer that names a Retry-After, no earlier than that.
+        After an answer with a Retry-After, the next attempt waits at least that long.
         """
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
         if not self._has_given_up:
-            answer = await self._again(answer, attempt, _is_unread, counts)
+            answer = await self._retry(answer, attempt, _is_unread, counts)
         self._has_given_up = _is_unread(answer)
         return answer
 
-    async def _again(
+    async def _retry(
         self,
         first: _Answer,
         call: Callable[[], Awaitable[_Answer]],
-        is_worth: Callable[[object], bool],
+        may_retry: Callable[[object], bool],
         counts: RetryCounter,
         rest: Rest | None = None,
     ) -> _Answer:
-        """The last of the answers: `first` is that of tenacity's first attempt, `call` makes the others."""
-        if not is_worth(first):
+        """Return the last answer. `first` counts as the answer of tenacity's first attempt; `call` makes the others."""
+        if not may_retry(first):
             return first
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
 
-        last, is_going_on = first, True
+        last, may_go_on = first, True
         bound = stop_any(stop_after_attempt(self._attempts), stop_before_delay(self._longest_s))
 
         async def attempt() -> _Answer:
             nonlocal last
-            if retrying.statistics["attempt_number"] > 1 and is_going_on:
+            if retrying.statistics["attempt_number"] > 1 and may_go_on:
                 counts.retried += 1
                 self._budget.record_request(self._clock.monotonic())
                 last = await call()
             return last
 
         async def wait(seconds: float) -> None:
-            nonlocal is_going_on
+            nonlocal may_go_on
             if rest is None:
                 await self._clock.sleep(seconds)
             else:
-                is_going_on = await rest(seconds)
+                may_go_on = await rest(seconds)
 
         retrying = AsyncRetrying(
-            retry=retry_if_result(lambda answer: is_going_on and is_worth(answer)),
-            stop=lambda state: bound(state) or self._is_spent(state),
+            retry=retry_if_result(lambda answer: may_go_on and may_retry(answer)),
+            stop=lambda state: bound(state) or self._is_budget_spent(state),
             wait=self._choose_wait,
             sleep=wait,
             retry_error_callback=_read_answer,
@@ -124,19 +124,21 @@ class Retrier:
         return answer
 
     def _choose_wait(self, state: RetryCallState) -> float:
-        """As tenacity's `wait_random_exponential`, with the randomness passed in, after what the answer asks for."""
+        """Return the wait of tenacity's `wait_random_exponential`, with our own random generator, plus the answer's
+        Retry-After."""
         widest = min(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), _LONGEST_WAIT_S)
         return self._random.uniform(0.0, widest) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
 
-    def _is_spent(self, state: RetryCallState) -> bool:
-        """Return whether too many requests were sent again lately; a refusal for the rate does not count."""
+    def _is_budget_spent(self, state: RetryCallState) -> bool:
+        """Return whether too many requests were retried lately. Else count one more retry, except after a refusal for
+        the rate."""
         if is_limited(_read_answer(state)):
             return False
-        return not self._budget.take(self._clock.monotonic())
+        return not self._budget.try_spend(self._clock.monotonic())
 
 
 def _is_unread(answer: object) -> bool:
-    """Return whether reading again may help: the request had no answer, one that says nothing certain, or a limit."""
+    """Return whether another read may help: the answer is missing, ambiguous, or a refusal for the rate."""
     match answer:
         case NotSent():
             return True
@@ -152,34 +154,35 @@ def _read_answer(state: RetryCallState) -> object:
     return state.outcome.result() if state.outcome is not None else None
 
 
-# 10 % of the requests of the last ten seconds, and at least 10: retries never become the service's burden.
+# 10 % of the requests of the last ten seconds, and at least 10, so that retries never overload the service.
 _SPAN_S = 10
 _SHARE = 0.1
 _ALWAYS = 10
 
 
 class RetryBudget:
-    """10 % of the requests of the last ten seconds, and at least 10. The time comes in, in seconds."""
+    """The number of retries allowed: 10 % of the requests of the last ten seconds, and at least 10. Each time is an
+    argument, in seconds."""
 
     __slots__ = ("_seconds",)
 
     def __init__(self) -> None:
-        self._seconds: deque[list[int]] = deque()  # [which second, requests, retries]
+        self._seconds: deque[list[int]] = deque()  # [the second, its requests, its retries]
 
     def record_request(self, now: float) -> None:
-        """A request leaves, for the first time or again."""
-        self._read_second(now)[1] += 1
+        """Record that a request leaves, for the first time or again."""
+        self._find_second(now)[1] += 1
 
-    def take(self, now: float) -> bool:
-        """Return whether one may be sent again; it is counted if so."""
-        second = self._read_second(now)
-        requests, retries = (sum(each[place] for each in self._seconds) for place in (1, 2))
+    def try_spend(self, now: float) -> bool:
+        """Return whether a request may be retried, and count the retry if so."""
+        second = self._find_second(now)
+        requests, retries = (sum(counts[index] for counts in self._seconds) for index in (1, 2))
         if retries >= max(_ALWAYS, _SHARE * requests):
             return False
         second[2] += 1
         return True
 
-    def _read_second(self, now: float) -> list[int]:
+    def _find_second(self, now: float) -> list[int]:
         if not self._seconds or self._seconds[-1][0] != int(now):
             self._seconds.append([int(now), 0, 0])
             while self._seconds[0][0] < int(now) - _SPAN_S:

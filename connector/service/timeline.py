@@ -1,18 +1,16 @@
-"""How a run's requests went over time, in at most so many buckets however long it lasts: when they are full, each two
-become one. An answer costs two readings of the clock.
-"""
+"""The requests of a run over time, in at most 120 buckets: when all buckets are full, pairs of buckets are merged."""
 
 from dataclasses import dataclass
 from typing import Any
 
-_FIRST_S = 0.25  # a run of ten seconds shows its shape, too
+_FIRST_S = 0.25  # seconds of a bucket at first: fine enough for a run of ten seconds
 _MOST = 120  # buckets: a picture as wide as a phone shows no more
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Requests answered or given up, those among them that were refused for their rate and that failed, the sum of
-    their round trips, and how long of it the service had asked for a pause."""
+    """Counts of one bucket: requests that were answered or given up (`sent`), those refused for their rate, and those
+    that failed; the sum of their round trips; and the seconds of pauses that the service asked for."""
 
     sent: int = 0
     limited: int = 0
@@ -29,38 +27,39 @@ class _Bucket:
 
 
 class Timeline:
-    """The requests of one client, from `began_at` (monotonic) on."""
+    """The requests of one client since `began_at` (monotonic)."""
 
     def __init__(self, began_at: float) -> None:
         self._began_at, self._width_s = began_at, _FIRST_S
         self._full: list[_Bucket] = []
         self._now = _Bucket()
         self._ends_at = began_at + _FIRST_S
-        self._pauses: list[tuple[float, float]] = []  # those that reach into a bucket that is not full
+        self._pauses: list[tuple[float, float]] = []  # (start, end) of pauses that overlap a bucket that is not closed
 
     def record_answer(self, sent_at: float, now: float) -> None:
-        """Count a request that left then, and was answered or failed now."""
+        """Count a request that left at `sent_at`, and was answered or failed at `now`."""
         if now >= self._ends_at:
             self._fill(now)
         self._now.sent += 1
         self._now.trips_s += now - sent_at
 
     def record_limited(self) -> None:
-        """Count a refusal for its rate."""
+        """Count a request that was refused for its rate."""
         self._now.limited += 1
 
     def record_failed(self) -> None:
-        """Count what was neither success nor refusal."""
+        """Count a request that was neither successful nor refused."""
         self._now.failed += 1
 
     def record_pause(self, now: float, until: float) -> None:
-        """Take note that the service asked for a pause until then."""
+        """Record that the service asked at `now` for a pause that ends at `until`."""
         began_at = max(now, self._pauses[-1][1]) if self._pauses else now
         if until > began_at:
             self._pauses.append((began_at, until))
 
     def as_json(self, now: float) -> dict[str, Any] | None:
-        """Return the buckets as columns, `bucket_s` seconds each, the last may be shorter; None: no request."""
+        """Return the buckets as columns, or None if there was no request. A bucket lasts `bucket_s` seconds; the last
+        bucket may be shorter."""
         if now >= self._ends_at:
             self._fill(now)
         last = _Bucket()
@@ -80,7 +79,7 @@ class Timeline:
         }
 
     def _fill(self, now: float) -> None:
-        """Close the buckets that have ended by now."""
+        """Close the buckets that have ended at `now`."""
         while self._ends_at <= now:
             self._now.paused_s = self._sum_pauses(self._ends_at - self._width_s, self._ends_at)
             self._full.append(self._now)

@@ -171,8 +171,8 @@ def test_so_many_of_so_many_requests_may_be_sent_again(requests: int, retries: i
     budget = RetryBudget()
     for _ in range(requests):
         budget.record_request(1.0)
-    assert [budget.take(2.0) for _ in range(retries + 3)] == [True] * retries + [False] * 3
-    assert budget.take(13.0), "the budget comes back after ten seconds"
+    assert [budget.try_spend(2.0) for _ in range(retries + 3)] == [True] * retries + [False] * 3
+    assert budget.try_spend(13.0), "the budget comes back after ten seconds"
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=300))
@@ -185,7 +185,7 @@ def test_in_no_ten_seconds_more_are_sent_again_than_the_budget_has(steps: list[t
         if not is_retry:
             budget.record_request(now)
             requested.append(now)
-        elif budget.take(now):
+        elif budget.try_spend(now):
             retried.append(now)
             lately = sum(now - 10 < each for each in retried)
             assert lately <= max(10, 0.1 * sum(now - 11 <= each for each in requested) + 1)

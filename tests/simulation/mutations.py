@@ -618,7 +618,7 @@ SEEN_BY_TESTS = (
     ),
     SeenByTest(
         "a page of the list that is asked for again has the same address",
-        Edit("service/client.py", "while limit in used and limit + step in _LIMITS:", "while False:"),
+        Edit("service/client.py", "while limit in used_limits and limit + step in _LIMITS:", "while False:"),
         "pipelines/test_cached_lists.py::test_a_cached_answer_does_not_prove_that_a_lost_create_had_no_effect",
     ),
     SeenByTest(
