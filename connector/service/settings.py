@@ -1,4 +1,4 @@
-"""Where the service is, the token, and the limits of connections: checked once, so that the rest can rely on it."""
+"""The address of the service, the token, and the limits of connections, checked when they are created."""
 
 import ipaddress
 import re
@@ -10,10 +10,10 @@ from connector.errors import ConfigurationError
 
 
 class Token:
-    """An API token (service-api.md 5); `reveal` is the only way to its text.
+    """An API token (service-api.md 5). Only `reveal` returns the text of the token.
 
-    Raises ConfigurationError, which does not show it, for a text that cannot be the value of a header: an empty one,
-    one with blanks at its ends, with control characters or with anything beyond ASCII.
+    Raises ConfigurationError, without the text, for a text that cannot be the value of a header: empty, with blanks at
+    its ends, with control characters, or with characters beyond ASCII.
     """
 
     __slots__ = ("_text",)
@@ -28,7 +28,7 @@ class Token:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the token's text: for the header of a request, and nothing else."""
+        """Return the text of the token. Use it only for the header of a request."""
         return self._text
 
     def __repr__(self) -> str:
@@ -50,10 +50,10 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 class Service:
     """The service's address, the token, and the limits of its connections.
 
-    `base_url` is kept without a slash at its end; `authorization` is the header's template, with `{token}` in it once;
-    `timeout_s` bounds one attempt from start to end, half of it for the connection; `max_connections` is how many are
-    open at once (creates, and look-ups beside them); `proxy` is the URL of one, or `env` for the one that the
-    environment names. Raises ConfigurationError.
+    `base_url` is stored without a slash at its end. `authorization` is the template of the header, with `{token}` once.
+    `timeout_s` bounds one attempt from start to end, and half of it the connection. `max_connections` is the number of
+    connections that may be open at once, for creates and look-ups. `proxy` is the URL of a proxy, or `env` for the
+    proxy of the environment. Raises ConfigurationError.
     """
 
     base_url: str
@@ -85,18 +85,18 @@ class Service:
 
 
 def parse_base_url(text: str) -> str:
-    """Return the base URL in its canonical form, which is the default account's name: lower-case scheme and host, no
-    default port, no slash at the end.
+    """Return the base URL in its canonical form: lower-case scheme and host, no default port, no slash at the end.
 
-    Raises ConfigurationError unless it is https, or http to a loopback address (127.0.0.0/8, ::1, localhost), and free
-    of credentials, query and fragment. The error shows nothing of a URL that carries credentials.
+    The canonical form is also the default name of the account. Raises ConfigurationError unless the URL is https, or
+    http to a loopback address (127.0.0.0/8, ::1, localhost), and has no credentials, query or fragment. The error shows
+    no part of a URL with credentials.
     """
     if not text or _UNWRITABLE.search(text):
         raise ConfigurationError(f"{_BASE_URL} is empty or holds a blank or a backslash; give one like https://host.")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
-    except ValueError:  # its words may hold a part of the URL, a password among them: not to be chained
+    except ValueError:  # not chained, because the message may contain a part of the URL, and so a password
         raise ConfigurationError(f"{_BASE_URL} is no URL; give one like https://host or https://host:8443.") from None
     if "@" in parts.netloc:
         raise ConfigurationError(f"{_BASE_URL} carries a user name or password; take them out, the token is set apart.")
@@ -115,7 +115,7 @@ def parse_base_url(text: str) -> str:
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether the host is this machine by its very writing, without asking a name server."""
+    """Return whether the text of the host is a loopback address or localhost, without asking a name server."""
     if host == "localhost":
         return True
     try:

@@ -1,7 +1,7 @@
-"""One request out, one raw answer in, by aiohttp; every foreign exception becomes a value here, once.
+"""Sends one request with aiohttp, and returns one raw answer. Exceptions of aiohttp are translated into values here.
 
-It never retries, follows or understands an answer. What counts is the line between NotSent (no byte was written) and
-Ambiguous; where that cannot be proved, it is Ambiguous.
+This module does not retry, follow redirects or parse answers. NotSent means that no byte was written. If that cannot be
+proved, the result is Ambiguous.
 """
 
 import io
@@ -21,19 +21,19 @@ from connector.service.settings import FROM_ENVIRONMENT, Service
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
 
 IDLE_S: Final = 3.0
-"""An idle connection is closed after this long. The shortest keep-alive in common use is 5 s (Node.js, Apache): a
-request must not leave on a connection that the service is closing, since what became of it would be unknown."""
+"""Seconds after which an idle connection is closed. The shortest common keep-alive is 5 s (Node.js, Apache). A request
+must not leave on a connection that the service is closing, because its result would be unknown."""
 
 LARGEST_ANSWER: Final = 64 * 2**20
-"""Bytes, decompressed. A thousand subscribers with every field filled are about 1 MB."""
+"""Bytes of the largest answer that is read, decompressed. A thousand subscribers with every field have about 1 MB."""
 
 _CONNECT_SHARE: Final = 0.5
-"""The part of the time-out that a connection may take. It ends before the whole, so a time-out of the whole is one of
-the answer; aiohttp tells the two apart by type only then."""
+"""The share of the time-out that connecting may take. With a share below 1, aiohttp raises different types for a
+time-out of the connection and a time-out of the answer."""
 
 
 class _CutError(aiohttp.ClientError):
-    """A connection cut after a request went out on it, in a type that aiohttp does not take as leave to send again."""
+    """A connection that was cut after its request left, in a type for which aiohttp does not send again."""
 
 
 class Transport:
@@ -46,16 +46,16 @@ class Transport:
         self._base_url = service.base_url
         self._timeout_s = service.timeout_s
         self._urls: dict[str, URL] = {}
-        # With each request and not as the session's own: aiohttp hands those to a proxy too, the token among them.
+        # Headers of each request, not of the session: aiohttp would send those, and so the token, to a proxy.
         headers = {"Authorization": service.reveal_authorization(), "Accept": "application/json"}
         self._headers = CIMultiDict({**headers, "Cache-Control": "no-cache"})  # RFC 9111, 5.2.1.4
         self._posted_headers = CIMultiDict({**headers, "Content-Type": "application/json"})
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        """Make one attempt. A cancellation passes through and closes the connection: what became of it is unknown."""
+        """Make one attempt. A cancellation passes through and closes the connection; the result is then unknown."""
         body: bytes | io.BytesIO | None = request.body
         if request.body is not None and len(request.body) > 2**20:
-            body = io.BytesIO(request.body)  # aiohttp warns of bytes past 1 MiB; a file goes out in parts
+            body = io.BytesIO(request.body)  # aiohttp warns of bytes beyond 1 MiB, and sends a file in parts
         try:
             async with self._session.request(
                 request.method,
@@ -77,14 +77,15 @@ class Transport:
         if url is None:
             url = self._urls[request.path] = URL(self._base_url + request.path, encoded=True)
         if request.query:
-            # Encoded here: yarl would leave some characters as they are that a form decoder reads otherwise.
+            # Encoded here, because yarl would not encode some characters that a form decoder would misread.
             return URL(f"{url}?{urlencode(request.query, quote_via=quote)}", encoded=True)
         return url
 
 
 @asynccontextmanager
 async def open_transport(service: Service, *, idle_s: float = IDLE_S) -> AsyncIterator[Transport]:
-    """Yield a pool of connections to the service: TLS verified, no cookies, no proxy but `service.proxy`."""
+    """Yield a pool of connections to the service, with verified TLS, without cookies, with no proxy but
+    `service.proxy`."""
     connector = aiohttp.TCPConnector(limit=service.max_connections, keepalive_timeout=idle_s)
     timeout = aiohttp.ClientTimeout(total=service.timeout_s, connect=service.timeout_s * _CONNECT_SHARE)
     async with aiohttp.ClientSession(
@@ -92,15 +93,15 @@ async def open_transport(service: Service, *, idle_s: float = IDLE_S) -> AsyncIt
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
         proxy=_find_proxy(service),
-        trust_env=False,  # aiohttp's own would look for a proxy in a thread at each request, and for a netrc
+        trust_env=False,  # aiohttp would look for a proxy at each request, in a thread, and read a netrc file
     ) as session:
         yield Transport(session, service)
 
 
 def _find_proxy(service: Service) -> str | None:
-    """The URL of `service.proxy`, or what the environment names (HTTPS_PROXY and its like, less NO_PROXY).
+    """Return the URL of `service.proxy`, or the proxy of the environment (HTTPS_PROXY and NO_PROXY), or None.
 
-    Plain http is to a loopback address, which a proxy could not reach, and would show it the token: none for that.
+    Plain http never uses a proxy: it is for loopback addresses, which a proxy cannot reach, and would show the token.
     """
     parts = urlsplit(service.base_url)
     if parts.scheme != "https" or service.proxy != FROM_ENVIRONMENT:
@@ -109,7 +110,7 @@ def _find_proxy(service: Service) -> str | None:
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """aiohttp sends a GET again when its pooled connection turns out dead; whether to is the retrier's to decide."""
+    """Keep aiohttp from sending a GET again after a dead pooled connection, because the retrier decides on retries."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -119,7 +120,7 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 async def _read_bounded(response: aiohttp.ClientResponse, announced: int) -> RawAnswer | Ambiguous:
-    """Read an answer whose length is not known before (chunked, compressed, until the end); give up past the bound."""
+    """Return an answer of unknown length (chunked or compressed). Return Ambiguous if it exceeds LARGEST_ANSWER."""
     chunks: list[bytes] = []
     size = announced if announced > LARGEST_ANSWER else 0
     while size <= LARGEST_ANSWER:
@@ -133,12 +134,13 @@ async def _read_bounded(response: aiohttp.ClientResponse, announced: int) -> Raw
 
 
 def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: float) -> NotSent | Ambiguous:
-    """The one table of failures; words of our own, since an exception's may hold the URL with a person's address.
+    """Return the value for an exception. The messages are our own, because the exception's may contain the URL with a
+    person's address.
 
-    Only what aiohttp raises while connecting is NotSent; tests hold it to that on real sockets.
+    Only exceptions that aiohttp raises while connecting are NotSent; tests check them on real sockets.
     """
     match error:
-        # 1. before the first byte
+        # 1. before the first byte was written
         case aiohttp.ConnectionTimeoutError():
             return NotSent(f"no connection within {timeout_s * _CONNECT_SHARE:g} s")
         case aiohttp.ClientConnectorDNSError():
@@ -153,13 +155,13 @@ def _translate(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: f
             return NotSent(f"no connection to {error.host}:{error.port}: {_reason(error.os_error)}")
         case aiohttp.ClientHttpProxyError():
             return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
-        # 2. after it, or it is not known when
+        # 2. after the first byte, or at an unknown time
         case TimeoutError():
             return Ambiguous(None, f"no whole answer within {timeout_s:g} s")
         case aiohttp.ClientPayloadError():
             return Ambiguous(None, "the connection was cut in the middle of the answer")
         case aiohttp.ClientResponseError():
-            return Ambiguous(None, "the answer was no HTTP that can be read")
+            return Ambiguous(None, "the answer was not valid HTTP")
         case _:
             return Ambiguous(None, "the connection was cut before the answer")
 

@@ -1,7 +1,7 @@
-"""Requests and answers of the service as values, and the JSON of a subscriber both ways (service-api.md 2.1 and 4).
+"""Requests and answers of the service as values; encodes and decodes subscribers (service-api.md 2.1 and 4).
 
-Pure: no host, no token, no connection. The field table says where each field is in the JSON; types are checked here,
-rules are validation's.
+Pure: no host, no token, no connection. The field table has the place of each field in the JSON. Types are checked here,
+rules in `connector.subscribers.validation`.
 """
 
 import operator
@@ -25,21 +25,21 @@ Operation = Literal["create", "list", "send"]
 OPERATIONS: tuple[Operation, ...] = ("create", "list", "send")
 
 TOO_MANY_REQUESTS = 429
-"""RFC 6585: refused for its rate. Whether and when the service answers so is not shown."""
+"""RFC 6585: the request was refused for its rate. service-api.md does not show whether the service uses 429."""
 
 UNAUTHORISED = frozenset({401, 403})  # the token is refused
 
 LARGEST_PAGE = 1000
-"""service-api.md 8: a limit above it is reduced to it by the service."""
+"""The largest limit (service-api.md 8): the service reduces a larger limit to this one."""
 
 _CREATE_PATH = "/api/subscribers/create-subscriber/"
 _LIST_PATH = "/api/subscribers/subscribers-list/"
 _SEND_PATH = "/api/emails/send-instant-email/"
 
 
-@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
+@dataclass(slots=True, unsafe_hash=True)  # each row needs an object: a frozen one takes three times as long to create
 class Request:
-    """One request, its `path` relative to the base URL; query values are plain text, not yet URL-encoded."""
+    """One request. `path` is relative to the base URL; query values are plain text, not URL-encoded."""
 
     operation: Operation
     method: Literal["GET", "POST"]
@@ -48,9 +48,9 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(slots=True, unsafe_hash=True)  # as Request is
+@dataclass(slots=True, unsafe_hash=True)  # for the same reason as Request
 class RawAnswer:
-    """An answer that was read to its end."""
+    """An answer that was read to its end, not parsed."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
@@ -59,11 +59,11 @@ class RawAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """What to list: the ten parameters of service-api.md 4.3. None is not asked; the gender "" asks for Not specified.
+    """A query of the list: the ten parameters of service-api.md 4.3. None: no filter; the gender "": Not specified.
 
-    numpy's whole numbers, flags and texts become Python's: what is listed is compared with them by value and type.
-    Raises ConfigurationError for any other type, an offset below 0, a limit outside 1..1000 (what the service does with
-    those is not shown), another gender, or text that is blank or cannot be written as UTF-8.
+    numpy's integers, booleans and strings are converted to Python's, because listed values are compared by value and
+    type. Raises ConfigurationError for any other type, an offset below 0, a limit outside 1..1000, another gender, or a
+    text that is blank or cannot be encoded as UTF-8.
     """
 
     offset: int = 0
@@ -79,9 +79,9 @@ class ListQuery:
 
     def __post_init__(self) -> None:
         for name, read in _READERS.items():
-            given = getattr(self, name)
-            if given is not None or name in ("offset", "limit"):
-                object.__setattr__(self, name, read(name, given))
+            value = getattr(self, name)
+            if value is not None or name in ("offset", "limit"):
+                object.__setattr__(self, name, read(name, value))
         if self.offset < 0:
             raise ConfigurationError(f"The list's offset must be 0 or more, not {self.offset}.")
         if not 1 <= self.limit <= LARGEST_PAGE:
@@ -91,13 +91,13 @@ class ListQuery:
 
 
 def build_create(body: bytes) -> Request:
-    """Return the request that creates one subscriber (service-api.md 4.2); `body` as `encode_subscriber` made it."""
+    """Return the request that creates one subscriber (service-api.md 4.2); `body` comes from `encode_subscriber`."""
     return Request("create", "POST", _CREATE_PATH, (), body)
 
 
 def build_list(query: ListQuery) -> Request:
-    """Return the request for one page of the list (service-api.md 4.3); offset and limit are always said."""
-    asked: tuple[tuple[str, object], ...] = (
+    """Return the request for one page of the list (service-api.md 4.3), always with an offset and a limit."""
+    parameters: tuple[tuple[str, object], ...] = (
         ("offset", query.offset),
         ("limit", query.limit),
         ("Id", query.id),
@@ -109,32 +109,33 @@ def build_list(query: ListQuery) -> Request:
         ("LastName", query.last_name),
         ("Gender", query.gender),
     )
-    return Request("list", "GET", _LIST_PATH, tuple((name, str(value)) for name, value in asked if value is not None))
+    query_values = tuple((name, str(value)) for name, value in parameters if value is not None)
+    return Request("list", "GET", _LIST_PATH, query_values)
 
 
 def build_send(body: bytes) -> Request:
-    """Return the request that sends one email (service-api.md 4.1); `body` as `connector.mail.message.encode_email`
-    made it."""
+    """Return the request that sends one email (service-api.md 4.1); `body` comes from
+    `connector.mail.message.encode_email`."""
     return Request("send", "POST", _SEND_PATH, (), body)
 
 
-def _read_number(name: str, given: object) -> int:
-    if not isinstance(given, (bool, np.bool_)):
+def _read_number(name: str, value: object) -> int:
+    if not isinstance(value, (bool, np.bool_)):
         with suppress(TypeError):
-            return operator.index(given)  # type: ignore[arg-type] # what has no index is refused
-    raise _build_refusal(name, "a whole number", given)
+            return operator.index(value)  # type: ignore[arg-type] # a TypeError means: not a whole number
+    raise _build_type_error(name, "a whole number", value)
 
 
-def _read_flag(name: str, given: object) -> bool:
-    if isinstance(given, (bool, np.bool_)):
-        return bool(given)
-    raise _build_refusal(name, "True or False", given)
+def _read_flag(name: str, value: object) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise _build_type_error(name, "True or False", value)
 
 
-def _read_text(name: str, given: object) -> str:
-    if not isinstance(given, str):
-        raise _build_refusal(name, "a text", given)
-    text = str(given)
+def _read_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _build_type_error(name, "a text", value)
+    text = str(value)
     if not text.strip() and name != "gender":  # the gender "" asks for Not specified
         raise ConfigurationError(f"The list's filter {name} is blank: leave it out to list all subscribers.")
     try:
@@ -145,9 +146,9 @@ def _read_text(name: str, given: object) -> str:
     return text
 
 
-def _build_refusal(name: str, wanted: str, given: object) -> ConfigurationError:
-    """Return an error that names the type alone: the value may be personal."""
-    return ConfigurationError(f"The list's {name} must be {wanted}, not of the type {type(given).__name__}.")
+def _build_type_error(name: str, expected: str, value: object) -> ConfigurationError:
+    """Return an error that names the type of the value, and not the value, which may be personal."""
+    return ConfigurationError(f"The list's {name} must be {expected}, not of the type {type(value).__name__}.")
 
 
 _READERS: dict[str, Callable[[str, object], object]] = {
@@ -160,16 +161,16 @@ _READERS: dict[str, Callable[[str, object], object]] = {
 # Answers
 
 
-@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
+@dataclass(slots=True, unsafe_hash=True)  # for the same reason as Request
 class Created:
-    """A subscriber was created: its id, and the answered subscriber as it came."""
+    """The service created a subscriber: its id, and the subscriber in the answer, unchanged."""
 
     subscriber_id: int
     subscriber: dict[str, Any] = field(repr=False)
     status: int
 
     def read(self, name: str) -> object:
-        """Return one of its values, by field name."""
+        """Return a value of the answered subscriber by field name."""
         return self.subscriber_id if name == "id" else read_field(self.subscriber, name)
 
 
@@ -177,13 +178,13 @@ WireRows = Sequence[dict[str, Any]]
 """Subscribers as the service wrote them."""
 
 Rows = TypeVar("Rows", default=WireRows)
-"""Subscribers of a page, in whichever form they are read."""
+"""The subscribers of a page, in the form in which they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[Rows]):
-    """A page of the list: wire objects as they came, unless another form was asked for, and the echoes (None where
-    absent or no integer)."""
+    """A page of the list: its subscribers (by default the service's own objects), and the echoes TotalCount, Offset and
+    Limit (None if absent or not an integer)."""
 
     subscribers: Rows = field(repr=False)
     total_count: int | None
@@ -193,7 +194,7 @@ class ListPage(Generic[Rows]):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The service accepted an email; `message_id` is "" where the answer has none."""
+    """The service accepted an email; `message_id` is "" if the answer has none."""
 
     request_id: int
     message_id: str
@@ -201,19 +202,19 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """429, a definite 4xx, or `success: false` below 500: taken to have had no effect (architecture 2). `may_pass`: the
-    refusal is about the service and not about the request (architecture 4.8)."""
+    """A refusal, assumed to have had no effect (architecture 2): 429, a definite 4xx, or `success: false` below 500.
+    `may_pass`: the refusal is about the service and not about the request (architecture 4.8)."""
 
     status: int
     message: str = field(repr=False)
     retry_after_s: float | None = None
-    may_pass: bool = field(default=False, compare=False)  # read by the caller, not said by the service
+    may_pass: bool = field(default=False, compare=False)  # set by the caller, not by the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """It may or may not have had an effect; `status` is None when no answer could be read at all. `is_without_id`: the
-    answer says success, and its Id is not a whole number."""
+    """A request that may or may not have had an effect. `status` is None if no answer could be read. `is_without_id`:
+    the answer reports success, and its Id is not a whole number."""
 
     status: int | None
     message: str = field(repr=False)
@@ -223,26 +224,27 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """It failed before the first byte was written: known to have had no effect. The words are this program's own."""
+    """A request that failed before its first byte was written, so that it had no effect. `message` is this program's
+    own."""
 
     message: str
 
 
 Mask = Callable[[str], str]
-"""Takes out of the service's words what must not be kept, before they are cut to length."""
+"""Removes secrets from a message of the service, before the message is cut to length."""
 
 
 _LIMITS_BY_RETRY_AFTER = frozenset({403, 503})
 
 
 def says_limit(status: int | None, retry_after_s: float | None) -> bool:
-    """Return whether an answer says that requests come too fast: 429, or 503 or 403 with a Retry-After (architecture
+    """Return whether an answer means that requests come too fast: 429, or 503 or 403 with a Retry-After (architecture
     2)."""
     return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
 
 
 def is_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
-    """Return whether an answer says, or is known to mean, that requests come too fast or too early."""
+    """Return whether an answer means that requests come too fast or too early, by its status or by `may_pass`."""
     if isinstance(answer, Refused) and answer.may_pass:
         return True
     return isinstance(answer, Refused | Ambiguous) and says_limit(answer.status, answer.retry_after_s)
@@ -269,25 +271,23 @@ def _find_sent_type(kind: Kind) -> type:
 
 
 Plan = tuple[tuple[str, str, str, type], ...]
-"""(column, the object it lives in or "", its key there, its type) of fields that may be sent, in the table's order."""
+"""(field name, parent object or "", key there, type) of the fields to send, in the order of the field table."""
 
 _PATHS: Final = {field.name: (field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS}
 _PLAN: Final[Plan] = tuple((field.name, *_PATHS[field.name], _find_sent_type(field.kind)) for field in _SENT)
 
 
 def plan_encoding(names: Iterable[str]) -> Plan:
-    """Return what `encode_subscriber` has to look at where no other fields than these are ever given."""
-    given = frozenset(names)
-    return tuple(each for each in _PLAN if each[0] in given)
+    """Return the plan of `encode_subscriber` for subscribers that have no other fields than `names`."""
+    wanted = frozenset(names)
+    return tuple(each for each in _PLAN if each[0] in wanted)
 
 
 def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes:
-    """Return the whole body of a create (service-api.md 4.2), in the table's field order, so that equal values make
-    equal bytes.
+    """Return the whole body of a create (service-api.md 4.2). Equal `values` (by field name) make equal bytes.
 
-    `values` by field name; missing and None are left out, and so are `id` and names that are no field's. Numbers of
-    numpy count as plain ones. Raises TypeError, naming the field and never the value, for a value of another type (NaN
-    included) or one that JSON cannot hold.
+    Missing values, None, `id` and unknown names are left out. numpy's numbers are converted. Raises TypeError, with the
+    name of the field and without the value, for a value of another type (NaN included) or one that JSON cannot hold.
     """
     subscriber: dict[str, object] = {}
     for name, parent, key, expected in plan:
@@ -301,7 +301,7 @@ def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes
             if inner is None:
                 subscriber[parent] = {key: value}
             else:
-                inner[key] = value  # type: ignore[index] # only the line above puts anything under a parent's name
+                inner[key] = value  # type: ignore[index] # under a parent's name there is always a dict
         else:
             subscriber[key] = value
     try:
@@ -317,7 +317,7 @@ def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes
 
 
 def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
-    """Return the values of one wire object by field name: None where absent or null, otherwise as received."""
+    """Return the values of one wire object by field name, as received; None if absent or null."""
     return {name: read_field(wire, name) for name in NAMES}
 
 
@@ -329,15 +329,15 @@ def read_field(wire: Mapping[str, Any], name: str) -> object:
 
 
 def read_base(wire: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """Return Id and Name of the base of a wire object; None for what is missing or of another type."""
+    """Return Id and Name of the base of a wire object; None for a value that is missing or has another type."""
     base = wire.get("Base")
     service_id, name = (base.get("Id"), base.get("Name")) if isinstance(base, dict) else (None, None)
     return service_id if type(service_id) is int else None, name if isinstance(name, str) else None
 
 
 def _plain(name: str, value: object, expected: type) -> object:
-    """The value as the one type its field is sent in, if nothing is lost by that."""
-    for method in ("tolist", "item", "as_py"):  # numpy arrays and numbers, Arrow scalars: known by what they can do
+    """Return the value in the type in which its field is sent. Raises TypeError for a value of another type."""
+    for method in ("tolist", "item", "as_py"):  # methods of numpy arrays, numpy numbers and Arrow scalars
         if hasattr(value, method):
             value = getattr(value, method)()
             break
@@ -349,25 +349,25 @@ def _plain(name: str, value: object, expected: type) -> object:
 
 
 def altered_fields(sent: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of fields that were sent and that the answered subscriber `wire` shows otherwise, in the table's
-    order (architecture 4.13).
+    """Return the names of sent fields whose values differ in the answered subscriber `wire`, in the order of the field
+    table (architecture 4.13).
 
-    By the normalisation rules of service-api.md 2.1 these are equal: a Zip as number and as text; an empty State, Line3
-    or Gender and none at all. A base named by its id as well is known by the id alone.
+    By the normalisation rules of service-api.md 2.1 these are equal: a Zip as number and as text; an empty and a
+    missing State, Line3 or Gender. If a base is sent with its id and its name, only the id is compared.
     """
     altered = []
     for name, value in sent.items():
-        other = read_field(wire, name)
-        if value is None or (type(value) is type(other) and value == other):  # nearly always
+        answered = read_field(wire, name)
+        if value is None or (type(value) is type(answered) and value == answered):  # nearly always
             continue
         is_named_by_id = name == "base_name" and sent.get("base_id") is not None
-        if not is_named_by_id and not is_same(BY_NAME[name].kind, value, other):
+        if not is_named_by_id and not is_same(BY_NAME[name].kind, value, answered):
             altered.append(name)
     return tuple(sorted(altered, key=NAMES.index)) if altered else ()
 
 
 def is_same(kind: Kind, sent: object, answered: object) -> bool:
-    """Return whether a value that was sent and one that came back are one, by the rules of `altered_fields`."""
+    """Return whether a sent and an answered value are equal, by the rules of `altered_fields`."""
     match kind:
         case Kind.NULLABLE_TEXT | Kind.GENDER:
             return (sent or "") == ("" if answered is None else answered)
@@ -384,29 +384,30 @@ def is_same(kind: Kind, sent: object, answered: object) -> bool:
 
 
 def differing_fields(names: Sequence[str], sent: Sequence[object], listed: Sequence[object]) -> list[int]:
-    """Return the indexes in `names` (fields) at which `sent` differs from `listed`, both in that order.
+    """Return the indexes in `names` (fields) at which `sent` differs from `listed`, both in the order of `names`.
 
-    `sent` are values as they would be sent, None for an empty one; `listed` as the service wrote them. A zip that is
-    sent as a text cannot be sent: a service that has none does not differ from it. Of an email and a
-    client_user_id the normal forms are compared, as of an identity.
+    `sent` has the values as they would be sent, None for an empty value; `listed` has the values as received. A zip
+    that is a text cannot be sent, so a missing listed zip does not differ from it. Emails and client_user_ids are
+    compared in their normal forms, as identities.
     """
     return [
         index
-        for index, (value, other) in enumerate(zip(sent, listed, strict=True))
-        if not (value == other and type(value) is type(other)) and _do_differ(names[index], value, other)
+        for index, (value, listed_value) in enumerate(zip(sent, listed, strict=True))
+        if not (value == listed_value and type(value) is type(listed_value))
+        and _do_differ(names[index], value, listed_value)
     ]
 
 
 def _do_differ(name: str, sent: object, listed: object) -> bool:
     kind = BY_NAME[name].kind
-    if _is_nothing(listed):
-        return not _is_nothing(sent) and not (kind is Kind.ZIP and isinstance(sent, str))
-    if _is_nothing(sent):
+    if _is_empty(listed):
+        return not _is_empty(sent) and not (kind is Kind.ZIP and isinstance(sent, str))
+    if _is_empty(sent):
         return True
     if name in IDENTITIES and isinstance(sent, str) and isinstance(listed, str):
         return normalise_identity(name, sent) != normalise_identity(name, listed)
     return not is_same(kind, sent, listed)
 
 
-def _is_nothing(value: object) -> bool:
+def _is_empty(value: object) -> bool:
     return value is None or value is False or value in ("", [])

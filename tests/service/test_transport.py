@@ -95,7 +95,7 @@ async def test_a_request_that_waited_in_vain_for_a_free_connection_is_not_sent()
         (faults.cut_in_a_chunk, "the connection was cut in the middle of the answer"),
         (faults.hang, "no whole answer within 0.5 s"),
         (faults.trickle, "no whole answer within 0.5 s"),
-        (faults.garbage, "the answer was no HTTP that can be read"),
+        (faults.garbage, "the answer was not valid HTTP"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
