@@ -18,9 +18,9 @@ import pyarrow as pa
 from connector.driver_words import say_safely
 from connector.errors import RunAborted
 from connector.fields import BY_NAME
-from connector.kept_values import describe_no_room, write_values
 from connector.rows import Closing
 from connector.service.wire import read_base, read_field
+from connector.spooled_values import describe_no_room, write_values
 from connector.states import State
 from connector.subscribers.identity import Digests, digest_identity, split_digests
 

@@ -1,7 +1,7 @@
-"""The files of a load, and the findings in its rows, for a report that may be passed on.
+"""The files of a load, and the causes of its problems without personal data, for the report.
 
-The rejects file has the rows to look at, with the source's own columns as they came. The drift file has the values
-that the source has and the service does not have (architecture 8).
+The rejects file has the rows that a person should see, with the unchanged cells of the source. The drift file has the
+values of the source that the service does not have (architecture 8).
 """
 
 import csv
@@ -33,18 +33,17 @@ ADDED_COLUMNS = (
 )  # fmt: skip
 
 COLUMNS = {
-    "identity": "Email or client_user_id, as the source has it; of a row that the run has not read, as the service has "
-    "it.",
-    "field": "The field that differs; empty where the row could not be compared.",
-    "service": "What the service has, where the row was compared.",
-    "source": "What the source says now, as it would be sent.",
+    "identity": "Email or client_user_id: the source's value, or the service's value if the run has not read the row.",
+    "field": "The field that differs; empty if the row could not be compared.",
+    "service": "The value in the service, if the row was compared.",
+    "source": "The value in the source, as it would be sent.",
     "_row": "The row's number in the source, from 1; empty for an opt-out whose row the run has not read.",
-    "_file": "The source.",
-    "_outcome": "What became of the row.",
-    "_code": "changed; not_compared: its values could not be compared with the service, as a message of the report "
-    "says; opted_out: the row says inactive, and the service shows the subscriber as active; or zip_omitted: created "
-    "without its zip, which is no number.",
-    "_run_id": "The run.",
+    "_file": "The name of the source.",
+    "_outcome": "The outcome of the row.",
+    "_code": "changed; not_compared: the values could not be compared with the service, and a message of the report "
+    "gives the reason; opted_out: the row says inactive, and the service shows the subscriber as active; or "
+    "zip_omitted: created without the zip code, which is not a plain number.",
+    "_run_id": "The id of the run.",
     "_at": "When the line was written.",
 }
 
@@ -56,26 +55,26 @@ logger = logging.getLogger(__name__)
 
 _WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xls")
 
-_EXAMPLES = 3  # of each cause
-_MOST_CAUSES = 30  # a service that words each refusal differently would have one for each row
-_LONGEST = 60  # characters of a cell
+_MAX_EXAMPLES = 3  # of each cause
+_MAX_CAUSES = 30  # a service could word each refusal differently
+_MAX_CELL_CHARACTERS = 60
 _LINE = re.compile(r"^line \d+: ")
 _QUOTED = re.compile(r"([\"']).*\1")
 
 
 @dataclass(slots=True)
 class RowFindings:
-    """Causes of rows that a person must see, with masked examples, and the number of changed rows by field.
+    """Causes of the problems of a run with masked examples, and the number of changed rows for each field.
 
-    `columns` are a field's columns in the source.
+    `columns` are the columns of the source for each field.
     """
 
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     changed_fields: Counter[str] = field(default_factory=Counter)
     _causes: dict[tuple[str, str, str, str], dict[str, Any]] = field(default_factory=dict)
 
-    def note_problem(self, problem: Problem) -> None:
-        """Count a row by each of its causes."""
+    def count_problem(self, problem: Problem) -> None:
+        """Count a row for each cause of its problem."""
         fields, codes, messages = (text.split("; ") for text in (problem.field, problem.code, problem.message))
         if not len(fields) == len(codes) == len(messages):
             fields, codes, messages = [problem.field], [problem.code], [problem.message]
@@ -85,20 +84,20 @@ class RowFindings:
             elif not name:
                 message = _QUOTED.sub("'…'", _LINE.sub("", problem.message))
             key = str(problem.outcome), name, code, message
-            if key not in self._causes and len(self._causes) >= _MOST_CAUSES:
+            if key not in self._causes and len(self._causes) >= _MAX_CAUSES:
                 key = str(problem.outcome), "", "", "other causes, each of few rows"
             names = ("outcome", "field", "code", "message")
             cause = self._causes.setdefault(key, dict(zip(names, key, strict=True)) | {"rows": 0, "examples": []})
             cause["rows"] += 1
-            if len(cause["examples"]) < _EXAMPLES:
+            if len(cause["examples"]) < _MAX_EXAMPLES:
                 row = problem.row
                 cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
-                shown = [cells.get(column) or "" for column in self.columns.get(name, ())]
-                value = " | ".join(map(mask_cell, shown if problem.raw is None else [problem.raw]))
+                field_cells = [cells.get(column) or "" for column in self.columns.get(name, ())]
+                value = " | ".join(map(mask_cell, field_cells if problem.raw is None else [problem.raw]))
                 cause["examples"].append({"row": row.number, "file": row.file, "value": value})
 
-    def note_change(self, change: Change) -> None:
-        """Count a changed row by the fields that differ."""
+    def count_change(self, change: Change) -> None:
+        """Count a changed row for each field that differs."""
         self.changed_fields.update(name for name, _, _ in change.fields)
 
     @property
@@ -107,44 +106,44 @@ class RowFindings:
         return sorted(self._causes.values(), key=lambda cause: -cause["rows"])
 
     def restart(self) -> None:
-        """Forget the rows, which are read again."""
+        """Reset the counts, because all rows are read again."""
         self.changed_fields.clear()
         self._causes.clear()
 
 
 def mask_cell(cell: str) -> str:
-    """Return a cell that shows the first character of each word, and each sign that is not of a word.
+    """Return a cell with all characters of words masked, except the first character of each word.
 
-    `ann lee@x,org` becomes `a•• l••@x,o••`. Marks are of words, because many scripts write vowels as marks.
+    `ann lee@x,org` becomes `a•• l••@x,o••`. Marks are parts of words, because many scripts write vowels as marks.
     """
-    shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in cell[:_LONGEST])
-    is_of_word = [sign == "_" or unicodedata.category(sign)[0] in "LMN" for sign in shown]
-    follows_word = [False, *is_of_word]
+    printable = [sign if sign.isprintable() else ascii(sign)[1:-1] for sign in cell[:_MAX_CELL_CHARACTERS]]
+    text = "".join(printable)
+    in_word = [sign == "_" or unicodedata.category(sign)[0] in "LMN" for sign in text]
+    after_word = [False, *in_word]
     masked = [
-        "•" if is_of and is_after else sign
-        for sign, is_of, is_after in zip(shown, is_of_word, follows_word, strict=False)
+        "•" if is_in and follows else sign for sign, is_in, follows in zip(text, in_word, after_word, strict=False)
     ]
-    return "".join(masked) + ("…" if len(cell) > _LONGEST else "")
+    return "".join(masked) + ("…" if len(cell) > _MAX_CELL_CHARACTERS else "")
 
 
 class RowFile(Closing):
-    """A CSV file of rows, created with its first line.
+    """A CSV file of rows, which is created with its first line.
 
-    If the file cannot be written, `failure` says so and ends the run at the next chunk. The message calls the file
-    `name`, and the rows that are lost `content`.
+    If the file cannot be written, `failure` is a message, and the run ends at the next chunk. In the message, `name` is
+    the kind of the file, and `content` the rows that are lost.
     """
 
     def __init__(self, path: Path, header: Sequence[str], name: str, content: str) -> None:
         self._path, self._header, self._name, self._content = path, header, name, content
         self._file: Any = None
         self._writer: Any = None
-        self.written = 0
+        self.line_count = 0
         self.failure: str | None = None
 
     @property
     def path(self) -> str | None:
         """The file's path, or None if no line was written."""
-        return str(self._path) if self.written else None
+        return str(self._path) if self.line_count else None
 
     def write_line(self, cells: Sequence[object]) -> None:
         """Add one line."""
@@ -155,12 +154,12 @@ class RowFile(Closing):
                 self._writer = csv.writer(self._file)
                 self._writer.writerow(self._header)
             self._writer.writerow([guard_formula(cell) if isinstance(cell, str) else cell for cell in cells])
-            self.written += 1
+            self.line_count += 1
         except OSError as error:
             self._fail(error)
 
     def restart(self) -> None:
-        """Remove the file: all rows are read again."""
+        """Delete the file, because all rows are read again."""
         if self._file is not None:
             self.close()
             try:
@@ -168,10 +167,10 @@ class RowFile(Closing):
             except OSError as error:
                 self.failure = self.failure or f"the {self._name} {self._path} cannot be replaced: {error.strerror}"
         self._file = self._writer = None
-        self.written = 0
+        self.line_count = 0
 
     def close(self) -> None:
-        """Close the file, whose lines are all written."""
+        """Close the file."""
         try:
             if self._file is not None:
                 self._file.close()
@@ -191,10 +190,10 @@ def is_workbook_name(name: str) -> bool:
 
 
 class RejectsFile(RowFile):
-    """The rejects file of a run: a line for each problem, which `findings` records, too.
+    """The rejects file of a run, with a line for each problem. `findings` counts the problems.
 
-    With `workbook`, the lines become an .xlsx workbook at that path when the file is closed, and the CSV is removed.
-    The CSV stays if the run is killed, or if a workbook cannot hold the lines.
+    With `workbook`, `close` writes the lines to an .xlsx workbook at that path and deletes the CSV. The CSV stays if the
+    run is killed, or if a workbook cannot hold the lines.
     """
 
     def __init__(
@@ -207,33 +206,33 @@ class RejectsFile(RowFile):
         *,
         workbook: Path | None = None,
     ) -> None:
-        """`columns` are the source's."""
+        """`columns` are the columns of the source."""
         self._workbook = workbook
         self.findings = findings or RowFindings()
-        self._columns, self._run_id, self._now = own_columns(columns), run_id, now
+        self._columns, self._run_id, self._now = select_source_columns(columns), run_id, now
         header = [*self._columns, *ADDED_COLUMNS]
         super().__init__(path, header, "rejects file", "rows that a person should see")
 
     def write(self, problem: Problem) -> None:
         """Add one row."""
-        self.findings.note_problem(problem)
-        row, at = problem.row, self._now().isoformat(timespec="seconds")
+        self.findings.count_problem(problem)
+        row, written_at = problem.row, self._now().isoformat(timespec="seconds")
         cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
         self.write_line([
             *(cells.get(name) for name in self._columns),
             *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
-            *(problem.http_status, problem.attempts, self._run_id, at, problem.raw),
+            *(problem.http_status, problem.attempts, self._run_id, written_at, problem.raw),
         ])  # fmt: skip
 
     def close(self) -> None:
-        """Close the file, whose lines are all written; may be called more than once."""
+        """Close the file, and convert it to a workbook if required. May be called more than once."""
         super().close()
         workbook, self._workbook = self._workbook, None
-        if workbook is not None and self.written and self.failure is None:
+        if workbook is not None and self.line_count and self.failure is None:
             self._convert(workbook)
 
     def _convert(self, workbook: Path) -> None:
-        """Replace the CSV by a workbook with the same lines."""
+        """Replace the CSV with a workbook that has the same lines."""
         try:
             with PartialFile(workbook) as partial, self._path.open(encoding="utf-8", newline="") as file:
                 lines = csv.reader(file)
@@ -252,13 +251,13 @@ class RejectsFile(RowFile):
         self._path = workbook
 
     def restart(self) -> None:
-        """Remove the file, and forget the findings: all rows are read again."""
+        """Delete the file and reset the findings, because all rows are read again."""
         super().restart()
         self.findings.restart()
 
 
 class CorrectedRejects(Closing):
-    """A rejects file as a source: the cells of a CSV unguarded, and a record that is still not a row as malformed."""
+    """A rejects file as a source. Cells of a CSV lose their guards; records without corrected cells are malformed."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -269,8 +268,8 @@ class CorrectedRejects(Closing):
         """See `Source`."""
         for chunk in self._source.chunks(used):
             frame = chunk.frame.replace(GUARDED, r"\1", regex=True) if self._is_guarded else chunk.frame
-            own = list(own_columns([str(name) for name in frame.columns]))
-            is_uncorrected = ((frame[own] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
+            source_columns = list(select_source_columns([str(name) for name in frame.columns]))
+            is_uncorrected = ((frame[source_columns] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
             uncorrected = frame[is_uncorrected]
             message = "is not corrected yet: write the cells of {!r} into their columns"
             malformed = [
@@ -292,51 +291,51 @@ class CorrectedRejects(Closing):
 
 
 def read_corrections(source: Source) -> Source:
-    """Return the source itself, or its corrections if it is a rejects file."""
+    """Return the source; a rejects file is returned as `CorrectedRejects`."""
     return CorrectedRejects(source) if is_rejects(source.columns) else source
 
 
 def is_rejects(columns: Sequence[str]) -> bool:
-    """Return whether these are the columns of a rejects file."""
+    """Return whether a file with these columns is a rejects file."""
     return set(ADDED_COLUMNS) <= set(columns)
 
 
-def own_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the source's own columns: of a rejects file those of the source that it came from."""
+def select_source_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns without those that a rejects file adds to its source."""
     if not is_rejects(columns):
         return tuple(columns)
     return tuple(name for name in columns if name not in ADDED_COLUMNS)
 
 
 def build_malformed(row: MalformedRow, file: str) -> Problem:
-    """Return a record that could not be read as a row."""
-    where = f"line {row.line}: " if row.line is not None else ""
-    return Problem(Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, where + row.message, raw=row.raw)
+    """Return the problem of a record that could not be read as a row."""
+    prefix = f"line {row.line}: " if row.line is not None else ""
+    return Problem(Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, prefix + row.message, raw=row.raw)
 
 
 def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
-    """Return the invalid rows of a chunk, each with all that is wrong with it in one line."""
-    by_position: dict[int, list[Fault]] = defaultdict(list)
+    """Return a problem for each invalid row of a chunk, with all faults of the row."""
+    faults_by_position: dict[int, list[Fault]] = defaultdict(list)
     for fault in faults:
-        by_position[fault.position].append(fault)
+        faults_by_position[fault.position].append(fault)
     return [
         Problem(
             take_row(chunk, position),
             Outcome.INVALID,
-            "; ".join(fault.field for fault in of_row),
-            "; ".join(fault.code for fault in of_row),
-            "; ".join(fault.message for fault in of_row),
+            "; ".join(fault.field for fault in row_faults),
+            "; ".join(fault.code for fault in row_faults),
+            "; ".join(fault.message for fault in row_faults),
         )
-        for position, of_row in sorted(by_position.items())
+        for position, row_faults in sorted(faults_by_position.items())
     ]
 
 
 class LoadFiles(Closing):
-    """The files of one load in the state folder, each there once it has a line.
+    """The files of one load in the state folder. Each file is created with its first line.
 
     The drift file has a line for each field that differs, for each row that could not be compared, and for each zip
-    that was left out of a create. Rows that an earlier run has reported in its own file are counted, and not written.
-    Each run writes all opt-outs.
+    code that was not sent. Changed rows that an earlier run has reported are only counted. Each run writes all
+    opt-outs.
     """
 
     lines: list[dict[str, object]] | None = None
@@ -351,7 +350,7 @@ class LoadFiles(Closing):
         *,
         is_workbook: bool = False,
     ) -> None:
-        """`columns` are the source's. If the source `is_workbook`, the rejects file becomes one."""
+        """`columns` are the columns of the source. If the source `is_workbook`, the rejects file is a workbook, too."""
         self.findings = findings or RowFindings()
         self._run_id, self._now = run_id, now
         rejects = state_dir / "rejects" / f"{run_id}.csv"
@@ -359,88 +358,90 @@ class LoadFiles(Closing):
         drift = state_dir / "drift" / f"{run_id}.csv"
         self._rejects = RejectsFile(rejects, columns, run_id, now, self.findings, workbook=workbook)
         self._drift = RowFile(drift, tuple(COLUMNS), "drift file", "what the service does not have")
-        self._known = 0  # changed rows that an earlier run has reported
-        self._not_compared = Counter[str]()  # rows, by the reason
+        self._known_count = 0  # changed rows that an earlier run has reported
+        self._not_compared = Counter[str]()  # rows by reason
 
     @property
     def failure(self) -> str | None:
-        """Why one of them could not be written."""
+        """The reason why a file could not be written, or None."""
         return self._rejects.failure or self._drift.failure
 
     @property
     def rejects_path(self) -> str | None:
-        """The rejects file, or None if no row was written."""
+        """The path of the rejects file, or None if no line was written."""
         return self._rejects.path
 
     @property
     def drift_path(self) -> str | None:
-        """The drift file, or None if no line was written."""
+        """The path of the drift file, or None if no line was written."""
         return self._drift.path
 
     def build_tally(self) -> Tally:
-        """Return the sums of the run; rows that need a person, and changed ones, are written as they come."""
+        """Return the tally of the run. The tally sends problems, changed rows, omitted zips and opt-outs here."""
         return Tally(self.write, self.write_change, self._write_omission, self._write_opt_out)
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
-        """Nothing: rows are written as they come."""
+        """Do nothing, because each row is written when its outcome is known."""
 
     def write(self, problem: Problem) -> None:
         """Add a row to the rejects file."""
         self._rejects.write(problem)
 
     def write_change(self, change: Change) -> None:
-        """Add a row that has changed to the drift file."""
-        self._known += change.is_known
-        self.findings.note_change(change)
-        for name, was, now in change.fields:
-            if (name, was, now) != OPTED_OUT:  # has a line of its own
-                self._write(change.row, change.identity, name, was, now, Outcome.CHANGED, "changed")
+        """Add a changed row to the drift file."""
+        self._known_count += change.is_known
+        self.findings.count_change(change)
+        for name, service, source in change.fields:
+            if (name, service, source) != OPTED_OUT:  # `_write_opt_out` writes the opt-out
+                self._write_drift(change.row, change.identity, name, service, source, Outcome.CHANGED, "changed")
         if change.reason:
             self._not_compared[change.reason] += 1
-            self._write(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
+            self._write_drift(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
 
     def _write_omission(self, omission: Omission) -> None:
-        self._write(omission.row, omission.identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
+        row, identity = omission.row, omission.identity
+        self._write_drift(row, identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
 
     def _write_opt_out(self, opt_out: OptOut) -> None:
         service = None if opt_out.reason else True
-        self._write(opt_out.row, opt_out.identity, "is_active", service, False, opt_out.outcome, "opted_out")
+        self._write_drift(opt_out.row, opt_out.identity, "is_active", service, False, opt_out.outcome, "opted_out")
 
-    def _write(
+    def _write_drift(
         self,
         row: Row | None,
         identity: str,
-        name: str,
+        field_name: str,
         service: object,
         source: object,
         outcome: Outcome | None,
         code: str,
     ) -> None:
-        at = self._now().isoformat(timespec="seconds")
-        cells = [identity, name, write_cell(service), write_cell(source)]
-        place = ("", "") if row is None else (row.number, row.file)
-        self._drift.write_line([*cells, *place, outcome or "", code, self._run_id, at])
+        written_at = self._now().isoformat(timespec="seconds")
+        cells = [identity, field_name, write_cell(service), write_cell(source)]
+        number_and_file = ("", "") if row is None else (row.number, row.file)
+        self._drift.write_line([*cells, *number_and_file, outcome or "", code, self._run_id, written_at])
 
     def remark(self) -> Iterator[str]:
-        """Yield messages on rows that have changed."""
-        if self._known:
-            says, are = agree(self._known, "says", "say"), agree(self._known, "it is", "they are")
+        """Yield messages about changed rows."""
+        if self._known_count:
+            says, are = agree(self._known_count, "says", "say"), agree(self._known_count, "it is", "they are")
+            rows = count(self._known_count, "changed row")
             yield (
-                f"{count(self._known, 'changed row')} {says} what an earlier run reported in its drift file; {are} "
+                f"{rows} {says} what an earlier run reported in its drift file; {are} "
                 "compared again 7 days after that, or with --full"
             )
-        for reason, number in sorted(self._not_compared.items()):
-            rows = f"{count(number, 'changed row')} {agree(number, 'is', 'are')}"
+        for reason, row_count in sorted(self._not_compared.items()):
+            rows = f"{count(row_count, 'changed row')} {agree(row_count, 'is', 'are')}"
             yield f"{rows} in the drift file without a field, since not compared: {reason}"
 
     def restart(self) -> None:
-        """Throw both files away."""
+        """Delete both files, because all rows are read again."""
         self._rejects.restart()
         self._drift.restart()
-        self._known = 0
+        self._known_count = 0
         self._not_compared.clear()
 
     def close(self) -> None:
-        """Close both files: all lines are written."""
+        """Close both files."""
         self._rejects.close()
         self._drift.close()

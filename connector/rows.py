@@ -1,6 +1,6 @@
-"""What a source gives: chunks of rows as text, numbered, with the malformed records beside them; and rows to be loaded.
+"""The rows of a source: numbered chunks of text with their malformed records, and the rows that a run will load.
 
-A cell of a chunk is what the source holds: fields, mapping and validity are unknown here.
+A chunk contains the cells of the source, unchanged. This module knows no fields, mapping or validation.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MalformedRow:
-    """A record that has no place in a frame: ragged, undecodable, with a NUL byte or a stray quote.
+    """A record that cannot be a row of a frame: ragged, undecodable, with a NUL byte or a stray quote.
 
-    `number` counts records from 1 (or is as in `Chunk.numbers`), `line` is the physical line it starts on (1-based, the
-    header's line included; None where a source has no lines), `raw` the record as text, `code` a stable word.
+    `number` is the record number, as in `Chunk.numbers`. `line` is the line on which the record starts, from 1 with the
+    header counted; None if the source has no lines. `raw` is the record as text, and `code` a stable word.
     """
 
     number: int
@@ -35,12 +35,12 @@ class MalformedRow:
 class Chunk:
     """Some consecutive records of a source.
 
-    `frame` has the source's own columns in order, as pandas `str`, on a RangeIndex from 0 (a missing value only where
-    the source has one: SQL's NULL); it may be empty. `numbers` (int64, one per frame row) are record numbers from 1,
-    running over good and malformed records alike, or the source's own numbers (a sheet's rows, a file's lines). `name`
-    is the source's name for messages: of several files, the one that these rows are from. `messages` say how the source
-    was read, each once in a source, with the first chunk that it concerns. `number_cells` counts, for each column of a
-    workbook, the cells that hold a number and no text.
+    `frame` has the source's columns in their order, as pandas `str`, on a RangeIndex from 0, and may be empty. A value
+    is missing only if it is missing in the source (NULL). `numbers` (int64, one for each row of the frame) are record
+    numbers from 1, which count malformed records too, or numbers of the source (rows of a sheet, lines of a file).
+    `name` is the source's name in messages, or the name of the one file. `messages` say how the source was read; only
+    the first chunk that a message concerns has the message. `number_cells` counts, for each column of a workbook, the
+    cells with a number instead of text.
     """
 
     frame: "pd.DataFrame"
@@ -49,15 +49,15 @@ class Chunk:
     name: str
     messages: tuple[str, ...] = ()
     number_cells: Mapping[str, int] = field(default_factory=dict)
-    share: float | None = None  # of the source that had been read with it, 0 to 1; None: not known
+    share: float | None = None  # of the source that has been read after this chunk, 0 to 1; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The rows of one chunk that are to be loaded: `subscribers` is indexed by position in the chunk.
+    """The rows of one chunk that the run will load. The index of `subscribers` is the position in the chunk.
 
-    `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`; in one run no identity occurs twice in
-    a base. `omitted_zips` are the texts of zips that are not sent (zip: omit), by position; None: there are none.
+    `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`. In one run no identity occurs twice in
+    a base. `omitted_zips` are texts of zip codes that are not sent (zip: omit), by position; None if all are sent.
     """
 
     chunk: Chunk
@@ -67,14 +67,14 @@ class Planned:
     omitted_zips: "pd.Series | None" = None
 
     def select(self, indices: "npt.NDArray[np.int64]") -> "Planned":
-        """Return some of the rows, by their indices in `subscribers` (0-based)."""
+        """Return the rows at these indices of `subscribers`, from 0."""
         rows = self.subscribers.iloc[indices]
         return Planned(self.chunk, rows, self.identities[indices], self.fingerprints[indices], self.omitted_zips)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as its source gave it, for a person who looks for it: record number (from 1), file, cells as they came."""
+    """A row of the source, for a report to a person: record number (from 1), file, and unchanged cells."""
 
     number: int
     file: str
@@ -84,8 +84,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A zip that is left out of what is sent: the row (without its cells), its identity as the source has it, and the
-    zip."""
+    """A zip code that is not sent: its row (without cells), the identity as the source has it, and the zip code."""
 
     row: Row
     identity: str
@@ -94,19 +93,18 @@ class Omission:
 
 @dataclass(frozen=True, slots=True)
 class LoadRow:
-    """A row to be loaded: as its source gave it, digest and text of its identity, fingerprint (b"": it is compared
-    with nothing), values by field name, and a zip that would not be sent."""
+    """A row that the run will load."""
 
     source: Row
-    identity: bytes
-    name: str = field(repr=False)
-    fingerprint: bytes
-    values: Mapping[str, object] = field(repr=False)
-    omission: Omission | None = field(default=None, repr=False)
+    identity: bytes  # digest
+    name: str = field(repr=False)  # the text of the identity
+    fingerprint: bytes  # b"" if the row is compared with nothing
+    values: Mapping[str, object] = field(repr=False)  # by field name
+    omission: Omission | None = field(default=None, repr=False)  # a zip code that is not sent
 
 
 class Closing(Protocol):
-    """Something with a `close`, which a `with` calls at its end in any case."""
+    """A context manager that calls its `close` at the end of `with`."""
 
     def close(self) -> None:
         """Release the file or connection; may be called more than once."""
@@ -121,27 +119,27 @@ class Closing(Protocol):
 
 
 class Source(Closing, Protocol):
-    """Rows from a file, files or a database, to be read as often as is wanted; to be closed, or used with `with`."""
+    """Rows of files or of a database, which can be read several times. Use the source with `with`, or close it."""
 
     @property
     def name(self) -> str:
-        """Its name in messages: a file's path, a table; never with a password in it."""
+        """The source's name in messages: a path, or a URL without its password."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns, in order, each once."""
+        """The names of the columns in their order, without duplicates."""
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
-        """Yield the records in order, from the first, each time; none for a source without records.
+        """Yield all records in order; each call begins with the first record.
 
-        A record is malformed if a cell of a column in `used` (None: of any column) holds no text. Such a cell in
-        another column is empty. Raises SourceError."""
+        A record is malformed if a cell that is not text is in a column of `used` (None: in any column). In other
+        columns such a cell is empty. Raises SourceError."""
 
 
 def write_cell(value: object) -> str | None:
     """Return the value of one field as text; None for an empty one."""
     if isinstance(value, list):
-        return orjson.dumps(value).decode()  # a tag may hold whatever else could separate it from the next
+        return orjson.dumps(value).decode()  # any separator could be part of a tag
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)

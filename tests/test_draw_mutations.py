@@ -38,7 +38,7 @@ def test_a_mutation_keeps_its_name_and_its_rank_when_another_function_is_added(t
     module = tmp_path / "connector/load/all.py"
     for other in ("ledger", "listing", "paging", "subscribers", "sources", "warehouse", "mail", "export"):
         (tmp_path / "connector" / other).mkdir()
-    for name in ("states", "kept_rows", "spool", "conflicts", "sender"):
+    for name in ("states", "spooled_rows", "spool", "conflicts", "sender"):
         (tmp_path / f"connector/{name}.py").touch()
     module.write_text(TEXT)
     before = {mutation.name: mutation.rank(7) for mutation in list_mutations(tmp_path)}

@@ -17,11 +17,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.descriptors", "connector.templates", "connector.control", "connector.pace"),
     (
         "connector.subscribers", "connector.states",
-        "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.kept_values",
+        "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.spooled_values",
         "connector.atomic_file", "connector.sheet_file",
     ),
     ("connector.run_log", "connector.spool", "connector.conflicts"),
-    ("connector.settings", "connector.kept_rows"),
+    ("connector.settings", "connector.spooled_rows"),
     ("connector.warehouse",),
     ("connector.sources", "connector.ledger", "connector.limiter"),
     ("connector.listing", "connector.sender", "connector.report", "connector.explanations"),

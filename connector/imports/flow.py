@@ -1,6 +1,6 @@
 """The flow that import, sync and plan share: extract, map, validate, plan, load, settle, report.
 
-The source is read to its end first, and its rows wait on disk (connector.kept_rows). A job with guards is
+The source is read to its end first, and its rows wait on disk (connector.spooled_rows). A job with guards is
 surveyed then: the same flow, planned and not sent, over the ledger as it is.
 """
 
@@ -23,7 +23,6 @@ from connector.imports.remarks import (
     describe_unmapped,
 )
 from connector.imports.suppression import read_suppression
-from connector.kept_rows import KeptRows
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
@@ -37,6 +36,7 @@ from connector.row_files import build_invalid, build_malformed, is_workbook_name
 from connector.run import Frame, Run, carry_out
 from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
 from connector.settings import bound_in_flight, build_service
+from connector.spooled_rows import SpooledRows
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.row_bases import BaseColumn
@@ -117,7 +117,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
     return RunScope(plan.rows.source.name, service, describe_asked_base(plan.rows.base), account, drop_empty(settings))
 
 
-async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: KeptRows | None = None) -> Report:
+async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: SpooledRows | None = None) -> Report:
     """Load everything that the plan's source gives and tell what became of it.
 
     `kept` are the source's rows for several runs, which the first run reads and the caller closes: a preview, and the
@@ -158,7 +158,9 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: KeptRow
         scope=describe_load(plan),
         columns_by_field={name: rule.columns for name, rule in plan.rows.mapping.rules.items()},
     )
-    with closing(KeptRows(plan.rows.source, plan.rows.rules.identity)) if kept is None else nullcontext(kept) as rows:
+    with (
+        closing(SpooledRows(plan.rows.source, plan.rows.rules.identity)) if kept is None else nullcontext(kept) as rows
+    ):
         if not plan.is_planned and not plan.rows.says_activity:
             raise ConfigurationError(SILENT_ACTIVITY)
         return await carry_out(frame, lambda run: _Load(plan, rows, run).carry_out(), stop, progress.follow)
@@ -167,7 +169,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: KeptRow
 class _Load:
     """One load in progress: what it has read of its source."""
 
-    def __init__(self, plan: LoadPlan, kept: KeptRows, run: Run) -> None:
+    def __init__(self, plan: LoadPlan, kept: SpooledRows, run: Run) -> None:
         self._plan, self._kept, self._run = plan, kept, run
         self._remarks = Remarks()
         self._reading: IncrementReading | None = None
@@ -288,7 +290,7 @@ class _Load:
             shard=plan.shard,
             ignored=plan.rows.ignored,
         )
-        async with aclosing(self._kept.keep_in_thread(chunks, run.stop)) as reading:
+        async with aclosing(self._kept.spool_in_thread(chunks, run.stop)) as reading:
             async for prepared in reading:
                 if prepared.consent and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared.consent)))

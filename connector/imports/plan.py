@@ -13,7 +13,7 @@ from connector.fields import BaseRef
 from connector.imports.increments import Increment
 from connector.imports.suppression import SuppressionPlan
 from connector.load.session import LoadGuard, LoadPolicy
-from connector.row_files import own_columns
+from connector.row_files import select_source_columns
 from connector.rows import Source
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
@@ -56,7 +56,7 @@ class RowsPlan:
     @property
     def unmapped_columns(self) -> tuple[str, ...]:
         """The source's columns that become no field."""
-        return tuple(name for name in own_columns(self.source.columns) if name not in self.columns)
+        return tuple(name for name in select_source_columns(self.source.columns) if name not in self.columns)
 
 
 @dataclass(frozen=True, slots=True)

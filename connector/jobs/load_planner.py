@@ -16,7 +16,7 @@ from connector.jobs.build import (
 )
 from connector.jobs.models import Job, JobSubscriber
 from connector.jobs.subscriber_models import build_base, build_column_rule
-from connector.row_files import is_rejects, own_columns, read_corrections
+from connector.row_files import is_rejects, read_corrections, select_source_columns
 from connector.rows import Source
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
@@ -152,7 +152,7 @@ def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
     A rejects file whose columns are named as the fields, as `retry` writes it, is read by its headers. Raises
     ConfigurationError.
     """
-    own = own_columns(source.columns)
+    own = select_source_columns(source.columns)
     if not subscriber.uses_headers:
         is_by_fields = is_rejects(source.columns) and own == NAMES
         return guess_mapping(own) if is_by_fields else build_mapping(subscriber)

@@ -12,13 +12,13 @@ from connector.choices import IDENTITIES
 from connector.clock import Clock
 from connector.control import Stop
 from connector.fields import BY_NAME
-from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import Known
 from connector.listing.known_ids import KnownIds
 from connector.paging.certificate import Certificate, HiddenClass, Reason
 from connector.service.client import Client
 from connector.service.retry import Retrier
+from connector.spooled_values import SpooledValues
 from connector.subscribers.identity import CAPITALS, SpellingClass, classify, is_plain
 from connector.subscribers.suppression import InactiveIdentities
 
@@ -172,7 +172,7 @@ class ShownSubscribers:
 
     def __init__(self) -> None:
         self._index_of: dict[int, int] = {}
-        self._values = KeptValues()
+        self._values = SpooledValues()
 
     def keep(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep these; the latest of an id counts. Raises RunAborted when there is no room."""

@@ -13,9 +13,9 @@ import numpy as np
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BY_NAME, fold_base_name
-from connector.kept_values import KeptValues
 from connector.ledger.store import Base
 from connector.listing.access import IDENTITY_PATHS, ListAccess
+from connector.spooled_values import SpooledValues
 from connector.subscribers.identity import digest_identity
 from connector.subscribers.suppression import InactiveIdentities
 
@@ -137,7 +137,7 @@ class SweptRows:
         self._keeps_all = keeps_all
         stats = self._state.stats
         self._keeps_whole = stats is not None and stats.total is not None and stats.total <= _KEPT_WHOLE
-        self._values = KeptValues()
+        self._values = SpooledValues()
         self._indices: dict[ListedBase, list[int]] = defaultdict(list)
         self._is_ours: dict[ListedBase, bool] = {}
         self._emails: dict[ListedBase, tuple[array[int], array[int]]] | None = None  # half digests, and ids

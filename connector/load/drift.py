@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from connector.kept_values import KeptValues
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
 from connector.listing.base_reader import has_identity
@@ -30,6 +29,7 @@ from connector.outcomes import Outcome
 from connector.paging.certificate import CutOff
 from connector.rows import LoadRow, Row
 from connector.service.wire import ListQuery, differing_fields, read_field
+from connector.spooled_values import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 
 _LOOKED_UP = 100  # rows of a run: a look-up each, where a page of the list is a thousand subscribers
@@ -122,7 +122,7 @@ class _Comparison:
         self._activities = np.zeros(len(waiting), dtype=np.int8)
         self._recorded: dict[int, str] = {}
         self._names: dict[int, str] = {}  # of subscribers whose rows this run has not read
-        self._differences = KeptValues()
+        self._differences = SpooledValues()
         self._reason = "the list did not show it"
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of the asked, ascending, and their indices
         self._indices: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)

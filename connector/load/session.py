@@ -14,7 +14,6 @@ import numpy.typing as npt
 from connector.clock import Clock
 from connector.control import Stop
 from connector.errors import RunAborted
-from connector.kept_values import KeptValues
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import Refusal
 from connector.listing.access import ListAccess, ListPolicy, Sentinel
@@ -22,6 +21,7 @@ from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.pace.refusals import PassingRefusals
 from connector.rows import Chunk, LoadRow, Omission, Row
+from connector.spooled_values import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, join_digests
 from connector.subscribers.suppression import Suppression
 
@@ -103,7 +103,7 @@ class WaitingRows:
         self._owner_of: array[int] = array("H")
         self._since = bytearray()
         self._digests = bytearray()  # identity and fingerprint
-        self._values = KeptValues()
+        self._values = SpooledValues()
         self.ended = 0  # the outcome of the first so many has been reported
 
     def __len__(self) -> int:

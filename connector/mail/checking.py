@@ -9,8 +9,6 @@ import numpy as np
 
 from connector.errors import RunAborted
 from connector.imports.suppression import SuppressionPlan, read_suppression
-from connector.kept_rows import KeptRows
-from connector.kept_values import KeptValues
 from connector.load.candidates import take_rows
 from connector.load.session import Problem
 from connector.mail.campaign import MailPolicy
@@ -21,6 +19,8 @@ from connector.plurals import agree, count
 from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
 from connector.settings import Settings
+from connector.spooled_rows import SpooledRows
+from connector.spooled_values import SpooledValues
 from connector.subscribers.consent import read_activity
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.identity import split_digests
@@ -34,7 +34,7 @@ class MailRows(Closing):
     """Rows on disk, in order. All rows are written before the first row is read."""
 
     def __init__(self) -> None:
-        self._values = KeptValues()
+        self._values = SpooledValues()
         self.rows = 0
 
     def add(self, row: Row) -> None:
@@ -45,8 +45,8 @@ class MailRows(Closing):
     def read(self, number: int) -> Iterator[list[Row]]:
         """Yield all rows in lists of `number` rows. Raises RunAborted if the rows cannot be read from the disk."""
         for first in range(0, self.rows, number):
-            kept = (self._values.read(index) for index in range(first, min(first + number, self.rows)))
-            yield [Row(place, file, tuple(columns), tuple(cells)) for place, file, columns, cells in kept]
+            source_rows = (self._values.read(index) for index in range(first, min(first + number, self.rows)))
+            yield [Row(place, file, tuple(columns), tuple(cells)) for place, file, columns, cells in source_rows]
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -117,15 +117,15 @@ def check_rows(
         ignored=plan.ignored,
     )
     consent = _list_activity_columns(plan)
-    with KeptRows(plan.source, _RULES.identity) as kept:
-        for prepared in kept.keep(chunks):
+    with SpooledRows(plan.source, _RULES.identity) as source_rows:
+        for prepared in source_rows.spool(chunks):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
             consent |= dict.fromkeys(prepared.consent)
             read = checked.read + prepared.read
             checked.read = read if plan.limit is None else min(read, plan.limit)
         inactive, unclear = InactiveIdentities(), InactiveIdentities()
-        for prepared in kept.read():
+        for prepared in source_rows.read():
             is_inactive, is_unclear = read_activity(prepared.chunk.frame, consent)
             positions, identities = prepared.valid.subscribers.index.to_numpy(), prepared.valid.identities
             for identity in split_digests(identities[is_inactive[positions]]):
@@ -133,7 +133,7 @@ def check_rows(
             named, _ = find_named(prepared.chunk.malformed if consent else (), "email")  # may want no email
             for identity in split_digests(np.concatenate([identities[is_unclear[positions]], named])):
                 unclear.note(identity)
-        for prepared in kept.read(plan.limit):
+        for prepared in source_rows.read(plan.limit):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
             _check_chunk(prepared, plan, now, spool, checked, on_problem, consent, inactive, unclear)

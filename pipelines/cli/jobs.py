@@ -75,7 +75,7 @@ def init_command(
     from connector.clock import system_clock
     from connector.jobs.draft import draft_job, guess_fields, propose_cursor
     from connector.jobs.reader import load_job
-    from connector.row_files import own_columns
+    from connector.row_files import select_source_columns
     from connector.stores import is_store_url
 
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
@@ -88,7 +88,7 @@ def init_command(
     said = {key: word for key, word in file_options.items() if word is not None}
     is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
     with _open_table(source, table) if is_table else _open_file(source, table, said) as opened:
-        frame, columns = _read_beginning(opened), own_columns(opened.columns)
+        frame, columns = _read_beginning(opened), select_source_columns(opened.columns)
     guesses = guess_fields(frame[list(columns)], system_clock().now().date())
     _show(guesses, len(frame))
     path = target if target is not None else Path("job.yaml")

@@ -108,23 +108,25 @@ def import_command(
     With --job, the values of the job file replace the defaults below.
     """
     from connector.imports.flow import run_load
-    from connector.kept_rows import KeptRows
     from connector.settings import read_state
+    from connector.spooled_rows import SpooledRows
 
     is_asking = not (is_dry or is_confirmed) and output.can_ask()
     plan = plan_file(file, rows, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry or is_asking)
-    with KeptRows(plan.rows.source, plan.rows.rules.identity) as kept:  # so what is created is what the preview shows
+    with SpooledRows(
+        plan.rows.source, plan.rows.rules.identity
+    ) as source_rows:  # so what is created is what the preview shows
 
         def run(*, is_planned: bool) -> Report:
             read_state(os.environ, is_writing=not is_planned)  # a plan makes no state folder
             load_plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
-            return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, kept), output, limit_s)
+            return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, source_rows), output, limit_s)
 
         if is_asking and plan.rows.says_activity:
             planned = run(is_planned=True)
             if planned.status not in ("ok", "partial"):
                 finish(planned, output)
-            if not kept.consent and not _confirm(planned, output):  # with such a column the import is refused
+            if not source_rows.consent and not _confirm(planned, output):  # with such a column the import is refused
                 write_stdout("Nothing was sent.\n")
                 return
         finish(run(is_planned=is_dry), output)

@@ -13,7 +13,6 @@ from connector.fields import BaseRef
 from connector.imports.base_loads import describe_base, refuse_too_many
 from connector.imports.plan import LoadPlan
 from connector.imports.remarks import Remarks
-from connector.kept_values import read_values, write_values
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.records import find_or_add_base, learn_base
 from connector.ledger.store import Base
@@ -22,6 +21,7 @@ from connector.plurals import agree, count
 from connector.reconcile import Comparison, Integers, ListedBase
 from connector.rows import Planned, write_cell
 from connector.service.wire import differing_fields
+from connector.spooled_values import read_values, write_values
 from connector.states import State
 from connector.subscribers.identity import compute_identities
 from connector.subscribers.mapping import apply_mapping

@@ -17,7 +17,6 @@ from connector.imports.plan import LoadPlan
 from connector.imports.suppression import read_suppression
 from connector.jobs.load_planner import RunRequest, plan_sync
 from connector.jobs.models import Job
-from connector.kept_rows import KeptRows
 from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
@@ -36,6 +35,7 @@ from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
+from connector.spooled_rows import SpooledRows
 from connector.states import State
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import FieldMapping, ValidationRules
@@ -107,9 +107,9 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     clock, load, settings = stop.clock, plan.load, plan.load.settings
     report = start_report("reconcile", load.rows.job, clock.now(), describe_load(load))
     report.rows = dict.fromkeys(ROWS, 0)
-    kept = KeptRows(load.rows.source, load.rows.rules.identity)
-    reconciling = _Reconciling(plan, kept, report, stop, progress)
-    with closing(kept), record_report(report, settings.state_dir, settings.retention_s):
+    source_rows = SpooledRows(load.rows.source, load.rows.rules.identity)
+    reconciling = _Reconciling(plan, source_rows, report, stop, progress)
+    with closing(source_rows), record_report(report, settings.state_dir, settings.retention_s):
         try:
             pace = await start_pace(settings, load.policy.max_rate, clock, stop)
             opened: AbstractContextManager[Ledger] = open_planned_ledger(settings.ledger_url, settings.account)
@@ -145,8 +145,10 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
 class _Reconciling:
     """One reconciliation in progress."""
 
-    def __init__(self, plan: ReconcilePlan, kept: KeptRows, report: Report, stop: Stop, progress: Progress) -> None:
-        self._plan, self._load, self._kept, self._report = plan, plan.load, kept, report
+    def __init__(
+        self, plan: ReconcilePlan, source_rows: SpooledRows, report: Report, stop: Stop, progress: Progress
+    ) -> None:
+        self._plan, self._load, self._source_rows, self._report = plan, plan.load, source_rows, report
         self._stop, self._progress, self._clock = stop, progress, stop.clock
         self.found = Differences()
 
@@ -164,7 +166,7 @@ class _Reconciling:
                 raise RunAborted(str(error)) from None
             report.messages += messages
         await self._read_source()
-        report.messages += self._kept.messages
+        report.messages += self._source_rows.messages
         await self._look_at_other_runs(ledger)
         with Comparison(identity, names) as comparison:
             certificate = await self._list(ledger, client, comparison)
@@ -175,7 +177,7 @@ class _Reconciling:
             sides = Sides(comparison.bases, ledger, account)
             source = SourceRows(load, suppression, comparison, sides, names)
             report.rows = source.rows
-            for prepared in self._kept.read():
+            for prepared in self._source_rows.read():
                 source.take(prepared)
                 await asyncio.sleep(0)
             self._progress.follow(lambda: "comparing with the ledger")
@@ -262,10 +264,10 @@ class _Reconciling:
             base=load.rows.base_column,
         )
         self._progress.follow(lambda: f"{rows:,} rows of the source read")
-        async with aclosing(self._kept.keep_in_thread(chunks, self._stop)) as reading:
+        async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as reading:
             async for prepared in reading:
                 rows += prepared.read
-        if not self._kept.is_read:
+        if not self._source_rows.is_read:
             raise RunAborted("the run was stopped while its source was being read")
         if not rows and load.rows.is_empty_refused:
             raise RunAborted(f"{load.rows.source.name} has a header and no rows: there is nothing to compare")

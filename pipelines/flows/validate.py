@@ -14,7 +14,6 @@ from connector.fields import BY_NAME, NAMES
 from connector.imports.plan import RowsPlan
 from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from connector.imports.suppression import read_suppression
-from connector.kept_rows import KeptRows
 from connector.load.candidates import read_rows
 from connector.load.finishing import build_different
 from connector.load.session import SAMPLES
@@ -22,6 +21,7 @@ from connector.outcomes import Fault
 from connector.report import Report, Status, end_report, start_report
 from connector.row_files import RejectsFile, build_invalid, build_malformed
 from connector.rows import Planned
+from connector.spooled_rows import SpooledRows
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 
@@ -81,7 +81,7 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
     report.rows, report.unmapped_columns = counts, list(plan.unmapped_columns)
     report.activity, report.samples = {"active": 0, "inactive": 0}, []
     with ExitStack() as opened:
-        kept = opened.enter_context(KeptRows(plan.source, plan.rules.identity))
+        source_rows = opened.enter_context(SpooledRows(plan.source, plan.rules.identity))
         file = None
         if rejects is not None:
             is_workbook = rejects.suffix.lower() == ".xlsx"
@@ -89,8 +89,8 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
             names = plan.source.columns, report.run_id
             workbook = rejects if is_workbook else None
             file = opened.enter_context(RejectsFile(path, *names, clock.now, workbook=workbook))
-        reason = _read_all(plan, kept, verdict, file, clock)
-        report.messages += kept.messages
+        reason = _read_all(plan, source_rows, verdict, file, clock)
+        report.messages += source_rows.messages
     if file is not None:
         report.rejects_file = file.path
         report.messages += [file.failure] if reason and file.failure else []
@@ -102,7 +102,7 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
 
 
 def _read_all(
-    plan: RowsPlan, kept: KeptRows, verdict: Validation, file: RejectsFile | None, clock: Clock
+    plan: RowsPlan, source_rows: SpooledRows, verdict: Validation, file: RejectsFile | None, clock: Clock
 ) -> str | None:
     """Return why it could not be read to its end, or None."""
     try:
@@ -121,9 +121,9 @@ def _read_all(
             base=plan.base_column,
             ignored=plan.ignored,
         )
-        for _ in kept.keep(chunks):
+        for _ in source_rows.spool(chunks):
             pass
-        for prepared in kept.read(plan.limit):
+        for prepared in source_rows.read(plan.limit):
             counts["read"] += prepared.read
             counts["invalid"] += prepared.invalid
             counts["duplicate"] += len(prepared.repeats)

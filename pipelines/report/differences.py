@@ -16,9 +16,9 @@ from connector.atomic_file import PartialFile, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
 from connector.formulas import guard_formula
-from connector.kept_values import describe_no_room
 from connector.ledger.entries import Entry
 from connector.rows import Closing
+from connector.spooled_values import describe_no_room
 from connector.states import State
 
 NO_ENTRY = "none"

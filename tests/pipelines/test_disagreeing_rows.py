@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.kept_rows import KeptRows
 from connector.shards import Shard
 from connector.sources.files import open_file
+from connector.spooled_rows import SpooledRows
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from tests.pipelines.conftest import Connector, Ended, list_stored, write_csv
@@ -177,11 +177,11 @@ def test_a_malformed_row_of_another_shard_holds_its_subscriber_back(tmp_path: Pa
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")})
     planned = 0
     for index in (1, 2):
-        with open_file(tmp_path / "people.csv") as source, KeptRows(source, "email") as kept:
+        with open_file(tmp_path / "people.csv") as source, SpooledRows(source, "email") as source_rows:
             rules, shard = ValidationRules(), Shard(index, 2)
-            for _ in kept.keep(prepare_chunks(source, mapping, rules, today=TODAY, limit=None, shard=shard)):
+            for _ in source_rows.spool(prepare_chunks(source, mapping, rules, today=TODAY, limit=None, shard=shard)):
                 pass
-            planned += sum(len(prepared.planned.subscribers) for prepared in kept.read())
+            planned += sum(len(prepared.planned.subscribers) for prepared in source_rows.read())
     assert planned == 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connector.outcomes import Outcome
-from connector.planned_rows import MOST_REPORTED, PlannedRows
+from connector.planned_rows import MAX_REPORTED, PlannedRows
 from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, end, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, read_rejects
 from tests.pipelines.planned import (
@@ -86,7 +86,7 @@ def test_what_changed_is_reported_with_the_values_of_service_and_source(connecto
     assert (reported[0]["service"], reported[0]["source"]) == ({"first_name": "Ann"}, {"first_name": "Anna"})
 
 
-@pytest.mark.parametrize(("number", "is_reported"), [(MOST_REPORTED, True), (MOST_REPORTED + 1, False)])
+@pytest.mark.parametrize(("number", "is_reported"), [(MAX_REPORTED, True), (MAX_REPORTED + 1, False)])
 def test_more_rows_than_a_report_may_hold_are_for_a_file(number: int, is_reported: bool) -> None:
     with PlannedRows(None, "email", is_reported=True) as rows:
         rows.build_tally()
