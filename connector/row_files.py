@@ -192,8 +192,8 @@ def is_workbook_name(name: str) -> bool:
 class RejectsFile(RowFile):
     """The rejects file of a run, with a line for each problem. `findings` counts the problems.
 
-    With `workbook`, `close` writes the lines to an .xlsx workbook at that path and deletes the CSV. The CSV stays if the
-    run is killed, or if a workbook cannot hold the lines.
+    With `workbook`, `close` writes the lines to an .xlsx workbook at that path and deletes the CSV. The CSV stays if
+    the run is killed, or if a workbook cannot hold the lines.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The flow that import, sync and plan share: extract, map, validate, plan, load, settle, report.
+"""The flow of import, sync and plan: extract, map, validate, plan, load, settle, report.
 
-The source is read to its end first, and its rows wait on disk (connector.spooled_rows). A job with guards is
-surveyed then: the same flow, planned and not sent, over the ledger as it is.
+The source is first read to its end, and its rows are written to disk (connector.spooled_rows). For a job with guards, a
+survey follows: the flow plans all rows and sends nothing.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from functools import partial
 from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports.base_loads import BaseLoads
-from connector.imports.increments import Increment, IncrementReading, read_kept
+from connector.imports.increments import Increment, IncrementReading, read_saved_cursor
 from connector.imports.plan import LoadPlan
 from connector.imports.remarks import (
     SILENT_ACTIVITY,
@@ -42,36 +42,35 @@ from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 from connector.subscribers.row_bases import BaseColumn
 from connector.units import show_share
 
-_NOTHING_MOVED = "Nothing was sent, and no cursor has moved"
+_NOTHING_CHANGED = "Nothing was sent, and no cursor has moved"
 
-_ENDED_WELL = (0, 1)  # exit codes: ok, and partial, when all that needs a person is in the ledger or the rejects file
+_FINISHED_CODES = (0, 1)  # exit codes ok and partial: all problems are in the ledger or in the rejects file
 
 
 def _build_limits(guard: LoadGuard | None) -> Limits:
-    """Return those of the guards that are judged while the run goes on; the service may have changed since the
-    survey."""
+    """Return the guards that are checked again during the load: the service may have changed since the survey."""
     return Limits() if guard is None else Limits(guard.max_creates, guard.max_rejected)
 
 
-def _find_trip(
+def _explain_guards(
     guard: LoadGuard, tally: Tally, source_rows: int, *, last_read: int | None, may_be_empty: bool
 ) -> str | None:
-    """Return why the run may not go on, every guard that says so; None: it may.
+    """Return a message with all guards that stop the run, or None if the run may go on.
 
-    `source_rows` are all of the source, other shards' too. `last_read` is how many rows the last whole run read, None
-    where that says nothing of this one; a source may be empty if it is asked only for what is new.
+    `source_rows` counts all rows of the source, also those of other shards. `last_read` is the row count of the last
+    whole run, or None if the two counts are not comparable. `may_be_empty` is true if the run reads only new rows.
     """
-    said = list(_judge(guard, tally, source_rows, last_read, may_be_empty))
-    return f"{'; '.join(said)}. {_NOTHING_MOVED}" if said else None
+    problems = list(_check_guards(guard, tally, source_rows, last_read, may_be_empty))
+    return f"{'; '.join(problems)}. {_NOTHING_CHANGED}" if problems else None
 
 
-def _judge(
+def _check_guards(
     guard: LoadGuard, tally: Tally, source_rows: int, last_read: int | None, may_be_empty: bool
 ) -> Iterator[str]:
     read, invalid, creates = tally.read, tally.outcomes[Outcome.INVALID], tally.outcomes[Outcome.CREATED]
     if source_rows == 0:
         if not may_be_empty:
-            yield "guard: the source is empty; see why, or take the guard section out of the job"
+            yield "guard: the source is empty; find out why, or remove the guard section from the job"
         return
     if guard.max_invalid is not None and is_excess(invalid, guard.max_invalid, read):
         yield (
@@ -81,26 +80,26 @@ def _judge(
         )
     if guard.max_creates is not None and creates > guard.max_creates:
         yield (
-            f"guard.max_creates: {creates:,} would be created, and {guard.max_creates:,} are allowed; see whether the "
-            "source is the right one, or raise the guard"
+            f"guard.max_creates: {creates:,} would be created, and {guard.max_creates:,} are allowed; check whether "
+            "this is the right source, or raise the guard"
         )
     if last_read is not None and is_excess(last_read - source_rows, guard.max_shrink, last_read):
         yield (
             f"guard.max_shrink: {count(source_rows, 'row')} {agree(source_rows, 'was', 'were')} read, "
             f"{show_share(1 - source_rows / last_read)} fewer than by the last run "
-            f"({last_read:,}), and {show_share(guard.max_shrink)} are allowed; see whether the source is whole, or "
-            "raise the guard"
+            f"({last_read:,}), and {show_share(guard.max_shrink)} are allowed; check whether the source is "
+            "complete, or raise the guard"
         )
 
 
-def _withdraw(tally: Tally) -> None:
-    """Count planned creates as not sent, since the run ended with its survey."""
+def _unplan_creates(tally: Tally) -> None:
+    """Count the planned creates as unsent, because the run ends after its survey."""
     planned = tally.outcomes.pop(Outcome.CREATED, 0)
     tally.outcomes[Outcome.UNSENT] += planned
 
 
 def describe_load(plan: LoadPlan) -> RunScope:
-    """Return what a report says of the ends and the settings of a load."""
+    """Return the source, service, base and settings of a load for its report."""
     cursor = ("all, from its start on" if plan.is_full else "what is new") if plan.increment is not None else ""
     settings = {
         "identity": plan.rows.rules.identity,
@@ -117,12 +116,12 @@ def describe_load(plan: LoadPlan) -> RunScope:
     return RunScope(plan.rows.source.name, service, describe_asked_base(plan.rows.base), account, drop_empty(settings))
 
 
-async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: SpooledRows | None = None) -> Report:
-    """Load everything that the plan's source gives and tell what became of it.
+async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: SpooledRows | None = None) -> Report:
+    """Load the rows of the plan's source, and return the report.
 
-    `kept` are the source's rows for several runs, which the first run reads and the caller closes: a preview, and the
-    load of the rows that it has shown. Raises ConfigurationError before anything is sent; a run that has begun always
-    ends in a report.
+    `source_rows` are for several runs over the same rows: a preview, and the load of the previewed rows. The first run
+    reads the source, and the caller closes the rows. Raises ConfigurationError before a row is sent. A run that has
+    begun always ends in a report.
     """
 
     def find_bases(ledger: Ledger) -> list[Base]:
@@ -159,7 +158,9 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: Spooled
         columns_by_field={name: rule.columns for name, rule in plan.rows.mapping.rules.items()},
     )
     with (
-        closing(SpooledRows(plan.rows.source, plan.rows.rules.identity)) if kept is None else nullcontext(kept) as rows
+        closing(SpooledRows(plan.rows.source, plan.rows.rules.identity))
+        if source_rows is None
+        else nullcontext(source_rows) as rows
     ):
         if not plan.is_planned and not plan.rows.says_activity:
             raise ConfigurationError(SILENT_ACTIVITY)
@@ -167,51 +168,51 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, kept: Spooled
 
 
 class _Load:
-    """One load in progress: what it has read of its source."""
+    """One load in progress."""
 
-    def __init__(self, plan: LoadPlan, kept: SpooledRows, run: Run) -> None:
-        self._plan, self._kept, self._run = plan, kept, run
+    def __init__(self, plan: LoadPlan, source_rows: SpooledRows, run: Run) -> None:
+        self._plan, self._source_rows, self._run = plan, source_rows, run
         self._remarks = Remarks()
         self._reading: IncrementReading | None = None
 
     async def carry_out(self) -> None:
-        """Plan the rows first if there are guards, then load them, settle what is unknown, and collect messages."""
+        """Plan all rows if there are guards, load the rows, settle unknown creates, and collect messages."""
         plan, run = self._plan, self._run
         if plan.is_planned:
-            loads = await self._pass(RunMode.PLAN)
-            await self._judge()
+            loads = await self._run_mode(RunMode.PLAN)
+            await self._apply_guards()
         elif plan.guard is None:
-            loads = await self._pass(RunMode.LOAD)
+            loads = await self._run_mode(RunMode.LOAD)
         else:
             loads = await self._load_guarded(plan.guard)
         run.report.unmapped_columns = list(plan.rows.unmapped_columns)
         if self._reading is not None:
-            future = [*self._reading.describe_future()]
-            run.report.messages += future
-            run.is_attention_needed |= bool(future)
+            future_messages = [*self._reading.describe_future()]
+            run.report.messages += future_messages
+            run.is_attention_needed |= bool(future_messages)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._remark(loads)]
 
     async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:
-        """Plan it all first; nothing is sent unless every guard lets it pass."""
-        run, survey = self._run, await self._pass(RunMode.PLAN)
-        await self._judge()
+        """Plan all rows first. Load them only if no guard stops the run."""
+        run, survey = self._run, await self._run_mode(RunMode.PLAN)
+        await self._apply_guards()
         run.reason = run.reason or run.rows.failure
         if not run.is_going_on:
-            _withdraw(run.tally)
+            _unplan_creates(run.tally)
             return survey
         run.restart()
         self._remarks = Remarks()
         run.limits = _build_limits(guard)
-        return await self._pass(RunMode.LOAD, survey)
+        return await self._run_mode(RunMode.LOAD, survey)
 
-    async def _pass(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
+    async def _run_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.rows.base, mode, survey)
-        is_compared = mode is RunMode.LOAD or self._plan.is_planned  # not by the survey of a load, which does it itself
+        is_compared = mode is RunMode.LOAD or self._plan.is_planned  # a survey leaves the comparison to its load
         await self._run.see_through(loads, self._load(loads, is_compared=is_compared))
         return loads
 
-    async def _judge(self) -> None:
-        """End the run if a guard does not let pass what was planned."""
+    async def _apply_guards(self) -> None:
+        """Set the reason of the run's end if a guard stops the planned rows."""
         plan, run = self._plan, self._run
         if plan.guard is None or not run.is_going_on:
             return
@@ -221,24 +222,24 @@ class _Load:
             last_read = await run.commits.ask(
                 lambda ledger: find_rows_read(ledger.connection, account, plan.rows.job, "sync")
             )
-        run.reason = _find_trip(
+        run.reason = _explain_guards(
             plan.guard,
             run.tally,
-            self._kept.source_row_count,
+            self._source_rows.source_row_count,
             last_read=last_read,
             may_be_empty=plan.increment is not None,
         )
 
     async def _load(self, loads: BaseLoads, *, is_compared: bool) -> None:
         run = self._run
-        if self._kept.is_read:
+        if self._source_rows.is_read:
             await self._reuse_rows()
         else:
             await self._read_source()
-        if not self._kept.is_read:
+        if not self._source_rows.is_read:
             return
         await loads.begin()
-        await self._take_all(loads)
+        await self._load_chunks(loads)
         await loads.settle()
         run.limits.check()
         if is_compared:
@@ -251,34 +252,35 @@ class _Load:
             run.is_attention_needed |= is_attention_needed
 
     async def _begin_at_cursor(self, increment: Increment) -> None:
-        """Have the source read from where its cursor stands, and the cursor moved as the run ends."""
+        """Begin to read the source at its cursor, and move the cursor when the run ends."""
         run = self._run
-        kept = await run.commits.ask(lambda ledger: read_kept(ledger, increment))
-        reading = IncrementReading(increment, kept, run.clock.now())
+        saved = await run.commits.ask(lambda ledger: read_saved_cursor(ledger, increment))
+        reading = IncrementReading(increment, saved, run.clock.now())
         self._reading = reading
         run.report.messages.append(reading.describe())
         if not self._plan.is_planned:
             run.at_end = lambda: reading.end(run.ledger, run.key, self._find_hindrance(increment))
 
     def _find_hindrance(self, increment: Increment) -> str | None:
-        """Return why the cursor must not move now that the run has ended; None: it may."""
+        """Return why the cursor must not move at the end of the run, or None if the cursor may move."""
         unsent = self._run.tally.outcomes[Outcome.UNSENT]
         if self._plan.rows.limit is not None:
-            return "--limit left out the rest of the source"
-        if self._run.report.exit_code not in _ENDED_WELL or not increment.source.is_read_to_end:
-            return "the run did not come to its end, and the next one reads it all again"
+            return "--limit left out rows of the source"
+        if self._run.report.exit_code not in _FINISHED_CODES or not increment.source.is_read_to_end:
+            return "the run did not finish, and the next run reads all rows again"
         return (
-            (f"{count(unsent, 'row')} {agree(unsent, 'was', 'were')} not sent, and the next run reads all again")
+            (f"{count(unsent, 'row')} {agree(unsent, 'was', 'were')} not sent, and the next run reads all rows again")
             if unsent
             else None
         )
 
     async def _read_source(self) -> None:
-        """Read the source to its end, in a thread, before anything is sent. Raises RunAborted if it has no rows."""
+        """Read the source to its end in a thread. Raises RunAborted if `is_empty_refused` and the source has no
+        rows."""
         plan, run = self._plan, self._run
         if plan.increment is not None:
             await self._begin_at_cursor(plan.increment)
-        self._kept.suppression = await run.read_suppression()
+        self._source_rows.suppression = await run.read_suppression()
         chunks = prepare_chunks(
             plan.rows.source,
             plan.rows.mapping,
@@ -290,47 +292,47 @@ class _Load:
             shard=plan.shard,
             ignored=plan.rows.ignored,
         )
-        async with aclosing(self._kept.spool_in_thread(chunks, run.stop)) as reading:
+        async with aclosing(self._source_rows.spool_in_thread(chunks, run.stop)) as reading:
             async for prepared in reading:
                 if prepared.consent and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared.consent)))
                 self._count_read()
                 run.note_share(prepared.chunk.share, plan.rows.limit)
         run.stop.check()
-        if not self._kept.is_read:
+        if not self._source_rows.is_read:
             return
-        if self._kept.source_row_count == 0 and plan.rows.is_empty_refused:
+        if self._source_rows.source_row_count == 0 and plan.rows.is_empty_refused:
             raise RunAborted(f"{plan.rows.source.name} has a header and no rows: there is nothing to import")
-        run.rows_read = self._kept.source_row_count if plan.is_whole else None
+        run.rows_read = self._source_rows.source_row_count if plan.is_whole else None
 
     async def _reuse_rows(self) -> None:
-        """Use the rows that a preview, or the survey of this run, has read. Raises RunAborted if the suppression list
-        has changed since then, and ConfigurationError for a column of consent that nothing reads."""
-        kept, list_now = self._kept, await self._run.read_suppression()
-        if kept.consent and not self._plan.is_planned:
-            raise ConfigurationError("; ".join(explain_consent([*kept.consent])))
-        if kept.suppression is not None and (list_now is None or not kept.suppression.has_same_entries(list_now)):
+        """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has
+        changed since then, and ConfigurationError for an unmapped column of consent."""
+        rows, suppression = self._source_rows, await self._run.read_suppression()
+        if rows.consent and not self._plan.is_planned:
+            raise ConfigurationError("; ".join(explain_consent([*rows.consent])))
+        if rows.suppression is not None and (suppression is None or not rows.suppression.has_same_entries(suppression)):
             raise RunAborted("the suppression list has changed since the preview. Nothing was sent. Run again")
         self._count_read()
         self._run.note_share(1.0, self._plan.rows.limit)
 
     def _count_read(self) -> None:
-        count_read, limit = self._kept.row_count, self._plan.rows.limit
-        self._run.tally.read = count_read if limit is None else min(count_read, limit)
+        row_count, limit = self._source_rows.row_count, self._plan.rows.limit
+        self._run.tally.read = row_count if limit is None else min(row_count, limit)
 
-    async def _take_all(self, loads: BaseLoads) -> None:
+    async def _load_chunks(self, loads: BaseLoads) -> None:
         """Load the rows chunk by chunk."""
-        async with aclosing(self._kept.read_in_thread(self._run.stop, self._plan.rows.limit)) as reading:
+        async with aclosing(self._source_rows.read_in_thread(self._run.stop, self._plan.rows.limit)) as reading:
             async for prepared in reading:
-                self._count(prepared)
-                await loads.take(prepared.planned, prepared.bases)
+                self._count_prepared(prepared)
+                await loads.load(prepared.planned, prepared.bases)
                 if failure := self._run.rows.failure:
                     raise RunAborted(failure)
 
-    def _count(self, prepared: PreparedChunk) -> None:
-        """Give an outcome to those rows of a chunk that need no ledger for it; a person sees the ones that differ."""
+    def _count_prepared(self, prepared: PreparedChunk) -> None:
+        """Count and report the rows of a chunk whose outcomes are known without the ledger."""
         run, tally = self._run, self._run.tally
-        self._remarks.take(prepared)
+        self._remarks.add(prepared)
         run.rows.begin_chunk(prepared)
         tally.take(prepared.invalid)
         for malformed in prepared.chunk.malformed:
@@ -343,28 +345,29 @@ class _Load:
             run.rows.write(build_different(prepared.chunk, difference, self._plan.rows.rules.identity))
 
     def _remark(self, loads: BaseLoads) -> Iterator[str]:
-        """What a person should know beyond the sums."""
+        """Yield messages that add to the counts."""
         tally = self._run.tally
         yield from describe_opt_outs(tally, self._run.rows.drift_path)
         yield from self._remarks.messages
-        yield from self._kept.messages
-        if self._plan.rows.limit is not None and self._kept.row_count > self._plan.rows.limit:
+        yield from self._source_rows.messages
+        if self._plan.rows.limit is not None and self._source_rows.row_count > self._plan.rows.limit:
             yield (
-                f"only {describe_limit(self._plan.rows.limit)} are used. All {self._kept.row_count:,} rows were read, "
-                "because a row beyond --limit may say that a subscriber is inactive"
+                f"only {describe_limit(self._plan.rows.limit)} are used. "
+                f"All {self._source_rows.row_count:,} rows were read, because a row beyond --limit may say that a "
+                "subscriber is inactive"
             )
         created, would_be = tally.outcomes[Outcome.CREATED], "would be " if self._plan.is_planned else ""
         if created and (by_base := loads.describe_created()) is not None:
             yield f"{would_be}{by_base}"
         if not self._plan.rows.says_activity:
-            yield f"an import of this is refused: {SILENT_ACTIVITY}"
+            yield f"an import of these rows is refused: {SILENT_ACTIVITY}"
         for problem in explain_consent(self._remarks.consent):
-            yield f"an import of this is refused: {problem}"
+            yield f"an import of these rows is refused: {problem}"
         yield from loads.describe_lacking()
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
         yield from self._run.rows.remark()
         yield from describe_unmapped(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
-        for name, number in sorted(tally.altered.items()):
-            yield f"the service altered {name} of {count(number, 'subscriber')} created"
+        for name, altered_count in sorted(tally.altered.items()):
+            yield f"the service altered {name} of {count(altered_count, 'subscriber')} created"

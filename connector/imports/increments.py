@@ -1,7 +1,6 @@
-"""An incremental source as one run reads it: where it begins, and where its cursor stands afterwards (architecture
-4.11).
+"""Decides where a run begins to read an incremental source, and where the cursor stands afterwards (architecture 4.11).
 
-The cursor is the ledger's. It moves in the transaction that records how the run ended, or not at all.
+The ledger stores the cursor. The cursor can move only in the transaction that records the end of the run.
 """
 
 from collections.abc import Iterator
@@ -25,9 +24,9 @@ from connector.sources.sql import IncrementalSource
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """An incremental source of a job; `digest` tells it from whatever else the job may read, or read into.
+    """An incremental source of a job. `digest` differs from the digests of other sources and targets of the job.
 
-    `start` is where the first run begins; `is_full` and `since` are what a person asked of this run.
+    The first run begins at `start`. `is_full` and `since` are the options of this run.
     """
 
     job: str
@@ -39,60 +38,63 @@ class Increment:
     since: CursorValue | None
 
 
-def read_kept(ledger: Ledger, increment: Increment) -> CursorValue | None:
-    """Return where the increment's cursor stands; None if no run has moved it yet. Call it inside a transaction."""
-    kept = read_cursor(ledger.connection, increment.job, increment.digest)
-    if kept is None:
+def read_saved_cursor(ledger: Ledger, increment: Increment) -> CursorValue | None:
+    """Return the value of the cursor in the ledger, or None if no run has moved the cursor yet. Call this function
+    inside a transaction."""
+    saved = read_cursor(ledger.connection, increment.job, increment.digest)
+    if saved is None:
         return None
-    return increment.source.convert_kept(parse_cursor(kept.value, increment.source.watch.kind))
+    return increment.source.convert_saved(parse_cursor(saved.value, increment.source.watch.kind))
 
 
-def find_beginning(increment: Increment, kept: CursorValue | None) -> CursorValue:
-    """Return where a run begins by default: the look-back before the cursor, and never before the start."""
-    if kept is None:
+def find_beginning(increment: Increment, saved: CursorValue | None) -> CursorValue:
+    """Return the value from which a run reads by default: `lookback_s` before the cursor, but not before the start."""
+    if saved is None:
         return increment.start
-    back = look_back(kept, increment.lookback_s)
-    return increment.start if is_larger(increment.start, back) else back
+    earlier = look_back(saved, increment.lookback_s)
+    return increment.start if is_larger(increment.start, earlier) else earlier
 
 
 class IncrementReading:
-    """One run's reading, at `now`, of an increment whose cursor stands at `kept` (None: it has none yet)."""
+    """One run that reads an increment at the time `now`. The cursor stands at `saved`, or None before the first run."""
 
-    def __init__(self, increment: Increment, kept: CursorValue | None, now: datetime) -> None:
-        self._increment, self._kept = increment, kept
-        self._usual = find_beginning(increment, kept)
-        asked = increment.start if increment.is_full else increment.since
-        self._begins_at = self._usual if asked is None else asked
-        latest = find_latest(increment.start, now) or find_latest_unix(kept, now)
+    def __init__(self, increment: Increment, saved: CursorValue | None, now: datetime) -> None:
+        self._increment, self._saved = increment, saved
+        self._default_beginning = find_beginning(increment, saved)
+        requested = increment.start if increment.is_full else increment.since
+        self._begins_at = self._default_beginning if requested is None else requested
+        latest = find_latest(increment.start, now) or find_latest_unix(saved, now)
         increment.source.begin_at(self._begins_at, now=now, latest=latest)
 
     def describe(self) -> str:
-        """Return from where on it reads, and why from there."""
-        source, kept = self._increment.source, self._kept
+        """Return a message with the value from which the run reads, and the reason."""
+        source, saved = self._increment.source, self._saved
         if self._increment.is_full:
-            why = "--full"
+            reason = "--full"
         elif self._increment.since is not None:
-            why = "--since"
+            reason = "--since"
         else:
-            why = "the start: no cursor is kept yet" if kept is None else f"the cursor stood at {_show(kept)}"
-        return f"read {source.name} from {source.watch.column} {_show(self._begins_at)} on ({why})"
+            reason = "the start: no cursor is kept yet" if saved is None else f"the cursor stood at {_show(saved)}"
+        return f"read {source.name} from {source.watch.column} {_show(self._begins_at)} on ({reason})"
 
-    def decide(self) -> CursorValue | None:
-        """Return where the cursor is to stand now that all was read; None: where it stood.
+    def choose_cursor(self) -> CursorValue | None:
+        """Return the new value of the cursor after all rows were read, or None if the cursor stays.
 
-        A full reading may take it back, which mends one that stands in the future. One that began later than usual
-        leaves it, since it has not read what lies between. A value in the future moves no cursor.
+        A run with --full may move the cursor back, which corrects a cursor in the future. A run that began later than
+        by default does not move the cursor, because rows before its beginning were not read. A value in the future
+        does not move the cursor either.
         """
         largest = self._increment.source.watch.largest
         if largest is None or self._increment.is_full:
             return largest
-        if is_larger(self._begins_at, self._usual) or (self._kept is not None and not is_larger(largest, self._kept)):
+        begins_later = is_larger(self._begins_at, self._default_beginning)
+        if begins_later or (self._saved is not None and not is_larger(largest, self._saved)):
             return None
         return largest
 
     def describe_future(self) -> Iterator[str]:
-        """Yield messages about values in the future, which keep later runs from reading what is new. A person must
-        correct them, so a run with such a message is partial."""
+        """Yield messages about values in the future, because of which later runs would not read new rows. A run with
+        such a message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
         if watch.first_ahead is not None:
             record, value = watch.first_ahead
@@ -102,17 +104,17 @@ class IncrementReading:
                 "Such a value does not move the cursor. "
                 f"Correct {agree(watch.ahead, 'the row', 'the rows')} in the source"
             )
-        kept = None if self._increment.is_full else self._kept
-        if kept is not None and watch.latest is not None and is_larger(kept, watch.latest):
+        saved = None if self._increment.is_full else self._saved
+        if saved is not None and watch.latest is not None and is_larger(saved, watch.latest):
             yield (
-                f"the cursor stands in the future ({_show(kept)}), so changes before then are not read. Correct "
+                f"the cursor stands in the future ({_show(saved)}), so changes before then are not read. Correct "
                 "the row that has this value, and run connector sync --full once"
             )
 
     def end(self, ledger: Ledger, run_key: int, hindrance: str | None) -> Iterator[str]:
-        """Move the cursor, unless something hinders that (its words), and tell where it stands.
+        """Move the cursor unless there is a `hindrance` (a message), and yield a message with the cursor's value.
 
-        Call it inside the transaction that records the run's end.
+        Call this method inside the transaction that records the end of the run.
         """
         watch = self._increment.source.watch
         if watch.missing:
@@ -121,23 +123,23 @@ class IncrementReading:
                 f"{agree(watch.missing, 'it does', 'they do')} not move the cursor, and each run reads "
                 f"{agree(watch.missing, 'it', 'them')} again"
             )
-        value = None if hindrance is not None else self.decide()
+        value = None if hindrance is not None else self.choose_cursor()
         if value is not None:
             move_cursor(ledger.connection, self._increment.job, self._increment.digest, write_cursor(value), run_key)
             yield f"the cursor stands at {_show(value)} now"
         else:
-            stands = "no cursor is kept" if self._kept is None else f"the cursor stays at {_show(self._kept)}"
-            yield f"{stands}: {hindrance or self._explain_staying()}"
+            position = "no cursor is kept" if self._saved is None else f"the cursor stays at {_show(self._saved)}"
+            yield f"{position}: {hindrance or self._explain_unmoved()}"
 
-    def _explain_staying(self) -> str:
+    def _explain_unmoved(self) -> str:
         watch = self._increment.source.watch
         if watch.largest is None:
             return f"no row had a {'usable ' if watch.ahead else ''}value in {watch.column}"
-        if is_larger(self._begins_at, self._usual):
-            return f"--since left out what lies after {_show(self._usual)}, which the next run reads"
-        return "nothing newer was read"
+        if is_larger(self._begins_at, self._default_beginning):
+            return f"--since left out rows after {_show(self._default_beginning)}, which the next run reads"
+        return "no newer row was read"
 
 
 def _show(value: CursorValue) -> str:
-    """Return the value for a report; a text is not shown, since it may be a name or an address."""
+    """Return the value for a report. A text is not shown, because it may be a name or an address."""
     return "a text that is not shown" if isinstance(value, str) else write_cursor(value)

@@ -1,6 +1,6 @@
-"""What a load needs to know, as values: the rows of its source and how they are read, and how they are sent.
+"""The plan of a load: the rows of its source, how they are read, and how they are sent.
 
-The planner of `connector.jobs.load_planner` makes these values from a job.
+`connector.jobs.load_planner` builds these values from a job.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ from connector.subscribers.rules import FieldMapping, ValidationRules, explain_m
 
 @dataclass(frozen=True, slots=True)
 class RowsPlan:
-    """The rows of a source, how they become subscribers, and which of them are left out; `limit` is a number of
-    rows."""
+    """The rows of a source, how they become subscribers, and which rows are left out. `limit` is the largest number of
+    rows that are used."""
 
     job: str
     source: Source
@@ -35,17 +35,17 @@ class RowsPlan:
     base: BaseRef | BaseColumn
     suppression: SuppressionPlan | None = None
     limit: int | None = None
-    ignored: tuple[str, ...] = ()  # columns that say nothing about consent
+    ignored: tuple[str, ...] = ()  # columns that are not checked for consent
     is_empty_refused: bool = False
 
     @property
     def says_activity(self) -> bool:
-        """Whether anything says is_active."""
+        """Whether the mapping contains is_active."""
         return "is_active" in self.mapping.rules
 
     @property
     def base_column(self) -> BaseColumn | None:
-        """The column that says each row's base; None: all are for one."""
+        """The column that names the base of each row; None if all rows are for one base."""
         return self.base if isinstance(self.base, BaseColumn) else None
 
     @property
@@ -55,43 +55,43 @@ class RowsPlan:
 
     @property
     def unmapped_columns(self) -> tuple[str, ...]:
-        """The source's columns that become no field."""
+        """The columns of the source that are not used."""
         return tuple(name for name in select_source_columns(self.source.columns) if name not in self.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """A load: its rows, how they are sent, and what ends it."""
+    """A load: its rows, how they are sent, and the guards that end it."""
 
     command: str
     rows: RowsPlan
     policy: LoadPolicy
     settings: Settings
-    by_job: str = ""  # the name of the job file, where there is one
+    by_job: str = ""  # the name of the job file, "" without a job file
     increment: Increment | None = None
     wait_s: float = 0.0
     shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded
     guard: LoadGuard | None = None
     is_own_source: bool = False  # the source is the job's own, so the row counts of consecutive runs are comparable
-    is_full: bool = False  # what earlier runs have reported as changed is compared again
+    is_full: bool = False  # changed rows that earlier runs have reported are compared again
     is_planned: bool = False
-    rows_path: Path | None = None  # where a plan tells of each row
-    are_rows_reported: bool = False  # whether its report does, too
+    rows_path: Path | None = None  # the file for the rows of a plan
+    are_rows_reported: bool = False  # whether the report of a plan contains the rows
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the job's source is read, each time."""
+        """Whether each run reads the complete source of the job."""
         return self.is_own_source and self.increment is None and self.rows.limit is None
 
 
 def check_rows(plan: RowsPlan) -> RowsPlan:
-    """Return the plan with all that its rules demand, if its mapping can serve each file of the source.
+    """Return the plan with is_active as a required field if a column is mapped to it.
 
-    Raises ConfigurationError and SourceError.
+    Raises ConfigurationError if the mapping does not fit the source or one of its files, and SourceError.
     """
     refuse_unknown_columns(plan.source, plan.ignored)
     rules, rule = plan.rules, plan.mapping.rules.get("is_active")
-    if rule is not None and rule.default is None:  # an empty cell says nothing either
+    if rule is not None and rule.default is None:  # an empty cell does not say whether the subscriber is active
         rules = replace(rules, required=rules.required | {"is_active"})
     check_mapping(plan.mapping, rules, plan.source.columns, where=plan.source.name, base=plan.base_column)
     refuse_lacking(plan.source, plan.columns)
@@ -99,7 +99,7 @@ def check_rows(plan: RowsPlan) -> RowsPlan:
 
 
 def refuse_unknown_columns(source: Source, ignored: Sequence[str]) -> None:
-    """Raise ConfigurationError if the source lacks a column that is to be ignored: its name may be misspelt."""
+    """Raise ConfigurationError if the source lacks an ignored column, because the name may be misspelt."""
     for column in ignored:
         if column not in source.columns:
             raise ConfigurationError(f"ignore: {explain_missing('column', column, source.columns)}")

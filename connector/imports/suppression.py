@@ -1,4 +1,4 @@
-"""A job's suppression list: checked when the job is planned, read again by its run, which never goes on without it."""
+"""Reads the suppression list of a job. The plan checks the list, and the run reads the complete list or ends."""
 
 import re
 import unicodedata
@@ -24,38 +24,36 @@ from connector.subscribers.suppression import Suppression
 from connector.subscribers.validation import validate_rows
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
-_RECORDS_NAMED = 5  # of those without an identity: enough to find what they have in common
+_MAX_RECORDS_NAMED = 5  # records without an identity in a message
 
 
 @dataclass(frozen=True, slots=True)
 class SuppressionPlan:
-    """How the list of `job` is opened, the column of its identities, their field (email, client_user_id), and the
-    share by which the list may become smaller between two runs."""
+    """How to open and read the suppression list of `job`."""
 
     job: str
     open: Callable[[], Source]
-    column: str
-    field: str
-    max_shrink: float = 1.0
+    column: str  # of the identities
+    field: str  # of the identities: email or client_user_id
+    max_shrink: float = 1.0  # the share by which the list may shrink between two runs
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What was read of a list so far; `nameless` are record numbers (from 1) of rows whose cell is empty, and
-    `unreadable` of rows whose cell holds something else than identities."""
+    """The part of a list that has been read."""
 
     digests: list[Digests] = field(default_factory=list)
-    nameless: list[int] = field(default_factory=list)
-    unreadable: list[int] = field(default_factory=list)
+    empty: list[int] = field(default_factory=list)  # record numbers (from 1) of rows with an empty cell
+    unreadable: list[int] = field(default_factory=list)  # record numbers of rows whose cell is not an identity
     messages: list[str] = field(default_factory=list)
 
 
 def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> tuple[Suppression, list[str]]:
-    """Read the whole list, and what a person should know of it.
+    """Return the complete suppression list, and messages about it.
 
-    Raises SourceError when the list cannot be read to its end, ContentError when a record or an entry of it cannot be
-    read, ConfigurationError when the list is empty, when its column is missing or has no identity in any row,
-    RunAborted when `is_stopped` before the list was read.
+    Raises SourceError if the list cannot be read to its end, ContentError if a record or a cell cannot be read,
+    ConfigurationError if the list is empty, lacks its column or has no identity, and RunAborted if `is_stopped` before
+    the list was read.
     """
     reading = _Reading()
     with open_suppression(plan) as source:
@@ -63,50 +61,53 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
             for chunk in source.chunks([plan.column]):
                 if is_stopped():
                     raise RunAborted("the run was stopped while its suppression list was being read")
-                _take(reading, chunk, plan)
+                _read_chunk(reading, chunk, plan)
         except SourceError as error:
             raise _refuse(error) from None
     name = source.name
     digests = np.concatenate([join_digests((), IDENTITY_BYTES), *reading.digests])
     suppression = Suppression(plan.job, plan.field, digests, name=name, max_shrink=plan.max_shrink)
-    rows = len(reading.nameless) + len(reading.unreadable)
-    if not suppression.size and not rows:
+    row_count = len(reading.empty) + len(reading.unreadable)
+    if not suppression.size and not row_count:
         raise ConfigurationError(
-            f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. See why the list "
-            "is empty. If nobody is to be suppressed, take the list (suppress.file or suppress.sql) out of the job"
+            f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. Find out why the "
+            "list is empty. If nobody should be suppressed, remove the list (suppress.file or suppress.sql) from the "
+            "job"
         )
     if not suppression.size:
         raise ConfigurationError(
             f"the suppression list {name} suppresses no subscriber: none of its "
-            f"{rows:,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
+            f"{row_count:,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
             "correct suppress.column or suppress.field. Nothing was sent"
         )
     if reading.unreadable:
-        number = len(reading.unreadable)
+        unreadable_count = len(reading.unreadable)
         raise ContentError(
-            f"the suppression list {name}: {count(number, 'row')} ({agree(number, 'record', 'records')} "
-            f"{_name_records(reading.unreadable)}) {agree(number, 'holds', 'hold')} something else than "
-            f"{_ARTICLES[plan.field]} in the column {plan.column}, such as a domain or a hash. Correct or remove "
-            f"{agree(number, 'it', 'them')}: a subscriber who is to be suppressed may be meant. Nothing was sent"
+            f"the suppression list {name}: {count(unreadable_count, 'row')} "
+            f"({agree(unreadable_count, 'record', 'records')} {_name_records(reading.unreadable)}) "
+            f"{agree(unreadable_count, 'holds', 'hold')} something else than {_ARTICLES[plan.field]} in the column "
+            f"{plan.column}, such as a domain or a hash. Correct or remove "
+            f"{agree(unreadable_count, 'the row', 'the rows')}, because a suppressed subscriber may be meant. Nothing "
+            "was sent"
         )
-    return suppression, [*reading.messages, *_remark(name, plan, reading.nameless)]
+    return suppression, [*reading.messages, *_describe_empty(name, plan, reading.empty)]
 
 
 def open_suppression(plan: SuppressionPlan) -> Source:
-    """Return the list as rows of text, with its column in it. Raises ConfigurationError and SourceError."""
+    """Open the list, and check that it has its column. Raises ConfigurationError and SourceError."""
     try:
         source = plan.open()
     except SourceError as error:
         raise _refuse(error) from None
-    is_there_twice = f"{plan.column} (2)" in source.columns  # so sources name a second one
-    if plan.column in source.columns and not is_there_twice:
+    is_repeated = f"{plan.column} (2)" in source.columns  # the name that sources give to a second column
+    if plan.column in source.columns and not is_repeated:
         _refuse_lacking(source, plan.column)
         return source
     source.close()
-    if is_there_twice:
+    if is_repeated:
         raise ConfigurationError(
-            f"the suppression list {source.name} has more than one column {plan.column}: rename all "
-            "but the one that is meant. Nothing was sent"
+            f"the suppression list {source.name} has more than one column {plan.column}. Rename the "
+            "columns that do not hold the list. Nothing was sent"
         )
     raise ConfigurationError(
         f"the suppression list {source.name} has no column {plan.column}{_suggest(plan.column, source.columns)}. "
@@ -115,7 +116,7 @@ def open_suppression(plan: SuppressionPlan) -> Source:
 
 
 def _refuse_lacking(source: Source, column: str) -> None:
-    """Raise ConfigurationError if a file of the pattern lacks the column: it would silently suppress no row."""
+    """Raise ConfigurationError if a file of the pattern lacks the column, because the file would suppress nobody."""
     try:
         refuse_lacking(source, [column])
     except ConfigurationError as error:
@@ -128,36 +129,36 @@ def _refuse(error: SourceError) -> SourceError:
 
 
 def _suggest(column: str, columns: Sequence[str]) -> str:
-    meant = get_close_matches(column, columns, n=1)
-    return f" (did you mean {meant[0]}?)" if meant else ""
+    similar = get_close_matches(column, columns, n=1)
+    return f" (did you mean {similar[0]}?)" if similar else ""
 
 
-def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
-    """Read as a row to be created would be, so that who is one person there is one person here."""
+def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
+    """Read a chunk like rows that are created, so that equal identities have equal digests."""
     reading.messages += chunk.messages
     for malformed in chunk.malformed:
         line = "" if malformed.line is None else f" (line {malformed.line})"
         raise ContentError(
-            f"{chunk.name}: record {malformed.number}{line} {malformed.message}; correct it, since it "
-            "may name a subscriber that is to be suppressed"
+            f"{chunk.name}: record {malformed.number}{line} {malformed.message}; correct the record, "
+            "because it may name a suppressed subscriber"
         )
-    read = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
-    mapped, null_texts = read.frame, read.null_positions  # a person decides what N/A means here
+    result = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
+    mapped, null_positions = result.frame, result.null_positions  # a person decides what N/A means here
     validated = validate_rows(mapped, ValidationRules(identity=plan.field), today=date.max)
     values = validated.subscribers[plan.field]
     reading.digests.append(compute_identities(values, plan.field))
-    if plan.field == "email":  # =ann@x.org is an address, but the one without the sign is meant
+    if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant
         texts = pa.array(values, pa.large_string())
         is_odd = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
-        meant = [_strip_beginning(text) for text in texts.filter(is_odd).to_pylist()]
-        reading.digests.append(compute_identities(pd.Series(meant, dtype="str"), "email"))
+        stripped = [_strip_beginning(text) for text in texts.filter(is_odd).to_pylist()]
+        reading.digests.append(compute_identities(pd.Series(stripped, dtype="str"), "email"))
     is_domain = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
     for position in sorted({*np.flatnonzero(is_domain).tolist(), *(fault.position for fault in validated.faults)}):
         cell, number = mapped[plan.field].iloc[position], int(chunk.numbers[position])
-        if position in null_texts:
+        if position in null_positions:
             reading.unreadable.append(number)
         elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
-            reading.nameless.append(number)
+            reading.empty.append(number)
         elif plan.field == "email" and not is_domain[position] and (addresses := read_addresses(text)):
             reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
         else:
@@ -165,41 +166,42 @@ def _take(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
 
 
 def _strip_beginning(address: str) -> str:
-    """Return the address without signs of a formula, or of a text that a spreadsheet guards, and of full width."""
+    """Return the address without the signs of a formula or of a spreadsheet's guard, and without full-width
+    characters."""
     return re.sub(r"^[^\w@]+", "", unicodedata.normalize("NFKC", address))
 
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
-"""Characters that a copied address may have and that nobody sees."""
+"""Invisible characters that a copied address may contain."""
 
 
 def read_addresses(text: str) -> list[str]:
-    """Return the addresses of a cell as other programs write them, or an empty list if it holds something else.
+    """Return the addresses of a cell that another program has written, or an empty list if another text is in the cell.
 
-    `Ann Lee <ann@example.com>`, `mailto:ann@example.com`, `ann@example.com (unsubscribed)`, `="ann@example.com"`, signs
-    of full width, and several addresses with `;`, `,` or blanks between them are read.
+    `Ann Lee <ann@example.com>`, `mailto:ann@example.com`, `ann@example.com (unsubscribed)`, `="ann@example.com"`,
+    full-width characters, and several addresses that are separated by `;`, `,` or blanks are read.
     """
-    found = []
+    addresses = []
     text = re.sub(r"\([^()@]*\)|^[='\"\s]+", "", unicodedata.normalize("NFKC", text))
     for part in re.split(r"[;,|\n]", text):
         inner = re.fullmatch(r".*<([^<>]*)>\s*", part)
-        if inner is None and "@" not in part and "<" in text:  # of a name: Lee, Ann <ann@example.com>
+        if inner is None and "@" not in part and "<" in text:  # a part of a name: Lee, Ann <ann@example.com>
             continue
         for word in (part if inner is None else inner[1]).split():
             address = re.sub(r"(?i)^mailto:([^?]*).*$", r"\1", word.strip("\"'<>()[]").rstrip(".:!"))
-            found.append(address)
-    if not found or not pc.all(is_email(pa.array(found, pa.large_string()))).as_py():
+            addresses.append(address)
+    if not addresses or not pc.all(is_email(pa.array(addresses, pa.large_string()))).as_py():
         return []
-    return found
+    return addresses
 
 
-def _remark(name: str, plan: SuppressionPlan, nameless: Sequence[int]) -> Iterator[str]:
-    if nameless:
+def _describe_empty(name: str, plan: SuppressionPlan, empty: Sequence[int]) -> Iterator[str]:
+    if empty:
         yield (
-            f"suppression list {name}: the column {plan.column} is empty in {count(len(nameless), 'row')} (records "
-            f"{_name_records(nameless)}), so {agree(len(nameless), 'it suppresses', 'they suppress')} nobody"
+            f"suppression list {name}: the column {plan.column} is empty in {count(len(empty), 'row')} (records "
+            f"{_name_records(empty)}), so {agree(len(empty), 'it suppresses', 'they suppress')} nobody"
         )
 
 
 def _name_records(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:_RECORDS_NAMED])) + (" …" if len(numbers) > _RECORDS_NAMED else "")
+    return ", ".join(map(str, numbers[:_MAX_RECORDS_NAMED])) + (" …" if len(numbers) > _MAX_RECORDS_NAMED else "")

@@ -218,7 +218,7 @@ class IncrementalSource(Closing):
             self._refuse_uuid(self._bound)
         self.watch = replace(self.watch, now=now, latest=latest)
 
-    def convert_kept(self, value: CursorValue) -> CursorValue:
+    def convert_saved(self, value: CursorValue) -> CursorValue:
         """Return a cursor that was kept. An earlier version kept a TIMESTAMP of MySQL without a zone, as a session of
         an unknown zone had shown it: return the earliest moment that this can be."""
         is_of_session = self._database in MYSQL and self.watch.is_moment

@@ -127,7 +127,7 @@ class SourceRows:
         self._comparison.add_rows(sides[~is_suppressed], compared.identities, numbers, texts, contents)
         self._comparison.add_present(sides[is_suppressed], planned.identities[is_suppressed])
         self._add_invalid(prepared)
-        self._remarks.take(prepared)
+        self._remarks.add(prepared)
         self.rows["read"] += prepared.read
         self.rows["valid"] += len(compared.identities)
         self.rows["invalid"] += prepared.invalid

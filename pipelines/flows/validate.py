@@ -129,7 +129,7 @@ def _read_all(
             counts["duplicate"] += len(prepared.repeats)
             counts["suppressed"] += len(prepared.suppressed)
             counts["valid"] += len(prepared.valid.identities) - len(prepared.repeats) - len(prepared.suppressed)
-            verdict.remarks.take(prepared)
+            verdict.remarks.add(prepared)
             _show_valid(prepared.planned, plan.rules.identity, verdict.report)
             _find(prepared, plan, verdict)
             if file is not None:  # what an import writes: malformed and invalid records, and duplicates that differ

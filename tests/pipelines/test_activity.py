@@ -34,7 +34,9 @@ def test_what_only_looks_warns_of_it(connector: Connector, tmp_path: Path, comma
     options = ("--base-name", "News") if command == "plan" else ()
     ended = connector.run_json(command, path, *options)
     assert ended.code == 0, ended.stderr
-    assert any("an import of this is refused: nothing says is_active" in each for each in ended.report["messages"])
+    assert any(
+        "an import of these rows is refused: nothing says is_active" in each for each in ended.report["messages"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_tripped_guard_leaves_the_cursor_and_a_passed_one_moves_it(connector: 
     text = QUERY.replace("SOURCE", CURSOR)
     ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 4}", text=text))
     assert is_tripped(ended, "guard.max_creates")
-    assert "no cursor is kept: the run did not come to its end, and the next one reads it all again" in ended.stderr
+    assert "no cursor is kept: the run did not finish, and the next run reads all rows again" in ended.stderr
     job = write_job(tmp_path, "guard: {max_creates: 5}", text=text)
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
     add_people(tmp_path, 6)

@@ -77,7 +77,7 @@ def test_each_run_reads_from_the_largest_value_on_that_the_one_before_read(
     assert messages(second, "on (")[0].endswith(f"{DAY}T09:00:00 on (the cursor stood at {DAY}T09:00:00)")
     third = connector.run_json("sync", job)
     assert third.rows == {"read": 1, "exists": 1}
-    assert f"the cursor stays at {DAY}T10:00:00: nothing newer was read" in third.report["messages"]
+    assert f"the cursor stays at {DAY}T10:00:00: no newer row was read" in third.report["messages"]
     assert count_stored(connector.sandbox).total() == 5
 
 
@@ -88,7 +88,7 @@ def test_a_lookback_reads_again_what_may_have_been_committed_late(connector: Con
     write_people(tmp_path, *at(7), *at(6))
     ended = connector.run_json("sync", job)
     assert ended.rows == {"read": 2, "created": 1, "exists": 1}
-    assert f"the cursor stays at {DAY}T09:00:00: nothing newer was read" in ended.report["messages"]
+    assert f"the cursor stays at {DAY}T09:00:00: no newer row was read" in ended.report["messages"]
 
 
 def test_a_lookback_does_not_go_before_the_start(connector: Connector, tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_a_cursor_of_text_is_not_shown(connector: Connector, tmp_path: Path) -> 
 
 NOT_MOVED: list[tuple[Sequence[str], str, int, str]] = [
     # (options, where the service redirects to, exit code, why the cursor stays)
-    (("--limit", "30"), "", 0, "--limit left out the rest of the source"),
-    (("--full",), "http://127.0.0.1:9", 3, "the run did not come to its end, and the next one reads it all again"),
+    (("--limit", "30"), "", 0, "--limit left out rows of the source"),
+    (("--full",), "http://127.0.0.1:9", 3, "the run did not finish, and the next run reads all rows again"),
 ]
 
 
@@ -217,7 +217,7 @@ def test_a_run_that_was_stopped_leaves_the_cursor(connector: Connector, tmp_path
         process.send_signal(signal.SIGINT)
         stopped = end(process)
     assert (stopped.code, stopped.report["status"]) == (130, "stopped")
-    assert messages(stopped)[-1].startswith("no cursor is kept: the run did not come to its end")
+    assert messages(stopped)[-1].startswith("no cursor is kept: the run did not finish")
     connector.sandbox.switch(latency_ms=0)
     again = connector.run_json("sync", job)
     assert (again.rows["read"], is_at(again, 9)) == (200, True)
@@ -302,13 +302,13 @@ def test_since_reads_from_there_and_moves_the_cursor_on_if_nothing_is_left_out(
     later = connector.run_json("sync", job, "--since", f"{DAY}T11:00:00")
     assert later.rows == {"read": 1, "created": 1}
     assert messages(later)[-1] == (
-        f"the cursor stays at {DAY}T09:00:00: --since left out what lies after {DAY}T09:00:00, which the next run reads"
+        f"the cursor stays at {DAY}T09:00:00: --since left out rows after {DAY}T09:00:00, which the next run reads"
     )
     earlier = connector.run_json("sync", job, "--since", f"{DAY} 08:00:00")
     assert (earlier.rows, is_at(earlier, 12)) == ({"read": 4, "created": 1, "exists": 3}, True)
     again = connector.run_json("sync", job, "--since", f"{DAY}T07:00:00")
     assert (again.rows, messages(again)[-1]) == (
-        {"read": 5, "exists": 5}, f"the cursor stays at {DAY}T12:00:00: nothing newer was read",
+        {"read": 5, "exists": 5}, f"the cursor stays at {DAY}T12:00:00: no newer row was read",
     )  # fmt: skip
 
 

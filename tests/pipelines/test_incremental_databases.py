@@ -116,7 +116,7 @@ def test_a_source_that_fails_in_the_middle_ends_the_run_before_anything_is_sent(
     else:
         assert (failed.code, failed.report["status"]) == (3, "aborted")
         assert failed.rows == {"read": 20_000, "unsent": 20_000}
-        assert failed.report["messages"][-1].startswith("no cursor is kept: the run did not come to its end")
+        assert failed.report["messages"][-1].startswith("no cursor is kept: the run did not finish")
     assert "reading stopped after row 20000" in failed.stderr
     assert count_stored(connector.sandbox) == {}
     crm.run("update customers set divisor = 1")

@@ -109,7 +109,7 @@ def test_who_is_on_the_list_of_a_job_is_suppressed_as_a_sync_would_have_it(
 @pytest.mark.parametrize(
     ("listed", "words"),
     [
-        (["email", '"bob@x.org'], "it may name a subscriber that is to be suppressed"),
+        (["email", '"bob@x.org'], "because it may name a suppressed subscriber"),
         (["email", "no address"], "suppresses no subscriber"),
     ],
 )

@@ -147,7 +147,7 @@ class Program:
         await loads.begin()
         for portion in self.night.portions:
             self._count(portion)
-            await loads.take(portion.planned, self._choose_bases(portion))
+            await loads.load(portion.planned, self._choose_bases(portion))
             if self.control.is_stopping:
                 return
         await loads.settle()

@@ -83,7 +83,7 @@ def test_a_cursor_that_an_earlier_version_kept_in_the_zone_of_a_session_of_mysql
         for column, begins in (("moment", datetime(2026, 11, 20, 22, tzinfo=UTC)), ("plain", None)):
             source = IncrementalSource(database.url, table="t", column=column, kind=CursorKind.TIMESTAMP)
             kept = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - as it was kept
-            assert source.convert_kept(kept) == (begins or kept)
-            assert source.convert_kept(kept.replace(tzinfo=UTC)) == kept.replace(tzinfo=UTC)
+            assert source.convert_saved(kept) == (begins or kept)
+            assert source.convert_saved(kept.replace(tzinfo=UTC)) == kept.replace(tzinfo=UTC)
             increment = Increment("crm", b"", source, datetime(2020, 1, 1, tzinfo=UTC), 0.0, False, None)
-            assert find_beginning(increment, source.convert_kept(kept)) == (begins or kept)
+            assert find_beginning(increment, source.convert_saved(kept)) == (begins or kept)
