@@ -77,7 +77,7 @@ class BaseReader:
         for wire in wire_objects:
             is_active = wire.get("IsActive")
             if is_active is not True:
-                note = self._inactive.note if is_active is False else self._inactive.note_unclear
+                note = self._inactive.add if is_active is False else self._inactive.add_unclear
                 for identity, _ in self.read_one(wire):
                     note(identity)
 

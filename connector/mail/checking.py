@@ -129,10 +129,10 @@ def check_rows(
             is_inactive, is_unclear = read_activity(prepared.chunk.frame, consent)
             positions, identities = prepared.valid.subscribers.index.to_numpy(), prepared.valid.identities
             for identity in split_digests(identities[is_inactive[positions]]):
-                inactive.note(identity)
+                inactive.add(identity)
             named, _ = find_named(prepared.chunk.malformed if consent else (), "email")  # may want no email
             for identity in split_digests(np.concatenate([identities[is_unclear[positions]], named])):
-                unclear.note(identity)
+                unclear.add(identity)
         for prepared in source_rows.read(plan.limit):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")

@@ -64,7 +64,7 @@ class _Sink:
             if shows_identity(row, "email"):
                 self.has_email = True
                 noted = self.inactive if is_active is False else self.unclear
-                noted.note(digest_identity("email", row["Email"]))
+                noted.add(digest_identity("email", row["Email"]))
 
 
 async def read_activity(client: Client, clock: Clock, stop: Stop) -> ListedActivity:

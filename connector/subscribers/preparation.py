@@ -1,5 +1,6 @@
-"""Whether a mapping can serve a source, and from its chunks to rows that are ready to load: map, validate, identify,
-suppress. No network, no ledger.
+"""Checks that a mapping fits a source, and prepares its rows for a load: map, validate, identify, suppress.
+
+This module uses neither the network nor the ledger.
 """
 
 import re
@@ -41,19 +42,19 @@ Positions = npt.NDArray[np.int64]
 def check_mapping(
     mapping: FieldMapping, rules: ValidationRules, columns: Sequence[str], *, where: str, base: BaseColumn | None = None
 ) -> None:
-    """Refuse a mapping that cannot serve, before anything is read: raises ConfigurationError with all that is wrong.
+    """Raise ConfigurationError, with all faults, if a mapping does not fit the source.
 
-    `columns` are the source's, `where` names it, `base` is the column that says each row's base, if one does. Wrong
-    are an identity or required field that nothing fills, a column that the source lacks, a zip that would overwrite a
-    mapped field, a value for every row that no row may have.
+    `columns` are the columns of the source, `where` is its name, and `base` is the column of the bases, or None. Faults
+    are an unmapped identity or required field, a column that the source lacks, a zip that would overwrite a mapped
+    field, and an invalid constant or default.
     """
     used = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
     used += [] if base is None else [("the base", base.column)]
     faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip)
     for name, column in used:
         if column not in columns:
-            meant = get_close_matches(column, columns, n=1)
-            hint = f", did you mean {meant[0]}?" if meant else ""
+            similar = get_close_matches(column, columns, n=1)
+            hint = f", did you mean {similar[0]}?" if similar else ""
             faults.append(f"{name} is mapped to the column {column}, which is not there{hint}")
     faults += _find_value_faults(mapping)
     if faults:
@@ -61,7 +62,7 @@ def check_mapping(
 
 
 def _find_value_faults(mapping: FieldMapping) -> list[str]:
-    """A wrong `value` or `default` would make rows invalid: validation judges it here, on a row with nothing else."""
+    """Return the faults of each `value` and `default`, by validating a row that contains only them."""
     constants = {
         name: ColumnRule(value=constant)
         for name, rule in mapping.rules.items()
@@ -81,11 +82,10 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that is not used because another row of its subscriber is: the `position` in its chunk, the names of the
-    `fields` that differ from the row that is used, and whether an inactive row took the place of this row.
+    """An unused row of a subscriber: the `position` in its chunk, and the `fields` that differ from the used row.
 
-    Without a row that is used, `fields` is empty: an invalid row does not say active, so no row of the subscriber is
-    used.
+    `is_overruled` is true if a row that says inactive is used instead. `fields` is empty if no row of the subscriber is
+    used, because an invalid row may say inactive.
     """
 
     position: int
@@ -97,17 +97,15 @@ class Difference:
 class PreparedChunk:
     """One chunk of a source after validation.
 
-    `valid` has all valid rows, `bases` the base of each (None: all rows are for one base), and `persons` the digest of
-    each row's subscriber: of the identity, and of the base if there are several. `is_duplicate`, `is_suppressed` and
-    `is_different` are masks of the valid rows; the last one marks rows that differ from the row that was used until
-    then. `faults` are the faults of invalid rows. `barred` are the identities, with record numbers, that invalid rows
-    keep from becoming active (`_find_barred`). `differences` are filled in once the source was read to its end
-    (connector.conflicts).
+    `valid` has all valid rows, and `all_bases` their bases (None: all rows are for one base). `persons` has the digest
+    of each row's subscriber: of the identity, and of the base if there are several. `is_duplicate`, `is_suppressed` and
+    `is_different` are masks of the valid rows. `is_different` marks rows that differ from the row that was used before.
+    `faults` are the faults of invalid rows. `barred` are identities, with record numbers, that an invalid row keeps
+    from becoming active (`_find_barred`). `connector.conflicts` adds the `differences` at the end of the source.
 
-    `omitted_zips` and `yearless` are the positions of valid rows that lost their zip, or a birthday without a year.
-    `readings` are the positions of cells that were read as another value than their text.
-    `source_rows` counts the records of the source that the chunk was made of, with the records of other shards.
-    `consent` has the columns that say who wants no email and that is_active is not made of
+    `omitted_zips` and `yearless` are positions of valid rows without their zip, or without a birthday that has no year.
+    `readings` are positions of cells whose value is not their text. `source_rows` counts the records of the source in
+    this chunk, also those of other shards. `consent` has unmapped columns that say who wants no email
     (connector.subscribers.consent).
     """
 
@@ -129,19 +127,19 @@ class PreparedChunk:
 
     @property
     def planned(self) -> Planned:
-        """The rows to load."""
+        """The rows that the run will load."""
         return self.valid if self._is_each_planned else self.valid.select(np.flatnonzero(self._is_planned))
 
     @property
     def bases(self) -> RowBases | None:
-        """The base of each row to load."""
+        """The base of each row that the run will load."""
         if self.all_bases is None or self._is_each_planned:
             return self.all_bases
         return self.all_bases.select(self._is_planned)
 
     @property
     def repeats(self) -> Positions:
-        """The positions of rows that are not used because another row of the subscriber is."""
+        """The positions of rows that are not used because another row of the subscriber is used."""
         return self._find_positions(self.is_duplicate)
 
     @property
@@ -151,20 +149,20 @@ class PreparedChunk:
 
     @property
     def read(self) -> int:
-        """How many records of the source this is."""
+        """The number of records in this chunk."""
         return len(self.chunk.frame) + len(self.chunk.malformed)
 
     @property
     def invalid(self) -> int:
-        """How many of them are no subscriber."""
+        """The number of invalid and malformed records."""
         return len({fault.position for fault in self.faults}) + len(self.chunk.malformed)
 
-    def cut(self, number: int) -> "PreparedChunk":
-        """Return the chunk without the records beyond the first `number` records."""
+    def cut(self, record_count: int) -> "PreparedChunk":
+        """Return the first `record_count` records of the chunk."""
         numbers = sorted([*self.chunk.numbers.tolist(), *(row.number for row in self.chunk.malformed)])
-        if len(numbers) <= number:
+        if len(numbers) <= record_count:
             return self
-        chunk = cut_chunk(self.chunk, numbers[number - 1])
+        chunk = cut_chunk(self.chunk, numbers[record_count - 1])
         size, valid = len(chunk.frame), self.valid
         indices = np.flatnonzero(valid.subscribers.index < size)
         part = replace(valid.select(indices), chunk=chunk)
@@ -180,7 +178,7 @@ class PreparedChunk:
             self.barred,
             self.omitted_zips[self.omitted_zips < size],
             self.yearless[self.yearless < size],
-            {reading: found[found < size] for reading, found in self.readings.items()},
+            {reading: positions[positions < size] for reading, positions in self.readings.items()},
             self.source_rows,
             self.consent,
             tuple(difference for difference in self.differences if difference.position < size),
@@ -199,7 +197,7 @@ class PreparedChunk:
 
 
 def find_inactive(subscribers: pd.DataFrame) -> Mask:
-    """Return which of these rows say inactive. A row without is_active says nothing."""
+    """Return the mask of the rows whose is_active is false."""
     if "is_active" not in subscribers:
         return np.zeros(len(subscribers), dtype=bool)
     return subscribers["is_active"].eq(False).fillna(False).to_numpy(dtype=bool)
@@ -220,24 +218,24 @@ def prepare_chunks(
 ) -> Iterator[PreparedChunk]:
     """Read the source chunk by chunk to its end, and leave out the records of other shards.
 
-    `base` is the column that names the base of each row, or None if all rows are for one base. `more_columns` are used
-    beside the columns of the mapping and of the base. `ignored` columns say nothing about consent. The records beyond
-    `limit` come, too, if a column says who is inactive: one of them may say that of an earlier record's subscriber.
-    Raises SourceError, and ConfigurationError if the column names some bases by id and others by name.
+    `base` is the column that names the base of each row, or None if all rows are for one base. `more_columns` are read
+    in addition to the columns of the mapping and of the base. `ignored` columns are not checked for consent. Records
+    beyond `limit` are read, too, if is_active is mapped to a column: they may say that a subscriber is inactive. Raises
+    SourceError, and ConfigurationError if the column names some bases by id and others by name.
     """
     seen = SeenIdentities()
-    asked: dict[BaseRef, None] = {}
+    named_bases: dict[BaseRef, None] = {}
     used = [*list_columns(mapping.columns, base), *more_columns]
     activity = mapping.rules.get("is_active")
     is_activity_read = activity is not None and bool(activity.columns)
-    for read in _read_at_most(source, None if is_activity_read else limit, used):
-        chunk = read if shard.is_whole else select_shard(read, mapping, rules, shard, today=today)
+    for source_chunk in _read_at_most(source, None if is_activity_read else limit, used):
+        chunk = source_chunk if shard.is_whole else select_shard(source_chunk, mapping, rules, shard, today=today)
         mapped = apply_mapping(chunk.frame, mapping, today=today)
-        bases, unplaced = (None, ()) if base is None else read_bases(chunk.frame, base)
+        bases, base_faults = (None, ()) if base is None else read_bases(chunk.frame, base)
         if base is not None and bases is not None:
-            asked.update(dict.fromkeys(bases.asked))
-            refuse_mixed(base.column, asked)
-        validated = validate_rows(mapped.frame, rules, today=today, known=[*mapped.faults, *unplaced])
+            named_bases.update(dict.fromkeys(bases.bases))
+            refuse_mixed(base.column, named_bases)
+        validated = validate_rows(mapped.frame, rules, today=today, known=[*mapped.faults, *base_faults])
         valid = validated.subscribers
         valid_bases = None if bases is None else bases.select(valid.index.to_numpy())
         identities = compute_identities(valid[rules.identity], rules.identity)
@@ -250,7 +248,7 @@ def prepare_chunks(
         if is_activity_read:
             invalid = sorted({fault.position for fault in validated.faults})
             frame = chunk.frame.iloc[invalid].reset_index(drop=True)
-            part = replace(chunk, frame=frame, numbers=chunk.numbers[invalid], malformed=read.malformed)
+            part = replace(chunk, frame=frame, numbers=chunk.numbers[invalid], malformed=source_chunk.malformed)
             barred = _find_barred(part, mapping, rules.identity, today=today)
         yield PreparedChunk(
             chunk,
@@ -265,31 +263,33 @@ def prepare_chunks(
             validated.omitted_zips,
             validated.yearless,
             mapped.readings,
-            len(read.numbers) + len(read.malformed),
+            len(source_chunk.numbers) + len(source_chunk.malformed),
             tuple(find_consent(chunk.frame, mapping, ignored)),
         )
 
 
 def _compute_persons(identities: Digests, bases: RowBases | None) -> Digests:
-    """Return each row's subscriber as a digest. In two bases the same identity is two subscribers (architecture 3)."""
-    if bases is None or not bases.asked:
+    """Return the digest of each row's subscriber. An identity in two bases is two subscribers (architecture 3)."""
+    if bases is None or not bases.bases:
         return identities
-    base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.asked]
-    return separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.places])
+    base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.bases]
+    return separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.indices])
 
 
 def _find_barred(chunk: Chunk, mapping: FieldMapping, identity: str, *, today: date) -> tuple[Digests, Positions]:
-    """Return the identities, with record numbers, of invalid rows that do not clearly say active, whatever else is
-    wrong with the rows. A malformed record says nothing clearly. A row without is_active says nothing at all."""
+    """Return the identities, with record numbers, of invalid rows that may say inactive.
+
+    These are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
+    """
     named, numbers = find_named(chunk.malformed, identity)
     if not len(chunk.frame):
         return named, numbers
-    read = apply_mapping(chunk.frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
-    valid = validate_rows(read.frame, ValidationRules(identity), today=today, known=read.faults).subscribers
+    mapped = apply_mapping(chunk.frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
+    valid = validate_rows(mapped.frame, ValidationRules(identity), today=today, known=mapped.faults).subscribers
     anybody = {"email": ColumnRule(value="nobody@example.com"), "is_active": mapping.rules["is_active"]}
-    read = apply_mapping(chunk.frame, FieldMapping(anybody), today=today)
-    active = validate_rows(read.frame, ValidationRules(), today=today, known=read.faults).subscribers
-    is_clear = read.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
+    mapped = apply_mapping(chunk.frame, FieldMapping(anybody), today=today)
+    active = validate_rows(mapped.frame, ValidationRules(), today=today, known=mapped.faults).subscribers
+    is_clear = mapped.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
     is_clear[active.index[active["is_active"].eq(True).fillna(False)]] = True
     valid = valid[~is_clear[valid.index]]
     positions = valid.index.to_numpy(dtype=np.int64)
@@ -301,7 +301,7 @@ _WORDS = {
     "email": re.compile(r"[^\s,;|\"<>()\[\]{}:]+@[^\s,;|\"<>()\[\]{}:]+"),
     "client_user_id": re.compile(r'[^,;|\t\n"]+'),
 }
-"""What may be an identity in the text of a record that cannot be read."""
+"""Texts that may be identities in a malformed record, by field."""
 
 
 def find_named(records: Sequence[MalformedRow], identity: str) -> tuple[Digests, Positions]:
@@ -315,11 +315,11 @@ def find_named(records: Sequence[MalformedRow], identity: str) -> tuple[Digests,
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
     """Return the records of a chunk that belong to the shard.
 
-    The digest of the identity decides. For a record without a valid identity the digest of its content decides."""
+    The digest of the identity decides, or the digest of the whole record if the record has no valid identity."""
     identity = FieldMapping({rules.identity: mapping.rules[rules.identity]})
     mapped = apply_mapping(chunk.frame, identity)
-    demands = replace(rules, required=frozenset())
-    valid = validate_rows(mapped.frame, demands, today=today, known=mapped.faults).subscribers
+    identity_rules = replace(rules, required=frozenset())
+    valid = validate_rows(mapped.frame, identity_rules, today=today, known=mapped.faults).subscribers
     is_own = np.zeros(len(chunk.numbers), dtype=bool)
     is_own[valid.index] = shard.contains(compute_identities(valid[rules.identity], rules.identity))
     unidentified = chunk.frame.drop(valid.index)
@@ -334,14 +334,14 @@ def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, sh
 
 
 def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
-    """Return which of these valid rows are on the list; `identities` are the rows' own, by the field `identity`."""
+    """Return the mask of the valid rows on the list. `identities` are the digests of their `identity` field."""
     if suppression is None:
         return np.zeros(len(valid), dtype=bool)
     return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid)
 
 
 def _read_at_most(source: Source, limit: int | None, used: Collection[str]) -> Iterator[Chunk]:
-    """Yield the source's chunks; the last one is cut where `limit` records are read."""
+    """Yield the chunks of the source with at most `limit` records."""
     remaining = limit
     for chunk in source.chunks(used):
         numbers = sorted([*chunk.numbers.tolist(), *(row.number for row in chunk.malformed)]) if remaining else []
@@ -354,8 +354,8 @@ def _read_at_most(source: Source, limit: int | None, used: Collection[str]) -> I
             return
 
 
-def cut_chunk(chunk: Chunk, last: int) -> Chunk:
-    """Return the chunk without the records behind the record number `last`; numbers need not be consecutive."""
-    size = int(np.count_nonzero(chunk.numbers <= last))
-    malformed = tuple(row for row in chunk.malformed if row.number <= last)
+def cut_chunk(chunk: Chunk, last_number: int) -> Chunk:
+    """Return the records of the chunk up to the record number `last_number`. Numbers may have gaps."""
+    size = int(np.count_nonzero(chunk.numbers <= last_number))
+    malformed = tuple(row for row in chunk.malformed if row.number <= last_number)
     return replace(chunk, frame=chunk.frame.iloc[:size], numbers=chunk.numbers[:size], malformed=malformed)

@@ -1,4 +1,4 @@
-"""Which base each row is for, where a column of the source says it; whether there is such a base it does not know."""
+"""Reads the base of each row from a column of the source. Only the service knows whether the base exists."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    Places = npt.NDArray[np.int64]
+    Indices = npt.NDArray[np.int64]
 
-_NAMED_AT_MOST = 10  # of the cells that a message allows: it stands in a line of the rejects file
+_MAX_CELLS_NAMED = 10  # allowed cells in a message, which is one cell of the rejects file
 
 
 @dataclass(frozen=True, slots=True)
 class BaseColumn:
-    """The column that says each row's base; `values` is the base by cell, and None: the cell is the base itself.
+    """The column that names the base of each row. `values` has the base by cell; None: each cell is an id or a name.
 
-    Cells and the keys of `values` are trimmed. Raises ConfigurationError for what makes no sense, and where some values
-    are ids and others are names (architecture 4.14).
+    Cells and the keys of `values` are trimmed. Raises ConfigurationError if `values` is empty, has an empty cell or a
+    cell twice, or if some bases are ids and others are names (architecture 4.14).
     """
 
     column: str
@@ -48,42 +48,42 @@ class BaseColumn:
 
     @property
     def field(self) -> str:
-        """The field that a cell without a base leaves empty: base_id where all are asked for by id."""
+        """The field of a fault if a cell names no base: base_id if all `values` are ids, else base_name."""
         is_by_id = self.values is not None and all(base.name is None for base in self.values.values())
         return "base_id" if is_by_id else "base_name"
 
 
 @dataclass(frozen=True, slots=True)
 class RowBases:
-    """The base of each row of a frame, in its order: a place in `asked` (0-based), -1 for a row that has a fault."""
+    """The base of each row of a frame in its order: an index in `bases`, or -1 for a row that has a fault."""
 
-    places: Places
-    asked: tuple[BaseRef, ...]
+    indices: Indices
+    bases: tuple[BaseRef, ...]
 
     def select(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowBases:
-        """Return the same of some of the rows, by position or by a mask."""
-        return RowBases(self.places[rows], self.asked)
+        """Return the bases of the rows at these positions, or of the rows of a mask."""
+        return RowBases(self.indices[rows], self.bases)
 
-    def split(self) -> Iterator[tuple[BaseRef, Places]]:
-        """Yield each base that a row is for, with the positions of its rows: in the order in which the bases first
-        appear."""
+    def split(self) -> Iterator[tuple[BaseRef, Indices]]:
+        """Yield each base with the positions of its rows, in the order in which the bases first appear."""
         import numpy as np
 
-        order = np.argsort(self.places, kind="stable")
-        found, begins = np.unique(self.places[order], return_index=True)
-        groups = dict(zip(found.tolist(), np.split(order, begins[1:]), strict=True)) if len(found) else {}
-        for place in sorted((each for each in groups if each >= 0), key=lambda each: int(groups[each][0])):
-            yield self.asked[place], groups[place]
+        order = np.argsort(self.indices, kind="stable")
+        used, begins = np.unique(self.indices[order], return_index=True)
+        groups = dict(zip(used.tolist(), np.split(order, begins[1:]), strict=True)) if len(used) else {}
+        for index in sorted((index for index in groups if index >= 0), key=lambda index: int(groups[index][0])):
+            yield self.bases[index], groups[index]
 
 
 def list_columns(mapped: Iterable[str], base: BaseColumn | None) -> tuple[str, ...]:
-    """Return the source's columns that are used, each once: those of the mapping, and that of the base."""
+    """Return the used columns of the source without duplicates: the columns of the mapping, and the column of the
+    base."""
     return tuple(dict.fromkeys([*mapped, *([] if base is None else [base.column])]))
 
 
 def parse_base(text: str) -> BaseRef:
-    """Return the base that a text names, trimmed: digits are an id, anything else a name. Raises ValueError, in
-    words."""
+    """Return the base that a text names. Digits are an id, any other text is a name. Raises ValueError with a
+    message."""
     word = text.strip()
     if word.isascii() and word.isdigit():
         number = int(word) if len(word) <= len(str(LARGEST_ID)) else 0
@@ -95,22 +95,22 @@ def parse_base(text: str) -> BaseRef:
     return BaseRef(name=word)
 
 
-def refuse_mixed(column: str, asked: Iterable[BaseRef]) -> None:
-    """Raise ConfigurationError if some of these bases are named by id and others by name: one base might be named both
-    ways, and only the service could tell (architecture 4.14)."""
-    bases = list(asked)
+def refuse_mixed(column: str, named_bases: Iterable[BaseRef]) -> None:
+    """Raise ConfigurationError if some of these bases are named by id and others by name: both may be one base,
+    and only the service knows that (architecture 4.14)."""
+    bases = list(named_bases)
     by_id = next((base.service_id for base in bases if base.service_id is not None), None)
     by_name = next((base.name for base in bases if base.name is not None), None)
     if by_id is not None and by_name is not None:
         raise ConfigurationError(
             f"the column {column} names one base by its id ({by_id}) and another by its name ({by_name}): within a run "
-            "all bases are named by ids or all by names. Correct the cells, or list under subscriber.base.values what "
-            "they mean"
+            "all bases are named by ids or all by names. Correct the cells, or list the bases of the cells under "
+            "subscriber.base.values"
         )
 
 
 def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[Fault, ...]]:
-    """Return the base of each row of a chunk's frame (text columns), and the faults of the rows that name none."""
+    """Return the base of each row of a chunk's frame (text columns), and the faults of rows that name no base."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -119,14 +119,14 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     if rule.values is None:
         allowed = "must hold a base's id (a whole number from 1) or its name"
     else:
-        more = len(rule.values) - _NAMED_AT_MOST
-        named = ", ".join(list(rule.values)[:_NAMED_AT_MOST])
+        more = len(rule.values) - _MAX_CELLS_NAMED
+        named = ", ".join(list(rule.values)[:_MAX_CELLS_NAMED])
         allowed = f"must hold one of {named}{f' and {more} more' if more > 0 else ''}"
     cells = pc.utf8_trim_whitespace(read_cells(frame[rule.column])).dictionary_encode()
-    words = [*cells.dictionary.to_pylist(), ""]  # the last one stands for missing cells
+    words = [*cells.dictionary.to_pylist(), ""]  # the last word is for missing cells
     codes = cells.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
-    asked: dict[BaseRef, int] = {}
-    place_of = np.full(len(words), -1, dtype=np.int64)
+    bases: dict[BaseRef, int] = {}
+    index_by_code = np.full(len(words), -1, dtype=np.int64)
     faults: dict[int, tuple[str, str, str]] = {}  # field, code and message of the cells that name no base
     for code, word in enumerate(words):
         base, field = None, rule.field
@@ -137,11 +137,11 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             with suppress(ValueError):
                 base = parse_base(word)
         if base is not None:
-            place_of[code] = asked.setdefault(base, len(asked))
+            index_by_code[code] = bases.setdefault(base, len(bases))
         else:
             fault, problem = ("base", "is not known") if word else ("required", "is missing")
             message = f"{wire_name(BY_NAME[field])} {problem}: the column {rule.column} {allowed}"
             faults[code] = (field, fault, message)
-    places = place_of[codes]
-    rows = np.flatnonzero(places < 0)
-    return RowBases(places, tuple(asked)), tuple(Fault(int(row), *faults[int(codes[row])]) for row in rows)
+    indices = index_by_code[codes]
+    rows = np.flatnonzero(indices < 0)
+    return RowBases(indices, tuple(bases)), tuple(Fault(int(row), *faults[int(codes[row])]) for row in rows)

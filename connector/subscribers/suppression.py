@@ -20,45 +20,45 @@ from connector.subscribers.identity import (
     join_digests,
 )
 
-_FEWEST_JUDGED = 10
+_MIN_COMPARED_SIZE = 10  # smaller lists are not compared
 
 
 class Suppression:
-    """The suppression list of `job`; `field` (email or client_user_id) is what its entries are."""
+    """The suppression list of `job`. Its entries are identities of `field` (email or client_user_id)."""
 
     __slots__ = ("_digests", "field", "job", "max_shrink", "name")
 
     def __init__(
         self, job: str, field: str, digests: Digests | Iterable[bytes], *, name: str = "", max_shrink: float = 1.0
     ) -> None:
-        """`digests` of the entries in any order, repeats allowed: S16 arrays joined into one, or single ones. `name`
-        says where the list is, and `max_shrink` is the share by which the list may become smaller between two runs."""
+        """`digests` are the entries' digests in any order, with duplicates: an S16 array, or single digests. `name` is
+        the path of the list, and `max_shrink` the share by which the list may shrink between two runs."""
         if not isinstance(digests, np.ndarray):
             digests = join_digests(digests, IDENTITY_BYTES)
         self.job = job
         self.field = field
         self.name, self.max_shrink = name, max_shrink
-        self._digests: Digests = np.unique(digests)  # sorted, each once
+        self._digests: Digests = np.unique(digests)  # sorted, without duplicates
 
     @property
     def size(self) -> int:
-        """How many identities are on it."""
+        """The number of identities on the list."""
         return len(self._digests)
 
     def has_same_entries(self, other: "Suppression") -> bool:
-        """Return whether the other list names the same subscribers."""
+        """Return whether the other list has the same field and identities."""
         return self.field == other.field and np.array_equal(self._digests, other._digests)
 
     def refuse_shrunk(self, previous_size: int | None) -> None:
-        """Raise ConfigurationError if the list is smaller than `previous_size` by `max_shrink` or more: half of a list
-        lets the other half be created or mailed. Lists with fewer than 10 entries are not judged."""
-        if previous_size is None or previous_size < _FEWEST_JUDGED:
+        """Raise ConfigurationError if the list is smaller than `previous_size` by `max_shrink` or more. A list that
+        lost entries would let people be created or mailed. A list that had fewer than 10 entries is not compared."""
+        if previous_size is None or previous_size < _MIN_COMPARED_SIZE:
             return
         shrink = 1 - self.size / previous_size
         if shrink > 0 and shrink >= self.max_shrink:
             raise ConfigurationError(
                 f"the suppression list {self.name} names {count(self.size, 'subscriber')}, {shrink:.1%} fewer than in "
-                f"the last run ({previous_size:,}). Nothing was sent. See whether the list is whole. If it is, set "
+                f"the last run ({previous_size:,}). Nothing was sent. Check whether the list is complete. If so, set "
                 f"guard.max_shrink above {shrink:.1%} for one run"
             )
 
@@ -70,60 +70,60 @@ class Suppression:
         return bool(self.find(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
 
     def build_mask(self, subscribers: pd.DataFrame) -> Mask:
-        """Return which rows of a frame of typed columns are on the list, in the frame's order."""
+        """Return the mask of the rows of a typed frame that are on the list."""
         mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:
-            is_given = subscribers[self.field].notna().to_numpy(dtype=bool)
-            mask[is_given] = self.find(compute_identities(subscribers[self.field][is_given], self.field))
+            is_present = subscribers[self.field].notna().to_numpy(dtype=bool)
+            mask[is_present] = self.find(compute_identities(subscribers[self.field][is_present], self.field))
         return mask
 
     def find(self, digests: Digests) -> Mask:
-        """Return which of these digests (S16, of the list's own field) are on the list."""
+        """Return the mask of the digests (S16, of the list's field) that are on the list."""
         return _find_among(self._digests, digests)
 
 
 class InactiveIdentities:
-    """The identities (S16 digests) that this run knows as inactive: by the service's list, in any base, or by rows.
+    """The identities (S16 digests) that are inactive in a base of the service's list, or in rows of the run.
 
-    `reactivated` are those of them that rows of the run create as active, where the job does not keep them back.
-    `unclear` are the identities that the list shows without an IsActive that can be read.
+    `reactivated` are inactive identities that the run creates as active, because the job does not suppress them.
+    `unclear` are identities that the list shows without a valid IsActive.
     """
 
-    __slots__ = ("_known", "_noted", "reactivated", "unclear")
+    __slots__ = ("_added", "_known", "reactivated", "unclear")
 
     def __init__(self) -> None:
         self.unclear: InactiveIdentities | None = None
-        self._known: Digests = join_digests((), IDENTITY_BYTES)  # sorted, each once
-        self._noted = bytearray()  # since then
+        self._known: Digests = join_digests((), IDENTITY_BYTES)  # sorted, without duplicates
+        self._added = bytearray()  # digests that are not in `_known` yet
         self.reactivated: set[bytes] = set()
 
-    def note(self, identity: bytes) -> None:
-        """Note an inactive identity."""
-        self._noted += identity
+    def add(self, identity: bytes) -> None:
+        """Add an inactive identity."""
+        self._added += identity
 
-    def note_unclear(self, identity: bytes) -> None:
-        """Note an identity of which the list does not show whether it is active."""
+    def add_unclear(self, identity: bytes) -> None:
+        """Add an identity that the list shows without a valid IsActive."""
         if self.unclear is None:
             self.unclear = InactiveIdentities()
-        self.unclear.note(identity)
+        self.unclear.add(identity)
 
     def update(self, other: "InactiveIdentities") -> None:
-        """Note all identities of another object."""
-        self._noted += other._known.tobytes() + bytes(other._noted)
+        """Add all identities of another object."""
+        self._added += other._known.tobytes() + bytes(other._added)
 
     def find(self, digests: Digests) -> Mask:
-        """Return which of these digests have been noted."""
-        if self._noted:
-            noted = np.frombuffer(bytes(self._noted), dtype=self._known.dtype)
-            self._known = np.unique(np.concatenate([self._known, noted]))
-            self._noted.clear()
+        """Return the mask of the digests that were added."""
+        if self._added:
+            added = np.frombuffer(bytes(self._added), dtype=self._known.dtype)
+            self._known = np.unique(np.concatenate([self._known, added]))
+            self._added.clear()
         return _find_among(self._known, digests)
 
 
 def _find_among(known: Digests, digests: Digests) -> Mask:
-    """Return which of `digests` are among the `known` ones, which are sorted."""
+    """Return the mask of the `digests` that are in the sorted array `known`."""
     index = np.searchsorted(known, digests)
     is_inside = index < len(known)
-    found = np.zeros(len(digests), dtype=bool)
-    found[is_inside] = known[index[is_inside]] == digests[is_inside]
-    return found
+    is_known = np.zeros(len(digests), dtype=bool)
+    is_known[is_inside] = known[index[is_inside]] == digests[is_inside]
+    return is_known

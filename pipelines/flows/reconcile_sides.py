@@ -170,12 +170,12 @@ class SourceRows:
         """Return the side of each row, -1 for a row that names no base."""
         if bases is None:
             return np.zeros(rows, dtype=np.int64)
-        numbers = np.full(len(bases.asked) + 1, -1, dtype=np.int64)  # the last one is for the place -1
-        for place in np.unique(bases.places[bases.places >= 0]).tolist():
-            numbers[place] = self._sides.find(bases.asked[place])
+        numbers = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last number is for the index -1
+        for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
+            numbers[index] = self._sides.find(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):
             refuse_too_many(self._plan.rows.base, len(self._sides.bases))
-        return numbers[bases.places]
+        return numbers[bases.indices]
 
 
 def _take_values(part: Planned, names: Sequence[str]) -> Iterator[Sequence[object]]:

@@ -13,7 +13,7 @@ NEWS, SHOP = BaseRef(service_id=7), BaseRef(service_id=9)
 def read(rule: BaseColumn, *cells: str | None) -> tuple[list[BaseRef | None], list[tuple[int, str, str]]]:
     """Each row's base (None: it has a fault), and the faults without their words."""
     bases, faults = read_bases(pd.DataFrame({"list": pd.array(cells, dtype="str")}), rule)
-    rows = [bases.asked[place] if place >= 0 else None for place in bases.places]
+    rows = [bases.bases[index] if index >= 0 else None for index in bases.indices]
     return rows, [(fault.position, fault.field, fault.code) for fault in faults]
 
 
@@ -54,7 +54,7 @@ def test_rows_are_split_in_the_order_in_which_their_bases_first_appear() -> None
     split = [(asked, places.tolist()) for asked, places in bases.split()]
     assert split == [(SHOP, [0, 3]), (NEWS, [2, 5]), (BaseRef(name="Shop"), [4])]
     assert [asked for asked, _ in bases.select(slice(2, 4)).split()] == [NEWS, SHOP]
-    assert list(RowBases(bases.places[:0], bases.asked).split()) == []
+    assert list(RowBases(bases.indices[:0], bases.bases).split()) == []
 
 
 def test_a_map_that_names_one_base_by_its_id_and_another_by_its_name_is_refused() -> None:
