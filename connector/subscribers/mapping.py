@@ -1,6 +1,6 @@
-"""The mapping applied to a chunk: a source's columns in, columns named after fields out, whole columns at once.
+"""Applies the mapping to a chunk: reads the columns of the source, and returns a column for each field.
 
-The mapping reads and translates cells. The validation decides whether a value may be sent.
+The mapping reads and translates whole columns. The validation decides whether a value may be sent.
 """
 
 import ast
@@ -31,8 +31,8 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, require_column
 
 
 class Reading(NamedTuple):
-    """What was read in place of a cell's text: nothing, because the cell holds the `word` of a program for a missing
-    value, or (`word` is empty) the letters that HTML codes stand for."""
+    """A way in which a cell of a field was read as another value than its text: as missing, because the cell holds a
+    `word` for a missing value, or with its HTML codes decoded (`word` is empty)."""
 
     field: str
     word: str
@@ -44,8 +44,8 @@ Readings = dict[Reading, npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class MappedChunk:
-    """A chunk's `frame` of the mapped fields, `readings`, and `faults`: the rows that have no value for a field that
-    could be checked."""
+    """A chunk after its mapping: the `frame` of the fields, `readings`, and `faults` of rows without a value that could
+    be validated."""
 
     frame: pd.DataFrame
     faults: tuple[Fault, ...]
@@ -53,15 +53,16 @@ class MappedChunk:
 
     @property
     def null_positions(self) -> set[int]:
-        """The positions of rows with a cell that was read as missing because a program wrote NULL or the like."""
-        return {position for reading, found in self.readings.items() if reading.word for position in found.tolist()}
+        """The positions of rows with a cell such as NULL, which was read as missing."""
+        by_word = [positions for reading, positions in self.readings.items() if reading.word]
+        return {position for positions in by_word for position in positions.tolist()}
 
 
 def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = date.max) -> MappedChunk:
-    """Make a chunk's frame (text columns) a frame of the mapped fields, with the same rows on the same index.
+    """Return the mapped fields of a chunk's frame (text columns), with the same rows and index.
 
-    Empty cells are missing. `tags` is a list<string> column of Arrow's, all others are `str`. Raises
-    ConfigurationError if the mapping names a column that the frame does not have.
+    Empty cells are missing. `tags` is an Arrow column of list<string>, and all other columns are `str`. Raises
+    ConfigurationError if the frame lacks a column of the mapping.
     """
     require_columns(mapping, list(frame.columns))
     columns: dict[str, pd.Series] = {}
@@ -71,14 +72,16 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         if rule.template is not None:
             cells, problems = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
             message = f"{wire_name(BY_NAME[name])}: the template"
-            faults += [Fault(position, name, "template", f"{message} {why}") for position, why in problems.items()]
+            faults += [
+                Fault(position, name, "template", f"{message} {problem}") for position, problem in problems.items()
+            ]
         elif rule.column is None:
             cells = pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame))
         else:
             cells = read_cells(frame[rule.column])
-        cells, of_field = _apply_steps(cells, rule, name, today)
-        readings |= of_field
-        if name in NAME_FIELDS and (unclear := of_field.get(Reading(name, _NAME_OR_NULL))) is not None:
+        cells, field_readings = _apply_steps(cells, rule, name, today)
+        readings |= field_readings
+        if name in NAME_FIELDS and (unclear := field_readings.get(Reading(name, _NAME_OR_NULL))) is not None:
             alone = _find_lone(frame, rule.columns, unclear)
             faults += [Fault(row, name, "null", f"{wire_name(BY_NAME[name])} {_UNCLEAR}") for row in alone.tolist()]
         if BY_NAME[name].kind is Kind.TAGS:
@@ -98,14 +101,14 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
 
 
 def _find_lone(frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return those of the rows in which no other column than `columns` has a word for a missing value."""
+    """Return the positions of the rows in which only `columns` have a word for a missing value."""
     rows = frame.iloc[positions]
-    others = [rows[name].str.strip().isin(_NULL_TEXTS) for name in frame.columns if name not in columns]
-    return positions[~np.logical_or.reduce(others)] if others else positions
+    is_null = [rows[name].str.strip().isin(_NULL_TEXTS) for name in frame.columns if name not in columns]
+    return positions[~np.logical_or.reduce(is_null)] if is_null else positions
 
 
 def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
-    """Return each row's text and, by position (0-based), why a row has none: the only rule that works row by row."""
+    """Return the text of each row and, by position from 0, why a row has no text."""
     from connector.templates import TemplateError, compile_template  # here: most mappings need no Jinja
 
     template = compile_template(text)
@@ -149,38 +152,38 @@ from a page or an address book have them."""
 
 _UNSEEN = rf"[\s\pZ{_INVISIBLE}\x{{200c}}\x{{200d}}]"
 _INVISIBLE_ENDS = rf"^{_UNSEEN}+|(\pM[\x{{200c}}\x{{200d}}])?{_UNSEEN}*$"
-"""White space and characters that nobody sees, at both ends. A joiner behind a mark stays: names of Malayalam may
-end with a virama and a joiner, which make one letter with the letter before."""
+"""White space and invisible characters at both ends. A joiner after a mark stays: in Malayalam, a name may end with a
+virama and a joiner, which form one letter with the letter before."""
 
 _INVISIBLE_ANYWHERE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
 _CODED = (Kind.EMAIL, Kind.FLAG, Kind.GENDER, Kind.COUNTRY, Kind.ZIP, Kind.DATE)
-"""Kinds whose values are codes: no character that nobody sees belongs to them."""
+"""Kinds whose values are codes, which contain no invisible characters."""
 
 _NULL_TEXTS = (
     "NULL", "null", "(null)", "[null]", "<null>", "None", "NaN", "nan", "NaT", "<NA>", "N/A", "n/a", "#N/A", "#NV",
     "#N/D", "#N/D!", "#N/B", "#N/DISP", "\\N", "undefined",
 )  # fmt: skip
-"""What programs write for a missing value. `Null`, `Nan` and `NA` may be names."""
+"""Words of programs for a missing value. `Null`, `Nan` and `NA` are not here, because they may be names."""
 
 _ZERO_DATES = ("0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00")
-"""What MySQL writes for a date that is missing."""
+"""Texts of MySQL for a missing date."""
 
 _NAME_OR_NULL = "None"
 _UNCLEAR = (
     "is None, which may be a name, or the word of a program for a missing value. A job says which by the field's "
     'values: {"None": ""} for a missing value, or {"None": "None"} for the name'
 )
-"""People and a town are called None. In a row with another such word, the word is a program's."""
+"""None may be a name of a person. In a row with another word of `_NULL_TEXTS`, None means a missing value."""
 
 _HTML_CODE = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
-"""A code of HTML, or a quote with the backslash that PHP and MySQL write before it (`O\\'Brien`)."""
+"""A code of HTML, or a quote after the backslash that PHP and MySQL write (`O\\'Brien`)."""
 
 _HTML_CODES = re.compile(_HTML_CODE)
 
 
 def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, Readings]:
-    """Take the column of the field `name` through the steps of its rule, in their order; empty cells become null. Also
-    return the positions of cells with another value than their text: those of HTML codes, and NULL or the like."""
+    """Apply the steps of a rule to the column of the field `name`. Empty cells become null. Also return the positions
+    of cells with HTML codes, and of cells with a word for a missing value."""
     kind, readings, is_from_source = BY_NAME[name].kind, Readings(), rule.value is None and name not in FREE_FIELDS
     if is_from_source and name != "client_user_id":
         cells, decoded = _decode_html(cells, except_for=_MAY_BE_LIST if kind is Kind.TAGS else None)
@@ -197,15 +200,15 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
     if name in _LABELS and has_any(cells, b":"):
         cells = pc.replace_substring_regex(cells, _LABELS[name], "")
-    if rule.case is not None:  # in NFC: Arrow changes no letter whose accent is a character by itself
+    if rule.case is not None:  # in NFC: Arrow does not change a letter whose accent is a separate character
         cells = _CASES[rule.case](pc.utf8_normalize(cells, form="NFC"))
     is_translated: pa.Array | None = None
     if rule.values:
         pairs = [(key.strip(), new.strip()) if rule.is_trimmed else (key, new) for key, new in rule.values.items()]
         keys, replacements = (pa.array(texts, pa.large_string()) for texts in zip(*pairs, strict=True))
-        found = pc.index_in(pc.fill_null(cells, ""), keys)  # a missing cell counts as empty
-        is_translated = found.is_valid()
-        cells = pc.coalesce(replacements.take(found), cells)
+        indices = pc.index_in(pc.fill_null(cells, ""), keys)  # a missing cell counts as empty
+        is_translated = indices.is_valid()
+        cells = pc.coalesce(replacements.take(indices), cells)
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
@@ -219,7 +222,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
             readings |= {Reading(name, word): positions[found_words == word] for word in set(found_words)}
             cells = pc.if_else(is_null, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
-    if kind is Kind.DATE:  # a column of timestamps has each birthday as its midnight
+    if kind is Kind.DATE:  # in a column of timestamps, a birthday is a midnight
         cells = pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
@@ -227,8 +230,8 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
 
 
 def _decode_html(cells: pa.Array, except_for: str | None) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return texts with the letters of HTML codes (`M&uuml;ller`, `O&#39;Brien`), and their positions. Texts
-    that the regular expression `except_for` finds stay as they are."""
+    """Return the texts with decoded HTML codes (`M&uuml;ller`, `O&#39;Brien`), and the positions of changed texts.
+    Texts that match the regular expression `except_for` stay."""
     if not has_any(cells, b"&\\"):
         return cells, np.empty(0, dtype=np.int64)
     has_codes = pc.fill_null(pc.match_substring_regex(cells, _HTML_CODE), False)
@@ -246,7 +249,7 @@ def _decode_html(cells: pa.Array, except_for: str | None) -> tuple[pa.Array, npt
 
 
 def _decode_text(text: str) -> str:
-    """Return a text with the letters of its HTML codes, which may themselves be written in codes (`&amp;#39;`)."""
+    """Return a text with decoded HTML codes. Codes may be encoded twice (`&amp;#39;`)."""
     while (decoded := _HTML_CODES.sub(_decode_code, text)) != text:
         text = decoded
     return text
@@ -260,8 +263,8 @@ def _decode_code(code: re.Match[str]) -> str:
 
 
 def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
-    """Return texts without white space, and without characters that nobody sees, at both ends. A code (`is_code`) has
-    no such characters inside either, and its full-width characters are plain ones."""
+    """Remove white space and invisible characters at both ends. In codes (`is_code`), also remove invisible characters
+    inside, and replace full-width characters by plain ones."""
     cells = pc.utf8_trim_whitespace(cells)
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
         return cells
@@ -272,21 +275,21 @@ def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
     return pc.replace_substring_regex(cells, _INVISIBLE_ENDS, r"\1")
 
 
-def _parse_dates(cells: pa.Array, forms: Sequence[str], today: date) -> pa.Array:
-    """Return dates as YYYY-MM-DD, by Python's strptime over distinct cells: Arrow's makes 31 February 3 March.
+def _parse_dates(cells: pa.Array, formats: Sequence[str], today: date) -> pa.Array:
+    """Return dates as YYYY-MM-DD. Python's strptime parses distinct cells, because Arrow reads 31 February as 3 March.
 
-    A year of two digits is the latest one that is not in the future: nobody is born after `today`."""
+    A year of two digits is the latest year that gives no date after `today`."""
 
     def parse(cell: str | None) -> str | None:
-        for form in forms if cell is not None else ():
+        for format_ in formats if cell is not None else ():
             try:
-                parsed = datetime.strptime(cell, form).date()  # type: ignore[arg-type] # noqa: DTZ007
-                if "%y" in form and parsed > today:
+                parsed = datetime.strptime(cell, format_).date()  # type: ignore[arg-type] # noqa: DTZ007
+                if "%y" in format_ and parsed > today:
                     parsed = parsed.replace(year=parsed.year - 100)
                 return parsed.isoformat()
             except ValueError:
                 continue
-        return cell  # the validation rejects the cell as the source wrote it
+        return cell  # the validation rejects the unchanged cell
 
     coded = cells.dictionary_encode()
     dates = [parse(cell) for cell in coded.dictionary.to_pylist()]
@@ -303,26 +306,26 @@ _UNREADABLE_LIST = (
     "or map no column to tags"
 )
 _ARRAY_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
-"""An item of a PostgreSQL array as text, in quotes or without, and what follows."""
+"""An item of a PostgreSQL array as text, with or without quotes, and the comma or the end after it."""
 
 _UNDIVIDED = (
-    "has ;, | or a line break between texts, and only commas divide tags. A job says what divides them: "
+    "has ;, | or a line break between texts, and only commas divide tags. Set the separator in the job: "
     'split: ";" (or split: "," for one tag)'
 )
 _MAY_BE_LIST = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
 _BRACKETED = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
 _BRACKET = re.compile(r"[\[\]{}]")
 _KEY = re.compile(r'"[^"]*"\s*:')
-"""A bracket outside `_BRACKETED` lacks its other half. Like the key of an object, it shows a list that was cut."""
+"""The key of an object. A key at the beginning, or a bracket outside `_BRACKETED`, shows that a list was cut."""
 
 
 def build_tags(cells: pa.Array, split: str) -> tuple[pa.Array, list[int]]:
-    """Make trimmed cells (large_string, null where empty) a list<string> array of the same length.
+    """Return the tags of trimmed cells (large_string, null if empty) as a list<string> array.
 
-    A JSON array of texts and numbers, a list as Python writes it and an array as PostgreSQL writes it (`{vip,news}`)
-    are that list, without its nulls; other cells are cut at `split`. Tags are trimmed, empty tags are left out. A cell
-    without any tag is null, except for an empty list. Also return the positions of cells that hold another list, an
-    object, or a part of them; they are null.
+    A JSON array of texts and numbers, a list of Python and an array of PostgreSQL (`{vip,news}`) are read as lists,
+    without nulls. Other cells are cut at `split`. Tags are trimmed, and empty tags are left out. A cell without tags is
+    null, except for an empty list. Also return the positions of cells that hold another list, an object, or a part of
+    them. These cells are null.
     """
     if not has_any(cells, b"[{(\"'"):
         return _cut(cells, split), []
@@ -345,7 +348,8 @@ def build_tags(cells: pa.Array, split: str) -> tuple[pa.Array, list[int]]:
 
 
 def _find_undivided(cells: pa.Array) -> list[int]:
-    """Return the positions of cells with a sign that divides tags elsewhere. Lists are not meant."""
+    """Return the positions of cells with a character that may separate tags (`;`, `|`, line break). Lists do not
+    count."""
     if not has_any(cells, b";|\n"):
         return []
     is_undivided = pc.fill_null(pc.match_substring_regex(cells, "[;|\n]"), False)
@@ -368,10 +372,10 @@ def _cut(cells: pa.Array, split: str) -> pa.Array:
 
 
 def _read_tags(cell: str, split: str) -> list[str] | None:
-    """Return the tags of a cell that is a list, has quoted tags as Mailchimp writes them (`"VIP","Paris, France"`), or
-    has tags in brackets (`[VIP], [news]`).
+    """Return the tags of a cell with a list, with quoted tags of Mailchimp (`"VIP","Paris, France"`), or with tags in
+    brackets (`[VIP], [news]`).
 
-    Raises ValueError for a list or an object that cannot be read, and for a part of one."""
+    Raises ValueError for a list or an object that cannot be read, and for a part of a list."""
     if (cell[0], cell[-1]) in (("[", "]"), ("{", "}"), ("(", ")")) and (items := _read_list(cell)) is not None:
         texts = [value if isinstance(value, str) else _write_number(value) for value in items]
         texts = [_decode_text(text) for text in texts]
@@ -387,8 +391,8 @@ def _read_tags(cell: str, split: str) -> list[str] | None:
 
 
 def _write_number(value: object) -> str:
-    """Return a number or a bool of a list as text: 2024 for 2024.0. Raises ValueError for a float that has lost digits
-    of a whole number, or is infinite."""
+    """Return a number or a bool as text: 2024 for 2024.0. Raises ValueError for an infinite float, and for a whole
+    number from 2**53 on, which may have lost digits."""
     if not isinstance(value, float):
         return orjson.dumps(value).decode()
     if not math.isfinite(value) or (abs(value) >= 2.0**53 and value.is_integer()):
@@ -397,50 +401,50 @@ def _write_number(value: object) -> str:
 
 
 def _read_list(cell: str) -> list[object] | None:
-    """Return the items of a list as JSON, Python or PostgreSQL writes it, without nulls, or None for a text in
-    brackets. Raises ValueError for a list of lists or objects, and for an object."""
-    found: object
+    """Return the items of a list of JSON, Python or PostgreSQL without nulls, or None for a text in brackets. Raises
+    ValueError for an object, and for a list of lists or objects."""
+    parsed: object
     try:
-        found = orjson.loads(cell)
+        parsed = orjson.loads(cell)
     except orjson.JSONDecodeError:
-        found = _read_array(cell) if cell.startswith("{") and not cell.startswith("{'") else _read_literal(cell)
-    if found is None:
+        parsed = _read_array(cell) if cell.startswith("{") and not cell.startswith("{'") else _read_literal(cell)
+    if parsed is None:
         return None
-    if found == {}:  # an empty array of PostgreSQL
+    if parsed == {}:  # an empty array of PostgreSQL
         return []
-    if not isinstance(found, list) or not all(isinstance(item, str | int | float | None) for item in found):
+    if not isinstance(parsed, list) or not all(isinstance(item, str | int | float | None) for item in parsed):
         raise ValueError("not a list of plain values")
-    return [item for item in found if item is not None]
+    return [item for item in parsed if item is not None]
 
 
 def _read_literal(cell: str) -> object:
-    """Return the list that Python writes as `cell`, also for a set or a tuple, or None. Raises ValueError for an array
-    of NumPy: without commas, Python reads its texts as one."""
+    """Return the list, set or tuple of a Python literal as a list, or None for another text. Raises ValueError for a
+    NumPy array of texts: Python would join texts without commas."""
     if re.search(r"""['"]\s+['"]""", cell):
         raise ValueError("no comma between two texts")
     try:
-        found = ast.literal_eval(cell)
-        if isinstance(found, set):  # in its own order
+        parsed = ast.literal_eval(cell)
+        if isinstance(parsed, set):  # as a list, because a set loses the order
             return ast.literal_eval(f"[{cell[1:-1]}]")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
-    return list(found) if isinstance(found, tuple) else found
+    return list(parsed) if isinstance(parsed, tuple) else parsed
 
 
 def _read_array(cell: str) -> list[object] | None:
     """Return the items of a one-dimensional PostgreSQL array (`{vip,"a, b",NULL}`), or None."""
     items = list[object]()
-    text, place = cell[1:-1], 0
+    text, offset = cell[1:-1], 0
     while text.strip():
-        found = _ARRAY_ITEM.match(text, place)
-        if found is None:
+        match = _ARRAY_ITEM.match(text, offset)
+        if match is None:
             return None
-        quoted, bare, end = found.groups()
+        quoted, bare, end = match.groups()
         if quoted is not None:
             items.append(re.sub(r"\\(.)", r"\1", quoted))
         elif bare.strip().upper() != "NULL":
             items.append(bare.strip())
         if not end:
             break
-        place = found.end()
+        offset = match.end()
     return items

@@ -1,6 +1,6 @@
-"""What a job says of its columns and its rows: which column becomes which field, how a cell is read, what is required.
+"""The rules of a job: which column becomes which field, how a cell is read, and which fields are required.
 
-It knows no row and imports neither pandas nor Arrow: a job file is checked by these rules before anything is read.
+This module imports neither pandas nor Arrow, because a job file is checked before a source is read.
 """
 
 import re
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 # From columns to fields
 
 MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT)
-"""The fields that a column may become: all that describe the person. The base is the job's to say."""
+"""The fields that a column can be mapped to: all fields of a person. The job names the base in another section."""
 
 Case = Literal["lower", "upper", "title"]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """Where one field's values come from, and how they are read.
+    """The source of a field's values, and how they are read.
 
-    They come from exactly one of: a `column` of the source, a `template` over the columns of a row, one constant
-    `value` for all rows. What comes goes through these steps, in this order, each only if given:
+    Exactly one source is set: a `column`, a `template` over the columns of a row, or a constant `value` for all rows.
+    Then these steps follow in this order, if they are set:
 
-    - `is_trimmed` (the default): white space at both ends is dropped.
-    - An apostrophe that a program wrote before a number or a formula, so that no spreadsheet changes it, is dropped.
-    - `case`: all letters small (`lower`) or capital (`upper`), or the first one of each word (`title`).
-    - `values` replaces whole texts; one that it does not name stays as it is.
-    - `format`: the ways in which the source writes a date (strptime's letters); the first that fits counts.
-    - `default` stands for what is empty by now.
-    - `split`: what separates the tags in a cell.
+    - `is_trimmed` (the default): remove white space at both ends.
+    - Remove an apostrophe that a program wrote before a number or a formula to protect it from spreadsheets.
+    - `case`: write all letters small (`lower`) or capital (`upper`), or the first letter of each word (`title`).
+    - `values`: replace whole texts. Other texts stay.
+    - `format`: read dates in these formats (strptime's letters). The first format that fits is used.
+    - `default`: replace an empty text.
+    - `split`: cut the tags of a cell at this separator.
 
-    Raises ConfigurationError for what makes no sense.
+    Raises ConfigurationError if parts of the rule contradict each other or are invalid.
     """
 
     column: str | None = None
@@ -64,7 +64,7 @@ class ColumnRule:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The source's columns that are read, each once. Raises ConfigurationError for a template that fails."""
+        """The columns that the rule reads, without duplicates. Raises ConfigurationError for an invalid template."""
         if self.template is not None:
             return _compile(self.template).columns
         return () if self.column is None else (self.column,)
@@ -72,8 +72,8 @@ class ColumnRule:
 
 @dataclass(frozen=True, slots=True)
 class FieldMapping:
-    """The rules by field name, in the order of the field table. `whole_name` is a column that seems to hold whole
-    names, and that one field got whole because of its header.
+    """The rules by field name, in the order of the field table. `whole_name` is a column of whole names that was mapped
+    to one field because of its header.
 
     Raises ConfigurationError for a field that cannot be mapped, and for a rule that does not fit its field.
     """
@@ -90,15 +90,15 @@ class FieldMapping:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The source's columns that are used, each once."""
+        """The columns that the rules read, without duplicates."""
         return tuple(dict.fromkeys(column for rule in self.rules.values() for column in rule.columns))
 
 
 def find_mapping_faults(
     mapped: Collection[str], identity: str, required: Collection[str], zip_policy: str
 ) -> list[str]:
-    """Return why a mapping to the fields `mapped` cannot serve: an identity or a required field that nothing fills, a
-    zip that would go where another column goes already. Each fault says what to do; an empty list is a clean bill."""
+    """Return the faults of a mapping to the fields `mapped`, each with its remedy. Faults are an unmapped identity or
+    required field, and a zip that would overwrite a mapped field."""
     faults = []
     if identity not in mapped:
         faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map one to it")
@@ -111,91 +111,92 @@ def find_mapping_faults(
 
 
 def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
-    """Yield why a rule does not fit the field `name`, in words."""
+    """Yield messages why a rule does not fit the field `name`."""
     if name not in MAPPABLE:
         yield f"no field {name!r} can be mapped; there are: {', '.join(MAPPABLE)}"
         return
     kind = BY_NAME[name].kind
     if rule.split is not None and kind is not Kind.TAGS:
-        yield f"{name}: split is for tags; to take a part of a cell write a template"
+        yield f"{name}: split is for tags; to use a part of a cell, write a template"
     if rule.format and kind is not Kind.DATE:
         yield f"{name}: format is for birthday"
     if not rule.is_trimmed and kind not in (Kind.TEXT, Kind.NULLABLE_TEXT):
-        yield f"{name}: trim: false is for texts, and would only spoil this field"
+        yield f"{name}: trim: false is for texts only; remove it"
 
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:
-    """Yield what is wrong with a rule, whatever its field."""
-    sources = [each for each in (rule.column, rule.value, rule.template) if each is not None]
+    """Yield the faults of a rule that do not depend on its field."""
+    sources = [source for source in (rule.column, rule.value, rule.template) if source is not None]
     if len(sources) != 1:
         yield "needs exactly one of column, value and template"
         return
     steps = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
     if rule.value is not None and (steps or not rule.is_trimmed):
-        yield f"beside value there is no cell to read: leave out {' and '.join(steps) or 'trim'}"
+        yield f"value is a constant, so there is no cell to read: leave out {' and '.join(steps) or 'trim'}"
     if rule.case is not None and rule.case not in get_args(Case):
         yield f"case must be lower, upper or title, not {rule.case!r}"
     if "" in (rule.split, rule.default):
         yield "split and default must be at least one character"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
-        yield "default and the empty cell of values both say what becomes of an empty cell: keep one of them"
+        yield "default and the empty cell of values both replace an empty cell: keep one of them"
     for key in rule.values or {}:
         cell = key.strip() if rule.is_trimmed else key
         if (rule.case == "lower" and cell != cell.lower()) or (rule.case == "upper" and cell != cell.upper()):
-            yield f"values: no cell is {cell!r} by then, since case: {rule.case} goes before; write it so, too"
+            yield f"values: no cell can be {cell!r}, because case: {rule.case} is applied first; write the key in that "
+            "case, too"
     texts = [rule.value, rule.default, rule.template, *(rule.values or {}).keys(), *(rule.values or {}).values()]
     if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in texts if text):  # YAML's "\ud800"
-        yield "what a rule puts into a field must be text that can be sent: one text holds half a character"
+        yield "the texts of a rule must be valid Unicode: one text holds half a character"
     if rule.template is not None:
         _compile(rule.template)
 
 
 def _compile(template: str) -> "Template":
-    """Jinja is imported only for a mapping that has a template. Raises ConfigurationError."""
+    """Compile a template. Raises ConfigurationError. Jinja is imported only for a mapping with a template."""
     from connector.templates import compile_template
 
     return compile_template(template)
 
 
 def require_columns(mapping: FieldMapping, columns: Sequence[str]) -> None:
-    """Raise ConfigurationError, naming every column that the mapping uses and the source does not have."""
+    """Raise ConfigurationError with all columns that the mapping uses and the source lacks."""
     missing = [column for column in mapping.columns if column not in columns]
     if missing:
         raise ConfigurationError("; ".join(explain_missing("column", column, columns) for column in missing))
 
 
-def explain_missing(what: str, name: str, there_are: Sequence[str]) -> str:
-    """Return the message for a name that does not exist, with the nearest of those that do."""
-    by_folded = {known.casefold(): known for known in there_are}
-    close = [by_folded[folded] for folded in get_close_matches(name.strip().casefold(), list(by_folded), n=3)]
-    meant = f" Did you mean {' or '.join(close)}?" if close else ""
-    return f"there is no {what} {name!r}.{meant} There are: {', '.join(there_are)}"
+def explain_missing(kind: str, name: str, existing: Sequence[str]) -> str:
+    """Return the message for a name of this kind ("column") that does not exist, with similar existing names."""
+    by_folded = {known.casefold(): known for known in existing}
+    similar = [by_folded[folded] for folded in get_close_matches(name.strip().casefold(), list(by_folded), n=3)]
+    hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
+    return f"there is no {kind} {name!r}.{hint} There are: {', '.join(existing)}"
 
 
 def normalise_header(header: str) -> str:
-    """Return the header's letters and digits alone, in lower case, without accents."""
+    """Return the letters and digits of a header in lower case, without accents and other characters."""
     plain = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
     return "".join(sign for sign in plain if sign.isalnum())
 
 
 def split_header(header: str) -> str:
-    """Return the header's words in lower case, without accents, with one blank between two words. A capital letter
-    begins a word (`doNotEmail`)."""
-    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
-    plain = unicodedata.normalize("NFKD", parted).casefold().replace("ł", "l")
+    """Return the words of a header in lower case and without accents, separated by one blank. A capital letter begins
+    a word (`doNotEmail`)."""
+    separated = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
+    plain = unicodedata.normalize("NFKD", separated).casefold().replace("ł", "l")
     plain = "".join(sign for sign in plain if not unicodedata.combining(sign))
     return " ".join(re.findall(r"[^\W_]+", plain))
 
 
-# What a row must hold
+# Requirements of a row
 
 
 @dataclass(frozen=True, slots=True)
 class PhoneRule:
-    """Phone numbers are to be sent as E.164 has them (+49301234567): one without a country's number is of `region`
-    (ISO 3166-1 alpha-2). What cannot be written so is `otherwise` to `reject` its row or to be kept as it is.
+    """The rule that phone numbers are sent in E.164 form (+49301234567). A number without a country code belongs to
+    `region` (ISO 3166-1 alpha-2). If a number has no such form, `otherwise` is `reject` (its row) or `keep` (the text).
 
-    Raises ConfigurationError for a region or a word that does not exist, or if the library for it is not installed.
+    Raises ConfigurationError for an unknown region or word, and if the phone library is not installed.
     """
 
     region: str
@@ -212,11 +213,11 @@ class PhoneRule:
 
 @dataclass(frozen=True, slots=True)
 class ValidationRules:
-    """A job's demands: the `identity` field, the fields `required` of each row, and what becomes of a `zip`
-    that is no number: `omit` it, `reject` its row, or keep its text in one of custom_field1 to custom_field3.
-    Without `e164` a phone number is any text.
+    """The requirements of a job: the `identity` field, and the fields that are `required` in each row.
 
-    Raises ConfigurationError for any other word.
+    `zip` is the policy for a zip code that is not a number: `omit` it, `reject` its row, or name the field that gets
+    its text (custom_field1 to custom_field3). Without `e164`, a phone number can be any text. Raises ConfigurationError
+    for an unknown word.
     """
 
     identity: str = "email"
@@ -237,11 +238,13 @@ def _check(key: str, words: list[str], allowed: tuple[str, ...]) -> None:
             raise ConfigurationError(f"{key}: {word!r} is not one of {', '.join(allowed)}")
 
 
-@lru_cache(maxsize=1 << 16)  # each is asked for twice, when it is judged and when it is written: a chunk fits in
+@lru_cache(
+    maxsize=1 << 16
+)  # each number is formatted twice, by the check and by the reader; the numbers of a chunk fit in the cache
 def format_phone(text: str, region: str) -> str | None:
-    """Return the number in E.164 form, None for what is no valid number or has an extension, which E.164 would lose.
+    """Return the number in E.164 form, or None for an invalid number or a number with an extension (E.164 has none).
 
-    One without a leading + is of `region`. It takes about 25 µs.
+    A number without a leading + belongs to `region`. A call takes about 25 µs.
     """
     library = _load_library()
     try:

@@ -1,7 +1,7 @@
-"""Which identities a job must not create: a list of digests, 16 bytes each, and those that are inactive in the service.
+"""The identities that a job must not create: those of a suppression list, and those that are inactive in the service.
 
-Subscribers are compared under the normal form of the list's own field; a row without a value of that field is not on
-the list.
+Both are stored as digests of 16 bytes. A row is compared by the normal form of the list's field. A row without a value
+of this field is not on the list.
 """
 
 from collections.abc import Iterable, Mapping
