@@ -188,8 +188,8 @@ def _remark(plan: RowsPlan, verdict: Validation) -> Iterator[str]:
     """What a person should know beyond the sums."""
     yield from verdict.remarks.messages
     if not plan.says_activity:
-        yield f"an import of this is refused: {SILENT_ACTIVITY}"
+        yield f"an import of these rows is refused: {SILENT_ACTIVITY}"
     for problem in explain_consent(verdict.remarks.consent):
-        yield f"an import of this is refused: {problem}"
+        yield f"an import of these rows is refused: {problem}"
     yield from verdict.remarks.describe_cells(plan.mapping)
     yield from describe_unmapped(plan.mapping, plan.unmapped_columns)
