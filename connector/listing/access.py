@@ -37,8 +37,8 @@ _OF_ONE_MOMENT = frozenset({Reason.ONE_ANSWER, Reason.TWO_SWEEPS})
 class LookupKey:
     """A subscriber to look up: the digest of the identity, its field (email, client_user_id), its text as sent.
 
-    A create of ours that took effect shows by the spellings that were sent or would be normal. `in_any_spelling`: they
-    are missed only if they are absent in other capitals, too: a subscriber that came by another way may have them.
+    A subscriber that we have created shows by the text as sent or by its normal form. `in_any_spelling`: the subscriber
+    is absent only if other capitals do not show it either, because another program may have created it.
     """
 
     identity: bytes
@@ -49,12 +49,12 @@ class LookupKey:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """The result of one look-up. For an identity that is neither `found` nor `missed` it is inconclusive.
+    """The result of one look-up. The look-up is inconclusive for an identity that is neither `found` nor `missed`.
 
-    `found` maps identities to the subscriber ids that bear it in the base, smallest first; `missed` are those that were
-    not there, by an answer that is known to be whole. `seen` has the subscribers confirmed by this run that the look-up
-    showed: of a look-up by filters the latest ones. The look-up proves that the list lags by `lag_s` at least (0: no
-    sign of a lag). `started_at` is monotonic. `is_by_filter`: filters were asked, else the list was read.
+    `found` maps identities to the ids of the base's subscribers with the identity, in ascending order. `missed` has the
+    identities that are absent from an answer known to be whole. `seen` has the sentinels that the look-up showed; a
+    look-up by filters looks only for the latest ones. `lag_s` is a lower bound of the list's lag (0: no sign of a lag).
+    `started_at` is monotonic. `is_by_filter`: the look-up used filters; otherwise the list was read.
     """
 
     found: Mapping[bytes, tuple[int, ...]]
@@ -70,13 +70,13 @@ class LookupResult:
         return find_latest(self.seen)
 
 
-@dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
+@dataclass(slots=True, unsafe_hash=True)  # each row needs an object: a frozen one takes three times as long to create
 class Sentinel:
-    """A subscriber that this run created, with the identity's field and its text as sent. `at` is when the answer came,
-    `sent_at` when the request left (monotonic). `is_active` and `base_id` (None: not known) are its class: the list may
-    hide another class."""
+    """A subscriber that this run created, with the identity's field and its text as sent. `confirmed_at` is when the
+    answer came, `sent_at` when the request left (monotonic). `is_active` and `base_id` (None: not known) are its class:
+    the list may hide another class."""
 
-    at: float
+    confirmed_at: float
     subscriber_id: int
     field: str
     value: str = dataclasses.field(repr=False)
@@ -87,13 +87,13 @@ class Sentinel:
 
 def find_latest(sentinels: Collection[Sentinel]) -> float:
     """Return the time (monotonic) at which the latest of these was confirmed; -inf if there are none."""
-    return max((each.at for each in sentinels), default=float("-inf"))
+    return max((each.confirmed_at for each in sentinels), default=float("-inf"))
 
 
 @dataclass(slots=True)
 class ListLag:
-    """What a run knows of the list's lag, over all its bases: the subscribers that it confirmed last, and the largest
-    lag on record for the account (architecture 4.5 c)."""
+    """The knowledge of a run about the list's lag, over all its bases: the latest sentinels, and the largest lag on
+    record for the account (architecture 4.5 c)."""
 
     sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_SENTINELS))
     largest_lag_s: float = 0.0
@@ -108,8 +108,8 @@ class ListedSubscriber:
 
 
 def shows_identity(wire: Mapping[str, Any], name: str) -> bool:
-    """Return whether a row of the list has a value in this identity field (email, client_user_id). A masked email is
-    none."""
+    """Return whether a row of the list has a value in this identity field (email, client_user_id). A masked email does
+    not count."""
     text = wire.get(BY_NAME[name].path[0])
     if not isinstance(text, str) or not text.strip():
         return False
@@ -118,8 +118,8 @@ def shows_identity(wire: Mapping[str, Any], name: str) -> bool:
 
 @dataclass(slots=True)
 class ListStats:
-    """What was seen of the list at `taken_at` (monotonic): TotalCount, the requests that a sweep takes (each None where
-    not known), the Ids and names of the bases, and a few of those on it by the class of their identities."""
+    """Facts about the list at `taken_at` (monotonic): TotalCount and the number of requests of a sweep (None: not
+    known), the Ids and names of the bases, and a few listed subscribers of each spelling class."""
 
     taken_at: float
     total: int | None = None
@@ -130,8 +130,8 @@ class ListStats:
     """The identity fields that a row has shown."""
     _has_enough_plain: set[str] = field(default_factory=set)
 
-    def note(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Keep a few of each class of these subscribers, of whatever base."""
+    def add(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Add the bases of these subscribers, and keep a few subscribers of each spelling class, of any base."""
         for wire in wire_objects:
             base = wire.get("Base")
             if isinstance(base, dict):
@@ -146,28 +146,28 @@ class ListStats:
                     self._keep(classify(name, text), ListedSubscriber(wire["Id"], text))
 
     def _keep(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
-        kept = self.samples.get(spelling_class)
-        if kept is None and len(self.samples) < _CLASSES:
+        samples = self.samples.get(spelling_class)
+        if samples is None and len(self.samples) < _CLASSES:
             self.samples[spelling_class] = [sample]
-        elif kept is not None and len(kept) < _SAMPLES_OF_A_CLASS:
-            kept.append(sample)
+        elif samples is not None and len(samples) < _SAMPLES_OF_A_CLASS:
+            samples.append(sample)
         elif not spelling_class.traits:
             self._has_enough_plain.add(spelling_class.field)
 
     def find_with_capitals(self) -> list[ListedSubscriber]:
-        """Return those whose email is plain but for its capitals."""
+        """Return the samples whose email has capitals and is plain otherwise."""
         return [
-            each
-            for spelling_class, kept in self.samples.items()
+            sample
+            for spelling_class, samples in self.samples.items()
             if spelling_class.field == "email" and spelling_class.traits and spelling_class.traits <= CAPITALS
-            for each in kept
+            for sample in samples
         ]
 
 
 class ShownSubscribers:
-    """Subscribers that a run looked up before creating and the list showed, by their ids, as the list has them.
+    """Listed subscribers that a run's look-ups have shown, by id, with the values of the list.
 
-    They wait in a temporary file, so that no row is asked for again in order to be compared (architecture 4.12).
+    They are kept in a temporary file, so that a comparison needs no further request (architecture 4.12).
     """
 
     def __init__(self) -> None:
@@ -175,13 +175,13 @@ class ShownSubscribers:
         self._values = SpooledValues()
 
     def keep(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Keep these; the latest of an id counts. Raises RunAborted when there is no room."""
+        """Keep these subscribers; the latest values of an id count. Raises RunAborted if the disk is full."""
         first = self._values.add([[wire] for wire in wire_objects])
         for index, wire in enumerate(wire_objects, start=first):
             self._index_of[wire["Id"]] = index
 
     def read(self, subscriber_id: int) -> dict[str, Any] | None:
-        """Return the subscriber with this id as it was shown; None: it was not."""
+        """Return the subscriber with this id as the list showed it, or None."""
         index = self._index_of.get(subscriber_id)
         if index is None:
             return None
@@ -230,7 +230,7 @@ class LookupState:
 
 
 def _can_be_asked_for(text: str) -> bool:
-    """Return whether the text can be written in a URL. Half a character, which JSON may hold, cannot."""
+    """Return whether the text can be written in a URL. A lone surrogate, which JSON may contain, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -263,23 +263,23 @@ class ListAccess:
     retrier: Retrier
     journal: LedgerWriter
     policy: ListPolicy
-    asked_name: str | None = None  # the base's name, where the job gave that and no id: answers must agree with it
-    inactive: InactiveIdentities = field(default_factory=InactiveIdentities)  # of the run, all its bases together
-    draw: Callable[[int], bytes] = os.urandom  # so many random bytes; simulations pass their own
-    lag: ListLag = field(default_factory=ListLag)  # of the run, all its bases together
-    state: LookupState = field(default_factory=LookupState)  # of the run, all its bases together
+    asked_name: str | None = None  # the base's name, if the job names the base without an id: answers must agree
+    inactive: InactiveIdentities = field(default_factory=InactiveIdentities)  # shared by all bases of the run
+    draw: Callable[[int], bytes] = os.urandom  # returns this many random bytes; simulations pass their own function
+    lag: ListLag = field(default_factory=ListLag)  # shared by all bases of the run
+    state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
     known: tuple[Known, ...] = ()
-    known_ids: KnownIds = field(default_factory=KnownIds)  # of the run, all its bases together
+    known_ids: KnownIds = field(default_factory=KnownIds)  # shared by all bases of the run
     is_base_shown: bool = False  # whether the account's list has shown a subscriber of the base in this run
 
     @property
     def clock(self) -> Clock:
-        """The run's."""
+        """The clock of the run."""
         return self.control.clock
 
     @property
     def sentinels(self) -> deque[Sentinel]:
-        """The latest that this run has confirmed."""
+        """The subscribers that this run has confirmed last."""
         return self.lag.sentinels
 
     @property
@@ -305,7 +305,7 @@ class Visibility:
 
     @property
     def latest_seen_at(self) -> float:
-        """See `LookupResult`."""
+        """The time (monotonic) at which the latest of `seen` was confirmed; -inf if there is none."""
         return find_latest(self.seen)
 
 
@@ -336,7 +336,7 @@ def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
 
 def measure_lag(missed: Collection[Sentinel], started_at: float) -> float:
     """Return the lag that these missed sentinels prove: at least the time since their creates were answered."""
-    return max((started_at - each.at for each in missed if each.at < started_at), default=0.0)
+    return max((started_at - each.confirmed_at for each in missed if each.confirmed_at < started_at), default=0.0)
 
 
 def keep_shown(
@@ -345,6 +345,6 @@ def keep_shown(
     listed: Sequence[tuple[bytes, int]],
     identities: Collection[bytes],
 ) -> None:
-    """Keep the subscribers of a page that bear one of `identities`; `listed` has the page's identities and ids."""
+    """Keep the subscribers of a page that have one of `identities`; `listed` has the page's identities and ids."""
     if ids := {subscriber_id for identity, subscriber_id in listed if identity in identities}:
         access.state.shown.keep([wire for wire in wire_objects if wire["Id"] in ids])

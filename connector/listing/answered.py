@@ -29,7 +29,7 @@ async def find_known(access: ListAccess, subscriber_id: int) -> KnownSubscriber 
     or another create of the run was answered with it; else None. The id is known from now on."""
     known = access.known_ids
     is_shown = known.holds(subscriber_id)
-    known.note_answered(subscriber_id)
+    known.add_answered(subscriber_id)
     holders = []
     if subscriber_id <= (known.largest_kept or 0):
         account = access.journal.base.account

@@ -1,5 +1,4 @@
-"""Looks subscribers up by reading the whole list: which are in the bases already, and which of some keys are
-present."""
+"""Looks subscribers up by reading the whole list: all subscribers of the bases, or the subscribers of some keys."""
 
 import logging
 from array import array
@@ -36,15 +35,15 @@ from connector.subscribers.identity import IDENTITY_BYTES
 logger = logging.getLogger(__name__)
 
 _RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
-_KNOWN_COMPARED = 20_000  # confirmed entries that are laid beside a listing: one in a thousand missing shows
+_KNOWN_COMPARED = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
 SHOWN_RECORDED = 8
 """Subscribers that a look-up shows, by which later runs know the account (architecture 4.10)."""
 
-_DIGEST_BYTES = 8  # kept of an identity's digest: 1 in 400,000 listings of ten million subscribers takes two for one
+_DIGEST_BYTES = 8  # of each identity's digest: two collide in 1 of 400,000 listings of ten million subscribers
 
 
 class EmptiedError(RunAborted):
-    """All subscribers that were asked for are gone."""
+    """The list shows none of the known subscribers that were looked up."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -162,7 +161,7 @@ async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     Keys are `missed` only if the sweep was complete. Raises as `list_account` does.
     """
     access = groups[0].access
-    access.control.activity = f"looking for {sum(len(group.keys) for group in groups):,} on the list"
+    access.control.activity = f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
     seen_before = access.state.swept
     search = _Search(groups)
@@ -224,10 +223,10 @@ class _Watching:
             known = {each.identity for each in access.known}  # the Id in the answer to a create may be provisional
             if known and any(is_known(wire, known, access.journal.base.service_id) for wire in wire_objects):
                 access.known = ()
-        self.accesses[0].known_ids.note_shown([wire["Id"] for wire in wire_objects])
+        self.accesses[0].known_ids.add_shown([wire["Id"] for wire in wire_objects])
         self.seen.update(self.watched.intersection(wire["Id"] for wire in wire_objects))
         self.activity.update(read_activity(wire_objects))
-        self.stats.note(wire_objects)
+        self.stats.add(wire_objects)
         self.sink.take(wire_objects)
 
 
@@ -338,8 +337,8 @@ def describe_unreadable(certificate: Certificate) -> str:
     if certificate.is_complete:
         return ""
     if certificate.reason is Reason.CUT_OFF:
-        said = "; ".join(f"{kind} {words}" for kind, words in certificate.evidence.items())
-        return f"the list shows {certificate.distinct:,} subscribers and leaves others out ({said})"
+        evidence = "; ".join(f"{kind} {words}" for kind, words in certificate.evidence.items())
+        return f"the list shows {certificate.distinct:,} subscribers and leaves others out ({evidence})"
     if certificate.reason is Reason.CUT_OFF_POSSIBLE:
         return (
             f"the service may cut its list off: it ends after {certificate.distinct:,} subscribers, a "

@@ -28,14 +28,14 @@ second reading of the list."""
 
 
 def has_identity(wire: Mapping[str, Any], identities: Collection[bytes]) -> bool:
-    """Return whether a listed subscriber has one of these identities (digests), in whichever field."""
+    """Return whether a listed subscriber has one of these identities (digests) in any identity field."""
     values = ((name, wire.get(path)) for name, path in IDENTITY_PATHS)
     return any(isinstance(value, str) and digest_identity(name, value) in identities for name, value in values)
 
 
 def is_known(wire: Mapping[str, Any], identities: Collection[bytes], base_id: int | None) -> bool:
-    """Return whether a listed subscriber has one of these identities (digests) and is of this base. A missing Base, and
-    a base whose Id is not known yet (None), is no other base."""
+    """Return whether a listed subscriber has one of these identities (digests) and may be of this base. A missing Base
+    matches every base, and so does a `base_id` of None."""
     base = wire.get("Base")
     listed = base.get("Id") if isinstance(base, dict) else None
     if None not in (base_id, listed) and listed != base_id:
@@ -44,11 +44,11 @@ def is_known(wire: Mapping[str, Any], identities: Collection[bytes], base_id: in
 
 
 class BaseReader:
-    """Takes from pages of the list those of one base: the digests of the identities and the id of each.
+    """Reads the subscribers of one base from pages of the list: digests of their identities, and ids.
 
-    `fields` are the identities to read (email, client_user_id). Raises ConfigurationError when several bases have
-    the name that the job gave (trimmed and case-folded), RunAborted when another base has it now than before.
-    Subscribers of every base that are listed as inactive are noted in `inactive`.
+    `fields` are the identities to read (email, client_user_id). Raises ConfigurationError if several bases have the
+    job's base name (trimmed and case-folded), and RunAborted if the base no longer has that name. Inactive subscribers
+    of every base are recorded in `inactive`.
     """
 
     def __init__(
@@ -65,24 +65,23 @@ class BaseReader:
         self.service_id = base.service_id
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
-        """Return (identity, subscriber id) of those that are of the base and have an identity."""
-        self.note_inactive(wire_objects)
+        """Return (identity, subscriber id) of the base's subscribers, for each identity."""
+        self.record_inactive(wire_objects)
         return [each for wire in wire_objects if self.is_of_base(wire.get("Base")) for each in self.read_one(wire)]
 
-    def note_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Note the identities of those that are listed as inactive, in whatever base, and of those without an IsActive
-        that can be read."""
+    def record_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+        """Record the identities of subscribers of any base that are inactive or have no readable IsActive."""
         if self._inactive is None:
             return
         for wire in wire_objects:
             is_active = wire.get("IsActive")
             if is_active is not True:
-                note = self._inactive.add if is_active is False else self._inactive.add_unclear
+                record = self._inactive.add if is_active is False else self._inactive.add_unclear
                 for identity, _ in self.read_one(wire):
-                    note(identity)
+                    record(identity)
 
     def read_one(self, wire: dict[str, Any]) -> list[tuple[bytes, int]]:
-        """Return (identity, subscriber id) for each identity of one subscriber, of whatever base."""
+        """Return (identity, subscriber id) for each identity of one subscriber of any base."""
         values = [(name, wire.get(path)) for name, path in self._paths]
         return [
             (digest_identity(name, value), int(wire["Id"]))
@@ -175,7 +174,7 @@ class SweptRows:
         """
         by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
         whole, elsewhere, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
-        reader.note_inactive(wire_objects)
+        reader.record_inactive(wire_objects)
         for wire in wire_objects:
             listed_base = wire.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
@@ -225,12 +224,12 @@ class SweptRows:
             self._emails[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
             self._sorted_emails[base] = len(digests)
         wanted = np.array([_halve(each) for each in identities], dtype=np.uint64)
-        places = np.minimum(np.searchsorted(digests, wanted), len(digests) - 1)
-        is_found = digests[places] == wanted
+        indexes = np.minimum(np.searchsorted(digests, wanted), len(digests) - 1)
+        found_mask = digests[indexes] == wanted
         return {
-            identity: int(ids[place])
-            for identity, place, is_there in zip(identities, places, is_found, strict=True)
-            if is_there
+            identity: int(ids[index])
+            for identity, index, is_found in zip(identities, indexes, found_mask, strict=True)
+            if is_found
         }
 
     def _is_of_ours(self, base: ListedBase) -> bool:
@@ -242,7 +241,7 @@ class SweptRows:
 
 
 def _halve(digest: bytes) -> int:
-    """Return 8 bytes of a digest as a number: 1 in 400,000 listings of ten million subscribers takes two for one."""
+    """Return 8 bytes of a digest as a number: two collide in 1 of 400,000 listings of ten million subscribers."""
     return int.from_bytes(digest[:8], "little")
 
 

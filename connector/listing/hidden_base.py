@@ -10,7 +10,7 @@ from connector.listing.access import ListAccess, ListLag, LookupState
 from connector.listing.base_reader import build_reader
 from connector.listing.evidence import ask_combinations, combine_classes
 from connector.listing.pages import ListFailed, try_page
-from connector.listing.requests import ask, look_up, take_stats
+from connector.listing.requests import ask, look_up, read_stats
 from connector.service.wire import ListQuery
 
 _HIDDEN_SAMPLE = 50  # subscribers of a base that no listing has shown
@@ -27,7 +27,7 @@ async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> b
     state, service_id = access.state, access.journal.base.service_id
     if state.base_id is not None or access.is_base_shown:
         return state.base_id is not None
-    reader, stats = build_reader(access, [access.policy.identity]), await take_stats(access)
+    reader, stats = build_reader(access, [access.policy.identity]), await read_stats(access)
     if any(reader.is_of_base({"Id": base_id, "Name": name}) for base_id, name in stats.bases):
         access.is_base_shown = True
         return False
@@ -79,6 +79,6 @@ async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, A
     ask_one = partial(try_page, access.client, access.retrier)
     shown = await ask_combinations(ask_one, combinations, access.policy.max_concurrency)
     rows = [row for part in shown.values() for row in part if type(row.get("Id")) is int]
-    access.known_ids.note_shown([row["Id"] for row in rows])
+    access.known_ids.add_shown([row["Id"] for row in rows])
     ours = {each.subscriber_id for each in access.sentinels}
     return [row for row in rows if row["Id"] not in ours]

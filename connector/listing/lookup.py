@@ -1,13 +1,13 @@
-"""Looks subscribers up by the list's filters, one request a spelling, between controls that say what the answers are
-worth (architecture 2).
+"""Looks subscribers up by the filters of the list, one request for each spelling, between controls of the filters
+(architecture 2).
 
-A subscriber that a filter shows is there. One that it does not show is missed only if every answer was whole, and the
-controls of each spelling's class passed before and after it. A filter that lists a made-up value is ignored by the
-service, and not used in this run any more. A class passes when a subscriber of it who is on the list is found by their
-own text: best a sentinel of this run by the text as it was sent, since that shows how the service treats what we send,
-else one that was seen on the list. A sentinel that does not show may merely not show yet; that it shows by its id and
-not by its text is what speaks against the filter. A sentinel speaks for what a look-up saw after it: so it is looked up
-before the others.
+A subscriber whom a filter shows is present. A subscriber whom a filter does not show is absent only if every answer was
+whole, and the controls of each spelling's class passed before and after the look-up. If a filter lists subscribers for
+a made-up value, the service ignores the filter, and the run no longer uses it. A class passes if the filter finds a
+listed subscriber of the class by the subscriber's own text. A sentinel of this run is the best control, because its
+text is as we sent it; otherwise a subscriber that the list has shown is used. A sentinel that does not show may only be
+late. If the sentinel shows by its id and not by its text, the filter fails. A sentinel proves the list fresh only for
+look-ups after it, so the sentinels are looked up first.
 """
 
 import logging
@@ -30,24 +30,25 @@ from connector.listing.access import (
 from connector.listing.base_reader import BaseReader
 from connector.listing.controls import Control, are_as_asked, change_case, try_made_up, try_sample, try_samples
 from connector.listing.pages import ListFailed
-from connector.listing.requests import Shown, ask, ask_page, look_up, look_up_together, take_stats
+from connector.listing.requests import Shown, ask, ask_page, look_up, look_up_together, read_stats
+from connector.plurals import count
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
 
 logger = logging.getLogger(__name__)
 
-_SENTINELS_AT_A_TIME = 8  # the latest: should none of them show yet, the next look is a quiet period later
-_SENTINELS_TRIED = 2  # the first of the run, likeliest to show by now; another, should that one have been erased
+_SENTINELS_AT_A_TIME = 8  # latest sentinels that are looked up; if none shows, the next look is a quiet period later
+_SENTINELS_TRIED = 2  # the first sentinels of the run are the likeliest to show; one of them may have been erased
 _CLASS_SAMPLE = 50  # rows of a class that are compared with the question
-_SAMPLES_TRIED = 3  # subscribers of the class that are looked up, should the first ones have vanished
+_SAMPLES_TRIED = 3  # subscribers of the class that are looked up, because the first ones may have vanished
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """The results of controls: the classes that `passed`; those that `failed`, or whose filter is inconclusive; the
-    sentinels shown; whether the filter by email finds other capitals. A class in neither set was not tried, since no
-    known subscriber is of it."""
+    """The results of controls: the classes that `passed`, the classes that `failed` or whose filter is not usable, the
+    sentinels that were `shown`, and whether the filter by email ignores case. A class in neither set was not tried,
+    because no subscriber of the class is known."""
 
     passed: frozenset[SpellingClass] = frozenset()
     failed: frozenset[SpellingClass] = frozenset()
@@ -58,22 +59,22 @@ class FilterCheck:
 async def check_filters(
     access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False, is_again: bool = False
 ) -> FilterCheck:
-    """Return the results of the controls of these classes; with `with_case`, also whether the filter by email finds
-    texts in other capitals.
+    """Return the results of the controls of these classes; with `with_case`, also whether the filter by email ignores
+    case.
 
-    A filter is tried once in a run for each class, and once by a made-up value. With `is_again` those that have passed
-    are tried once more: a filter may stop working in the middle of a run. Raises ListFailed.
+    In a run, a filter is tried once for each class, and once with a made-up value. With `is_again`, classes that have
+    passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
     """
     state = access.state
     await _try_fields(access, sorted({each.field for each in classes}))
-    due = [
+    due_classes = [
         each
         for each in classes
         if each.field in state.checked_fields and (each not in state.controls or (state.controls[each] and is_again))
     ]
-    due.sort(key=lambda each: sorted(each.traits))
-    tried = await look_up_together(access, [partial(_try_class, access, each) for each in due])
-    for spelling_class, (is_passed, _) in zip(due, tried, strict=True):
+    due_classes.sort(key=lambda each: sorted(each.traits))
+    results = await look_up_together(access, [partial(_try_class, access, each) for each in due_classes])
+    for spelling_class, (is_passed, _) in zip(due_classes, results, strict=True):
         if is_passed is not None:
             state.controls[spelling_class] = is_passed
     is_case_due = state.is_case_blind is None or (state.is_case_blind and is_again)
@@ -84,13 +85,13 @@ async def check_filters(
         frozenset(
             each for each in classes if each.field not in state.checked_fields or state.controls.get(each) is False
         ),
-        tuple(sentinel for _, sentinel in tried if sentinel is not None),
+        tuple(sentinel for _, sentinel in results if sentinel is not None),
         is_case_blind=with_case and state.is_case_blind is True,
     )
 
 
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
-    """Return whether the filter can be tried with a known subscriber of this class; needs a surveyed list."""
+    """Return whether the filter can be tried with a known subscriber of this class. The list's stats must be known."""
     state = access.state
     if spelling_class.field in state.useless or state.controls.get(spelling_class) is False:
         return False
@@ -100,11 +101,11 @@ def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
 
 
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
-    """Ask for a made-up value of each field, once in a run."""
+    """Try the filter of each field with a made-up value, once in a run."""
     state = access.state
-    due = [each for each in fields if each not in state.useless and each not in state.checked_fields]
-    made_up = [partial(try_made_up, partial(ask_page, access), each, access.draw) for each in due]
-    for name, control in zip(due, await look_up_together(access, made_up), strict=True):
+    due_fields = [each for each in fields if each not in state.useless and each not in state.checked_fields]
+    trials = [partial(try_made_up, partial(ask_page, access), each, access.draw) for each in due_fields]
+    for name, control in zip(due_fields, await look_up_together(access, trials), strict=True):
         if control is Control.IGNORED:
             state.useless.add(name)
         elif control is Control.EXACT:
@@ -134,78 +135,81 @@ async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
         return True
     if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).holds(sentinel.subscriber_id):
         return None
-    return (await try_sample(page, sentinel.field, sample)).is_proof  # they may have begun to show in between
+    return (await try_sample(page, sentinel.field, sample)).is_proof  # the sentinel may have begun to show meanwhile
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
-    """Yield the sentinels whose text as sent is of this class, the first confirmed first."""
+    """Yield the sentinels of this class, by their text as sent, in the order in which they were confirmed."""
     for sentinel in tuple(access.sentinels):
         if sentinel.field == spelling_class.field and classify(sentinel.field, sentinel.value) == spelling_class:
             yield sentinel
 
 
 async def _is_case_blind(access: ListAccess) -> bool | None:
-    """Return whether emails are found by a text in other capitals, those kept with some and plain ones; None where no
-    such email is known."""
+    """Return whether the filter by email finds listed emails, with and without capitals, by a text in the other case.
+
+    Return None if no such email is known.
+    """
     stats = access.state.stats
     if stats is None:
         return None
     groups = [group for group in (stats.find_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
     page = partial(ask_page, access)
-    asked = [[(each.subscriber_id, change_case(each.text)) for each in group] for group in groups]
-    trials = await look_up_together(access, [partial(try_samples, page, "email", samples) for samples in asked])
+    changed = [[(each.subscriber_id, change_case(each.text)) for each in group] for group in groups]
+    trials = await look_up_together(access, [partial(try_samples, page, "email", samples) for samples in changed])
     return all(trial.is_proof for trial in trials) if trials else None
 
 
 async def find_visibility(
     access: ListAccess, checked: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
-    """Return the sentinels that the filters of these fields show: of the field whose latest one is the oldest.
+    """Return the sentinels that the filters of these fields show, and the largest lag of the fields.
 
-    Raises ListFailed.
+    The sentinels are those of one field: the field whose latest sentinel is the oldest. Raises ListFailed.
     """
-    found = [await _find_by_filter(access, checked, started_at, field) for field in fields]
-    return Visibility(min((each.seen for each in found), key=find_latest), max(each.lag_s for each in found))
+    by_field = [await _find_by_filter(access, checked, started_at, field) for field in fields]
+    return Visibility(min((each.seen for each in by_field), key=find_latest), max(each.lag_s for each in by_field))
 
 
 async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: float, field: str) -> Visibility:
-    """Look for the latest sentinel of each class of the base and, if the latest of all does not show, for a few before
-    it.
+    """Look the latest sentinel of each class of the base up. If the latest of all does not show, look a few earlier
+    sentinels up.
 
     A sentinel that does not show is a sign of lag only if the filter has passed for the class of its spelling.
     """
-    sentinels = [each for each in access.sentinels if each.at < started_at and each.field == field]
+    sentinels = [each for each in access.sentinels if each.confirmed_at < started_at and each.field == field]
     if not sentinels:
         return Visibility()
     base_id, newest = access.journal.base.service_id, sentinels[-1]
-    of_classes = {each.is_active: each for each in sentinels if each.base_id == base_id}
-    asked = dict.fromkeys([newest, *of_classes.values()])
-    seen = {each for each in asked if each in checked.shown or await _is_shown(access, each)}
+    latest_by_class = {each.is_active: each for each in sentinels if each.base_id == base_id}
+    latest = dict.fromkeys([newest, *latest_by_class.values()])
+    seen = {each for each in latest if each in checked.shown or await _is_shown(access, each)}
     if newest in seen:
         return Visibility(frozenset(seen))
     findable = [each for each in sentinels if classify(each.field, each.value) in checked.passed]
-    tried = findable[-_SENTINELS_AT_A_TIME:]
-    are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in tried])
-    looked_up = list(zip(tried, are_shown, strict=True))
+    earlier = findable[-_SENTINELS_AT_A_TIME:]
+    are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in earlier])
+    looked_up = list(zip(earlier, are_shown, strict=True))
     seen |= {each for each, is_shown in looked_up if is_shown}
     missed = [each for each, is_shown in looked_up if is_shown is False]
     return Visibility(frozenset(seen), measure_lag(missed, started_at))
 
 
 async def _confirm_visibility(access: ListAccess, visibility: Visibility, started_at: float) -> Visibility:
-    """Return which of the sentinels the filters still show. One that is gone tells of replicas that lag."""
-    tried = sorted(visibility.seen, key=lambda each: each.at)
-    are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in tried])
-    seen = frozenset(each for each, is_shown in zip(tried, are_shown, strict=True) if is_shown)
-    missed = [each for each, is_shown in zip(tried, are_shown, strict=True) if is_shown is False]
+    """Return the sentinels that the filters still show. A sentinel that no longer shows proves that replicas lag."""
+    sentinels = sorted(visibility.seen, key=lambda each: each.confirmed_at)
+    are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in sentinels])
+    seen = frozenset(each for each, is_shown in zip(sentinels, are_shown, strict=True) if is_shown)
+    missed = [each for each, is_shown in zip(sentinels, are_shown, strict=True) if is_shown is False]
     return Visibility(seen, max(visibility.lag_s, measure_lag(missed, started_at)))
 
 
 async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool) -> bool | None:
-    """Return whether look-ups of this kind show subscribers that are as active; None if the service does not tell.
+    """Return whether look-ups of this kind show subscribers with this `is_active`, or None if that is not known.
 
-    A listed subscriber tells. Else the list is asked for the class by its filter: an empty answer says that nobody is
-    of the class, and a subscriber whom the look-ups leave out says that they hide the class.
+    If a look-up has shown such a subscriber, they do. Otherwise the list is asked for the class by its filter. An empty
+    answer means that the class has no subscriber. A subscriber whom the look-ups leave out proves that they hide the
+    class.
     """
     state, field_name = access.state, access.policy.identity
     if is_active in (state.filtered_activity if by_filter else state.swept_activity):
@@ -224,7 +228,7 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
 
 
 async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
-    """Return whether the sentinel shows by any spelling of what was sent, or None if an answer was not whole."""
+    """Return whether the list shows the sentinel by any spelling of its text, or None if an answer was not whole."""
     is_whole = True
     for text in build_spellings(sentinel.field, sentinel.value):
         shown = await look_up(access, sentinel.field, text)
@@ -234,32 +238,32 @@ async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
     return False if is_whole else None
 
 
-ASKED_TOGETHER = 300  # identities between two rounds of controls: a filter that stops working spoils no more than these
+ASKED_TOGETHER = 300  # identities between two rounds of controls: if a filter stops working, only these are spoiled
 
 
 async def look_by_filter(
-    access: ListAccess, keys: Sequence[LookupKey], *, number_left: int | None = None
+    access: ListAccess, keys: Sequence[LookupKey], *, remaining_count: int | None = None
 ) -> LookupResult:
-    """Look the keys up by filters alone. A case-sensitive filter proves no key absent that asks for `in_any_spelling`.
+    """Look the keys up by filters alone. With a case-sensitive filter no key with `in_any_spelling` is proved absent.
 
-    Where they are the next of many, `number_left` says how many are still looked for.
+    `remaining_count` is the number of keys that the run still looks up, these included, for the progress line.
 
-    Raises ListFailed when the service does not answer, RunAborted when the base is not the one that was meant or the
-    run is to stop.
+    Raises ListFailed if the service does not answer, and RunAborted if the base is not the intended one or the run must
+    stop.
     """
-    await take_stats(access)
+    await read_stats(access)
     questions = [_build_question(key) for key in keys]
     fields = sorted({key.field for key in keys})
     reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
-    access.control.activity = f"looking for {number_left or len(keys):,} by the list's filters"
+    access.control.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
     result = await access.control.until_stopped(_FilterLookup(access, questions, reader).carry_out())
     values = {"asked": len(keys), "present": len(result.found), "absent": len(result.missed)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", values)
     return result
 
 
-def can_tell(access: ListAccess, key: LookupKey) -> bool:
-    """Return whether a filter may prove this identity absent: a known subscriber exists for each control.
+def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
+    """Return whether a filter may prove this identity absent, because a subscriber is known for each control.
 
     The list's stats must be known.
     """
@@ -270,8 +274,8 @@ def can_tell(access: ListAccess, key: LookupKey) -> bool:
 
 
 def count_requests(keys: Sequence[LookupKey]) -> int:
-    """Return the requests of `look_by_filter`, controls included, when each control passes at once and the stats are
-    known."""
+    """Return the number of requests of `look_by_filter`, controls included, if each control passes at the first trial
+    and the stats are known."""
     questions = [_build_question(key) for key in keys]
     classes = frozenset[SpellingClass]().union(*(each.classes for each in questions))
     controls = len(classes) + 2 * any(each.needs_case_blind for each in questions)
@@ -369,12 +373,13 @@ class _FilterLookup:
         return any(each.is_askable(checked) and not each.key.in_any_spelling for each in self.questions)
 
     async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[Shown]]:
-        """Ask for every spelling of these; return the answers, and keep the subscribers that they show."""
-        asked = [(each.key, text) for each in batch for text in each.texts]
-        lookups = [partial(look_up, self.access, key.field, text) for key, text in asked]
+        """Look every spelling of the batch up. Return the answers by identity, and keep the subscribers that they
+        show."""
+        spellings = [(each.key, text) for each in batch for text in each.texts]
+        lookups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
         answers = await look_up_together(self.access, lookups)
         shown: dict[bytes, list[Shown]] = {}
-        for (key, _), answer in zip(asked, answers, strict=True):
+        for (key, _), answer in zip(spellings, answers, strict=True):
             shown.setdefault(key.identity, []).append(answer)
         identities = {each.key.identity for each in self.questions}
         rows = [row for answer in answers for row in answer.rows]

@@ -1,5 +1,5 @@
-"""Renews a complete listing in id order by reading on from its last known row, if the list has grown by no more than
-the rows behind that row (architecture 4.7)."""
+"""Renews a complete listing in id order: reads on from its last known row, if all new rows come after that row
+(architecture 4.7)."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,13 +14,13 @@ from connector.paging.overlap import IdArray
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
 
 _OVERLAP = 16  # rows before the end that the first page repeats
-_OVERLAP_SHARE = 20  # a page repeats 1/20 of the one before it (connector.paging)
-_STEPS_BACK = 8  # of doubling length: a list of which more than 2,000 rows vanished meanwhile is listed again
+_OVERLAP_SHARE = 20  # a page repeats 1/20 of the page before (connector.paging)
+_STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows vanished meanwhile, the whole list is read again
 
 
 @dataclass(frozen=True, slots=True)
 class ListEnd:
-    """Where a complete listing in ascending id order ended: the last id, and how many rows there were."""
+    """The end of a complete listing in ascending id order: the last id, and the number of rows."""
 
     last_id: int
     rows: int
@@ -28,7 +28,7 @@ class ListEnd:
 
 async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) -> ListEnd | None:
     """Add to `rows` the subscribers that come after the end of a listing in ascending id order. Return the new end, or
-    None where that is unknown. Raises as `list_account` does."""
+    None if the new end is unknown. Raises as `list_account` does."""
     access = accesses[0]
     access.control.activity = "reading on for new subscribers"
     for each in accesses:
@@ -38,7 +38,7 @@ async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) 
 
 async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
     """Return the subscribers that one page shows after the end of a listing in ascending id order. Return none if the
-    service gives no such page. Raises RunAborted when the run is to stop."""
+    service returns no such page. Raises RunAborted if the run must stop."""
     access.control.activity = "looking for subscribers of other programs"
     page = None
     with suppress(ListFailed):
@@ -49,12 +49,12 @@ async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, An
 
 
 async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd | None:
-    """Hand to `sink` all from a little before the end, and return the new end.
+    """Pass the rows from shortly before the end to `sink`, and return the new end, or None if the end is not certain.
 
-    None when the pages do not join, are in no ascending order, or do not show the latest subscriber that this run
-    created, and that should show by now: then this tells nothing. None as well when the list has grown by more
-    subscribers than come after its end: the others have ids from another range, and only a full reading shows them.
-    Raises RunAborted when the run is to stop, or ListFailed.
+    The end is not certain if the pages do not join, are not in ascending order, or lack the latest subscriber of this
+    run that should show by now. Neither is it certain if the list has grown by more subscribers than come after its
+    end: the others have smaller ids, and only a full reading shows them. Raises RunAborted if the run must stop, and
+    ListFailed.
     """
     offset, page = await _find_joint(access, end)
     seen, last_id = set[int](), end.last_id
@@ -63,13 +63,13 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
         if ids is None or (end.rows and (not len(ids) or ids[0] > last_id)):
             return None
         sink.take(page.subscribers)
-        access.known_ids.note_shown(ids.tolist())
+        access.known_ids.add_shown(ids.tolist())
         seen.update(ids.tolist())
         is_full = len(ids) >= (page.limit or LARGEST_PAGE)
         if (not len(ids) or ids[-1] <= last_id) and not is_full:
             is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
             newcomers, rows = sum(each > end.last_id for each in seen), offset + len(ids)
-            is_all = rows - end.rows <= newcomers  # else some came in before the end
+            is_all = rows - end.rows <= newcomers  # otherwise some were inserted before the end
             return ListEnd(last_id, rows) if is_whole and is_all and _shows_ours(access, end, seen) else None
         last_id = max(last_id, int(ids[-1]))
         offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_SHARE))
@@ -78,8 +78,8 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
 
 
 async def _find_joint(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
-    """An offset and its page, which begins with a known row (None: none does): rows before the end may have gone. The
-    first page of a list that was empty joins in any case."""
+    """Return an offset and its page that begins with a known row, or (0, None) if there is none: rows before the end
+    may have vanished. The first page of a list that was empty always joins."""
     for number in range(_STEPS_BACK):
         offset = max(0, end.rows - (_OVERLAP << number))
         page = await _fetch_offset(access, offset)
@@ -92,9 +92,13 @@ async def _find_joint(access: ListAccess, end: ListEnd) -> tuple[int, ListPage |
 
 
 def _shows_ours(access: ListAccess, end: ListEnd, seen: set[int]) -> bool:
-    """Return whether it shows what this run created, as far as that should show by now."""
-    old = access.clock.monotonic() - access.shown_after_s
-    ours = [each.subscriber_id for each in access.sentinels if each.at < old and each.subscriber_id > end.last_id]
+    """Return whether `seen` has the latest sentinel after the end that the list must show by now, if there is one."""
+    shown_by = access.clock.monotonic() - access.shown_after_s
+    ours = [
+        each.subscriber_id
+        for each in access.sentinels
+        if each.confirmed_at < shown_by and each.subscriber_id > end.last_id
+    ]
     return not ours or ours[-1] in seen
 
 
@@ -110,7 +114,7 @@ async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
 
 
 def _read_ascending(page: ListPage | None) -> IdArray | None:
-    """The ids of a page; None where they do not ascend, or are no ids."""
+    """Return the ids of a page, or None if they do not ascend or are not whole numbers."""
     ids = [] if page is None else [row.get("Id") for row in page.subscribers]
     if not all(type(each) is int for each in ids):
         return None

@@ -1,7 +1,6 @@
-"""One look-up by a filter of the list, many of them together, and one page that says how long the list is.
+"""Single look-ups by a filter of the list, many look-ups together, and one page that shows the length of the list.
 
-What the rows mean is the caller's to compare. Nothing is taken from the service's word but TotalCount: an answer is
-whole when it can be seen to be.
+The caller compares the rows. An answer counts as whole only if its rows and its TotalCount prove it.
 """
 
 import asyncio
@@ -21,18 +20,18 @@ T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
 
-_AT_ONCE = 16  # look-ups under way together: a hundred take as long as seven, and no service is stormed
-_SHOWN_AT_MOST = 20  # rows of an answer by one identity; with more, the filter does not filter
-_VAIN_ROUNDS = 3  # of look-ups one at a time, all refused
-_TRIED = 3  # subscribers that the list leaves out
-_REST_S = 0.2  # what was refused at once would be refused again at once
+_AT_ONCE = 16  # look-ups in flight: a hundred look-ups take as long as seven in turn, and no service is overloaded
+_SHOWN_AT_MOST = 20  # rows of an answer by one identity; with more rows, the filter does not filter
+_VAIN_ROUNDS = 3  # rounds of look-ups one at a time, all refused, after which the look-ups fail
+_TRIED = 3  # subscribers outside the list that are tried
+_REST_S = 0.2  # seconds before a refused look-up is repeated
 _TOO_MANY_REQUESTS = 429
 _NOT_OF_THE_FILTER = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The rows of an answer, as the service wrote them; `is_whole`: it has every subscriber that matches the filter."""
+    """The rows of an answer as received. `is_whole`: the answer has every subscriber that matches the filter."""
 
     rows: Sequence[dict[str, Any]] = field(repr=False)
     is_whole: bool
@@ -43,8 +42,8 @@ class Shown:
 
 
 async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
-    """Return the first page of what this query lists (service-api.md 4.3); None where the service refuses the value of
-    its filter (400, 422). Raises ListFailed."""
+    """Return the first page of the query (service-api.md 4.3), or None if the service refuses the value of its filter
+    (400, 422). Raises ListFailed."""
     try:
         listed = await fetch_page(access.client, access.retrier, query)
     except ListFailed as failure:
@@ -57,12 +56,12 @@ async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
 
 
 async def ask(access: ListAccess, query: ListQuery) -> Shown:
-    """Return the rows of the first page of what this query lists; none where the service refuses its value. Raises
+    """Return the rows of the first page of the query; no rows if the service refuses the value of its filter. Raises
     ListFailed."""
     listed = await ask_page(access, query)
     if listed is None:
         return Shown((), is_whole=False)
-    access.known_ids.note_shown([row["Id"] for row in listed.subscribers])
+    access.known_ids.add_shown([row["Id"] for row in listed.subscribers])
     return Shown(listed.subscribers, is_whole(listed))
 
 
@@ -75,12 +74,13 @@ async def look_up(access: ListAccess, name: str, text: str) -> Shown:
     return shown
 
 
-async def find_shown(access: ListAccess, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Return the rows that filters show for these fields and texts, others among them: presence needs no control.
+async def find_shown(access: ListAccess, wanted: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the rows that filters show for these fields and texts. The rows may include other subscribers.
 
-    The first is asked alone, and a filter that lists many no more. Raises ListFailed.
+    Presence needs no control. The first look-up is made alone: if its filter lists many rows, return none. Raises
+    ListFailed.
     """
-    queries = [replace(build_query(name, text), limit=_SHOWN_AT_MOST) for name, text in asked]
+    queries = [replace(build_query(name, text), limit=_SHOWN_AT_MOST) for name, text in wanted]
     if not queries:
         return []
     first = (await ask(access, queries[0])).rows
@@ -91,19 +91,19 @@ async def find_shown(access: ListAccess, asked: Sequence[tuple[str, str]]) -> li
 
 
 async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) -> list[T]:
-    """Make these look-ups, some at a time, and give what each gives; the first failure ends them all.
+    """Make the look-ups, several at a time, and return their results in order. The first failure ends all of them.
 
-    Those that the service refuses for their rate (429) are made again after a rest, half as many at a time, down to one
-    alone; for as long as that gets on with them.
+    Look-ups that the service refuses for their rate (429) are repeated after a rest, half as many at a time, down to
+    one. Raises ListFailed if three rounds of single look-ups are all refused.
     """
     done: dict[int, T] = {}
     waiting, width = list(range(len(look_ups))), max(1, min(_AT_ONCE, access.policy.max_concurrency))
-    vain = 0
+    vain_rounds = 0
     while waiting:
         part = waiting if width > 1 else waiting[:_AT_ONCE]
         limited = await _make(look_ups, part, width, done)
-        vain = vain + 1 if len(limited) == len(part) and width == 1 else 0
-        if vain == _VAIN_ROUNDS:
+        vain_rounds = vain_rounds + 1 if len(limited) == len(part) and width == 1 else 0
+        if vain_rounds == _VAIN_ROUNDS:
             raise ListFailed("The service refuses look-ups for their rate (429). Run it again later.", status=429)
         waiting = [*waiting[len(part) :], *limited]
         if limited:
@@ -113,8 +113,8 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
 
 
 async def try_unlisted(access: ListAccess, unlisted: Sequence[int]) -> None:
-    """Try the filters of identities with subscribers that exist and that the list leaves out. A filter that does not
-    find such a subscriber leaves the others out as well, so the run uses it no more."""
+    """Try the identity filters with subscribers that exist although the list leaves them out. A filter that does not
+    find such a subscriber may leave others out as well, so the run no longer uses it."""
     state, page = access.state, partial(ask_page, access)
     for subscriber_id in unlisted[:_TRIED]:
         rows = (await ask(access, ListQuery(id=subscriber_id))).rows
@@ -128,16 +128,16 @@ async def try_unlisted(access: ListAccess, unlisted: Sequence[int]) -> None:
 
 
 def build_query(name: str, text: str) -> ListQuery:
-    """Return the query by the one filter of this field."""
+    """Return the query that filters by this field (email or client_user_id) alone."""
     return ListQuery(email=text) if name == "email" else ListQuery(client_user_id=text)
 
 
 async def _make(look_ups: Sequence[LookUp[T]], waiting: Iterable[int], width: int, done: dict[int, T]) -> list[int]:
-    """Make those that wait; returns the indices of those that were refused for their rate."""
+    """Make the look-ups with the indices `waiting`. Return the indices of those that were refused for their rate."""
     indices, limited = iter(waiting), list[int]()
 
     async def work() -> None:
-        for index in indices:  # shared: each is taken by one worker
+        for index in indices:  # the workers share the iterator, so each index goes to one worker
             try:
                 done[index] = await look_ups[index]()
             except ListFailed as failure:
@@ -154,9 +154,8 @@ async def _make(look_ups: Sequence[LookUp[T]], waiting: Iterable[int], width: in
     return limited
 
 
-async def take_stats(access: ListAccess) -> ListStats:
-    """Return what is known of the list, by one page of it if that is not fresh (`policy.fresh_s`). Raises
-    ListFailed."""
+async def read_stats(access: ListAccess) -> ListStats:
+    """Return the stats of the list. If they are older than `policy.fresh_s`, read one page first. Raises ListFailed."""
     state, now = access.state, access.clock.monotonic()
     if state.stats is not None and now < state.stats.taken_at + access.policy.fresh_s:
         return state.stats
@@ -168,7 +167,7 @@ async def take_stats(access: ListAccess) -> ListStats:
         rows = listed.limit if listed.limit is not None and listed.limit > 0 else max(1, len(listed.subscribers))
         pages = math.ceil(listed.total_count / (rows * _STEP_SHARE)) + 1
     stats = ListStats(now, listed.total_count, pages)
-    stats.note(listed.subscribers)
-    access.known_ids.note_shown([row["Id"] for row in listed.subscribers if type(row.get("Id")) is int])
+    stats.add(listed.subscribers)
+    access.known_ids.add_shown([row["Id"] for row in listed.subscribers if type(row.get("Id")) is int])
     state.stats = stats
     return stats

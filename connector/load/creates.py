@@ -104,7 +104,7 @@ class Creator:
         times = session.canaries.looks_after_s
         if first is None or not times or not session.policy.is_looking:
             return
-        if session.clock.monotonic() < first.at + times[0]:
+        if session.clock.monotonic() < first.confirmed_at + times[0]:
             return
         times.pop(0)
         ids, twins = await find_ids(session.access, first, build_query(first.field, first.value))

@@ -13,9 +13,9 @@ from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResu
 from connector.listing.base_list import sweep_for
 from connector.listing.classes import learn_hidden_classes
 from connector.listing.hidden_base import detect_hidden_base
-from connector.listing.lookup import ASKED_TOGETHER, can_tell, count_requests, look_by_filter
+from connector.listing.lookup import ASKED_TOGETHER, can_prove_absence, count_requests, look_by_filter
 from connector.listing.pages import ListFailed
-from connector.listing.requests import take_stats
+from connector.listing.requests import read_stats
 from connector.service.wire import UNAUTHORISED
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def _choose_first(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) ->
 async def estimate_sweep(access: ListAccess) -> SweepCost:
     """Return the cost of a sweep. Read one page of the list unless its stats are fresh. Raises ListFailed, and
     RunAborted when the run is to stop."""
-    stats = await take_stats(access)
+    stats = await read_stats(access)
     return SweepCost(stats.pages, access.state.is_list_unreadable)
 
 
@@ -123,7 +123,7 @@ def estimate_keys(groups: Sequence[KeyGroup], sweep: SweepCost) -> KeysCost:
     has_other_spellings = any(key.in_any_spelling for group in groups for key in group.keys)
     if sweep.requests is not None and number >= sweep.requests and not sweep.is_unusable:
         return KeysCost(number, 0, has_other_spellings)
-    untellable = sum(not can_tell(group.access, key) for group in groups for key in group.keys)
+    untellable = sum(not can_prove_absence(group.access, key) for group in groups for key in group.keys)
     return KeysCost(sum(count_requests(group.keys) for group in groups), untellable, has_other_spellings)
 
 
@@ -230,7 +230,7 @@ async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], numbe
     at one unusual text."""
     started_at = access.clock.monotonic()
     try:
-        return await look_by_filter(access, keys, number_left=number_left)
+        return await look_by_filter(access, keys, remaining_count=number_left)
     except ListFailed as failure:
         if failure.status in UNAUTHORISED:
             raise
@@ -252,7 +252,9 @@ def build_inconclusive(access: ListAccess) -> LookupResult:
 def _shows_what_we_send(access: ListAccess, result: LookupResult) -> bool:
     """Return whether the filters showed this run's latest sentinel, or proved a lag; otherwise their absences prove
     nothing."""
-    latest = max((each.at for each in access.sentinels if each.at < result.started_at), default=_NEVER)
+    latest = max(
+        (each.confirmed_at for each in access.sentinels if each.confirmed_at < result.started_at), default=_NEVER
+    )
     return result.latest_seen_at >= latest or result.lag_s > 0
 
 

@@ -452,7 +452,7 @@ class Session:
     def has_confirmed_since(self, at: float) -> bool:
         """Return whether this run has confirmed a subscriber after `at` (monotonic)."""
         sentinels = self.access.sentinels
-        return bool(sentinels) and sentinels[-1].at > at
+        return bool(sentinels) and sentinels[-1].confirmed_at > at
 
     def find_sentinels(self, at: float, *, is_active: bool) -> set[Sentinel]:
         """Return the subscribers of the base, as active, that this run has confirmed after `at` (monotonic). The list
@@ -461,7 +461,7 @@ class Session:
         return {
             each
             for each in self.access.sentinels
-            if each.at > at and each.is_active is is_active and each.base_id == base_id
+            if each.confirmed_at > at and each.is_active is is_active and each.base_id == base_id
         }
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:

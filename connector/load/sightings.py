@@ -43,7 +43,7 @@ async def find_unseen(session: Session) -> Sentinel | None:
         return None
     last = access.sentinels[-1]
     for share in _LOOKS_AT:
-        missing_s = last.at + share * session.policy.quiet_period_s - session.clock.monotonic()
+        missing_s = last.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
         if share and not await session.control.wait(missing_s, "then the list should show the last new subscriber"):
             return None
         ids = await _look(session, last, is_thorough=share == _LOOKS_AT[-1])
@@ -58,7 +58,7 @@ async def find_unseen(session: Session) -> Sentinel | None:
 def describe_unseen(session: Session, last: Sentinel, created: int) -> tuple[str, bool]:
     """Return a message on `created` rows of which the list does not show the `last` one, and whether a person must look
     at the service. Nobody must while the lag on record has not passed."""
-    age_s = session.clock.monotonic() - last.at
+    age_s = session.clock.monotonic() - last.confirmed_at
     words = (
         f"The service answered {count(created, 'create')} with an Id, and the list does not show the last new "
         f"subscriber (Id {last.subscriber_id}) {age_s:.0f} s after that answer."

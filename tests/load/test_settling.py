@@ -136,9 +136,9 @@ class Bench:
 
 
 def build_result(look: Look, now: float, access: ListAccess) -> LookupResult:
-    confirmed = frozenset(each for each in access.sentinels if each.at < now)
+    confirmed = frozenset(each for each in access.sentinels if each.confirmed_at < now)
     seen = confirmed if look.is_witness_seen else frozenset(each for each in confirmed if each.subscriber_id != WITNESS)
-    lag_s = max((now - each.at for each in confirmed - seen), default=0.0)
+    lag_s = max((now - each.confirmed_at for each in confirmed - seen), default=0.0)
     missed = frozenset({ANN}) - look.found.keys() if look.is_complete else frozenset[bytes]()
     return LookupResult(look.found, missed, seen, lag_s, now)
 

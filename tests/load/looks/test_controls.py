@@ -5,7 +5,7 @@ from typing import Any
 
 from connector.listing.access import Sentinel
 from connector.listing.lookup import FilterCheck, check_filters, has_control
-from connector.listing.requests import take_stats
+from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
 from connector.subscribers.identity import SpellingClass, classify
@@ -19,7 +19,7 @@ KEY = classify("client_user_id", "c1")
 
 def check(fake: FakeList, folder: Path, *classes: SpellingClass, case: bool = False, **options: Any) -> FilterCheck:
     async def look(session: Session) -> FilterCheck:
-        await take_stats(session.access)
+        await read_stats(session.access)
         return await check_filters(session.access, classes, with_case=case)
 
     return look_at_fake(fake, folder, look, **options)
@@ -80,7 +80,7 @@ def test_a_filter_that_shows_somebody_made_up_is_not_used_in_this_run_any_more(t
     fake = FakeList(crowd(5), finds=fake_list.ignored)
 
     async def look(session: Session) -> None:
-        await take_stats(session.access)
+        await read_stats(session.access)
         assert await check_filters(session.access, [PLAIN]) == FilterCheck(failed=frozenset({PLAIN}))
         assert session.access.state.useless == {"email"}
         asked = len(fake.asked)
@@ -105,7 +105,7 @@ def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_on_demand(tm
     fake = with_plus()
 
     async def look(session: Session) -> list[int]:
-        await take_stats(session.access)
+        await read_stats(session.access)
         counts = []
         for is_again in (False, False, True):
             before = len(fake.asked)
@@ -121,7 +121,7 @@ def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path
     fake = with_plus()
 
     async def look(session: Session) -> None:
-        await take_stats(session.access)
+        await read_stats(session.access)
         assert (await check_filters(session.access, [PLAIN, PLUS])).passed == {PLAIN, PLUS}
         fake.finds = plus_is_a_blank
         assert (await check_filters(session.access, [PLAIN, PLUS], is_again=True)).failed == {PLUS}
@@ -176,7 +176,7 @@ def test_a_witness_who_begins_to_show_between_the_two_questions_speaks_for_the_f
 
 def test_there_is_a_control_for_whom_was_surveyed_or_confirmed(tmp_path: Path) -> None:
     async def look(session: Session) -> list[bool]:
-        await take_stats(session.access)
+        await read_stats(session.access)
         return [has_control(session.access, each) for each in (PLAIN, PLUS, CAPITALS, KEY)]
 
     options = {"sentinels": sentinels("wit+ness@x.org")}
@@ -214,7 +214,7 @@ def test_a_filter_that_told_capitals_apart_once_is_not_asked_again(tmp_path: Pat
     fake = FakeList(crowd(5))
 
     async def look(session: Session) -> int:
-        await take_stats(session.access)
+        await read_stats(session.access)
         await check_filters(session.access, [PLAIN], with_case=True)
         assert session.access.state.is_case_blind is False
         fake.asked.clear()

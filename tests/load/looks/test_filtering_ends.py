@@ -39,7 +39,7 @@ def test_nothing_that_is_said_names_anybody(tmp_path: Path) -> None:
         said = f"{failure.value} {session.control.activity} {want('ann@x.org')!r} {session.access.state!r}"
         said += repr(session.access.sentinels)
         assert "@" not in said
-        assert session.control.activity == "looking for 1 by the list's filters"
+        assert session.control.activity == "looking for 1 subscriber by the list's filters"
 
     look_at_fake(fake, tmp_path, fail, sentinels=(sentinel(940.0, 100, "wit@x.org"),))
 

@@ -280,4 +280,4 @@ def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool
     assert sum(len(result.missed) for _, result in parts) == 399
     numbers = (400, 100) if is_in_order else (399, 99)  # the sweep has shown one
     by_filter = [each for each in said if each.endswith("filters")]
-    assert by_filter == [f"looking for {number} by the list's filters" for number in numbers]
+    assert by_filter == [f"looking for {number} subscribers by the list's filters" for number in numbers]

@@ -13,7 +13,7 @@ KEY = classify("client_user_id", "k")
 
 def stats(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
     taken = ListStats(0.0)
-    taken.note(people)
+    taken.add(people)
     return taken.samples
 
 
@@ -59,5 +59,5 @@ def test_the_classes_are_bounded() -> None:
 def test_those_with_nothing_but_capitals_are_found() -> None:
     taken = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
-    taken.note([{"Id": each, "Email": text, "ClientUserId": "K"} for each, text in enumerate(texts)])
+    taken.add([{"Id": each, "Email": text, "ClientUserId": "K"} for each, text in enumerate(texts)])
     assert [each.text for each in taken.find_with_capitals()] == ["A@x.org", "a@X.org"]

@@ -80,7 +80,7 @@ def run_of(number: int) -> tuple[Sentinel, ...]:
 def showing(sentinels: tuple[Sentinel, ...], until: float) -> FakeList:
     fake = FakeList()
     for each in sentinels:
-        if each.at <= until:
+        if each.confirmed_at <= until:
             fake.add(each.subscriber_id, each.value.lower())
     return fake
 
