@@ -1,4 +1,4 @@
-"""Whether the subscriber in the answer to a create is new (architecture 4.9)."""
+"""Decides whether the subscriber in the answer to a create is new (architecture 4.9)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from connector.listing.requests import ask
 from connector.service.wire import ListQuery, read_base
 from connector.subscribers.identity import digest_identity
 
-_LOOKS = 3  # by Id, a quiet period apart: the list may not show the subscriber at once
+_LOOKS = 3  # look-ups by Id, a quiet period apart, because the list may show the subscriber late
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class KnownSubscriber:
 
 async def find_known(access: ListAccess, subscriber_id: int) -> KnownSubscriber | None:
     """Return the subscriber with this answered id if the run's look-ups have shown it, an entry of the account has it,
-    or another create of the run was answered with it; else None. The id is known from now on."""
+    or another create of the run was answered with it; else None. Record the id as known."""
     known = access.known_ids
     is_shown = known.holds(subscriber_id)
     known.add_answered(subscriber_id)
@@ -70,8 +70,7 @@ async def is_shared(access: ListAccess, known: KnownSubscriber, new_base: int | 
 
 
 async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = True) -> list[dict[str, Any]]:
-    """Return what the list shows with this Id, after up to two quiet periods if `is_waiting`; empty if it shows nothing
-    by then."""
+    """Return the rows that the list shows for this Id; with `is_waiting`, look again for up to two quiet periods."""
     control = access.control
     for number in range(_LOOKS if is_waiting else 1):
         if number and not await control.rest(access.policy.quiet_period_s):

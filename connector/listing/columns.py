@@ -1,8 +1,8 @@
-"""Pages of the list as typed Arrow columns: how exports read it (`Form`).
+"""Pages of the list as typed Arrow columns: the `Form` in which exports read the list.
 
-A page goes straight from its bytes through Arrow's own JSON parser, without an object per value. Where that could give
-anything else than reading value by value, the page is read value by value (`build_columns`); what breaks its field's
-type is kept beside the columns. The columns derive from the field table, kind by kind; no field is known here by name.
+Arrow's JSON parser reads the bytes of a page without a Python object for each value. If its result could differ from a
+reading value by value, the page is read value by value (`build_columns`). A value that does not fit the type of its
+field is kept in the column `_invalid`. The columns derive from the kinds of the field table, not from field names.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from connector.service.wire import Ambiguous, ListPage, Mask as WordMask, Refuse
 from connector.warehouse.columns import EMPTY, PAGE_SCHEMA, build_null, find_type
 from connector.warehouse.runs import INVALID
 
-_DECODERS = 2  # pages that are decoded at once: more of them only wait for the service, or for each other
+_DECODERS = 2  # pages that are decoded at once: more would only wait for the service, or for each other
 
-_BROKEN = object()  # beyond a double, which JSON keeps as null: equal to nothing that can be asked for
+_BROKEN = object()  # stands for a number beyond a double, which `_invalid` has as null; equals no requested value
 
 _INT64 = range(-(2**63), 2**63)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -40,15 +40,15 @@ _PYTHON_TYPES = {pa.int64(): int, pa.bool_(): bool, pa.list_(pa.string()): list,
 """The Python type of a value in JSON by the type of its column."""
 
 _NOTHING = build_null(pa.string())
-_LARGEST_BLOCK = 2**30  # more than any answer: it is never cut in two
+_LARGEST_BLOCK = 2**30  # larger than any answer, so that the parser never divides one
 
-_BLANKS_BEFORE = 64  # more of them, and the page is read value by value
+_BLANKS_BEFORE = 64  # with more leading blanks, the page is read value by value
 
 _NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
 
 def _read_type(field: Field) -> pa.DataType:
-    """What the parser is to look for: a date is a text to it."""
+    """Return the type that the parser expects: dates are parsed as texts."""
     return pa.string() if field.kind is Kind.DATE else find_type(field.kind)
 
 
@@ -80,8 +80,8 @@ _ONE_LINE, _MANY_LINES = (
 def parse_columns(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask = str
 ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
-    """As `parse_listed`: at the parser's speed if the page is as service-api.md has it, and otherwise value by
-    value."""
+    """Return the result of `parse_listed` as columns: by Arrow's parser if the page is as in service-api.md, otherwise
+    value by value."""
     page = decode_page(body) if 200 <= status < 300 else None
     if page is not None:
         return page
@@ -100,7 +100,7 @@ class Columns:
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
-        """Run `parse_columns` in a thread: the parser lets others run, so that the next page comes in meanwhile."""
+        """Run `parse_columns` in a thread: the parser releases the GIL, so the next page is received meanwhile."""
         work = partial(parse_columns, status, headers, body, now, mask=mask)
         return await asyncio.get_running_loop().run_in_executor(self._decoder, work)
 
@@ -113,46 +113,46 @@ class Columns:
         return None if (numbers < -LARGEST_ID).any() else numbers
 
     def keep(self, rows: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
-        """See `Form`. Rows that stand together, as the new ones of a page do, are not copied."""
-        places = np.flatnonzero(kept)
-        if len(places) and places[-1] - places[0] == len(places) - 1:
-            return rows.slice(places[0], len(places))
+        """See `Form`. Adjacent rows, such as the new rows of a page, are not copied."""
+        indexes = np.flatnonzero(kept)
+        if len(indexes) and indexes[-1] - indexes[0] == len(indexes) - 1:
+            return rows.slice(indexes[0], len(indexes))
         return rows.filter(pa.array(kept))
 
     def read_values(self, rows: pa.RecordBatch, name: str) -> Sequence[Any]:
         """See `Form`."""
         values: list[Any] = rows.column(name).to_pylist()
-        broken = rows.column(INVALID)
-        for row in np.flatnonzero(pc.is_valid(broken)).tolist() if broken.null_count < len(broken) else ():
-            kept = json.loads(broken[row].as_py())
-            if name in kept:
-                values[row] = _BROKEN if kept[name] is None else kept[name]
+        invalid = rows.column(INVALID)
+        for row in np.flatnonzero(pc.is_valid(invalid)).tolist() if invalid.null_count < len(invalid) else ():
+            invalid_values = json.loads(invalid[row].as_py())
+            if name in invalid_values:
+                values[row] = _BROKEN if invalid_values[name] is None else invalid_values[name]
         return values
 
     def count_values(self, rows: pa.RecordBatch, name: str) -> Mapping[Any, int]:
-        """See `Form`. A value of another type than its field's counts as none."""
+        """See `Form`. A value that does not fit the type of its field counts as None."""
         return {each["values"]: each["counts"] for each in rows.column(name).value_counts().to_pylist()}
 
 
 @contextmanager
 def open_columns() -> Iterator[Columns]:
-    """Yield the form of columns, with the threads that it decodes in; none of them is left at the end."""
+    """Yield the form of columns, with its decoding threads. All threads have ended at the end of the block."""
     with ThreadPoolExecutor(_DECODERS, thread_name_prefix="connector decodes") as decoder:
         yield Columns(decoder)
 
 
 def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
-    """Return the page of service-api.md 4.3 in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with nothing in
+    """Return the page (service-api.md 4.3) in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with an empty
     `_invalid`.
 
-    None where that is not certain to be what the other reader makes of it: no success, no page, a value of another type
-    than its field's, a key twice, what is no JSON, or no UTF-8.
+    Return None if a reading value by value may differ: without success, for a body that is not a page, for a value that
+    does not fit the type of its field, for a repeated key, or for invalid JSON or UTF-8.
     """
     if not _is_safe(body):
         return None
     try:
         is_one_line = body.find(b"\n") in (-1, len(body) - 1)
-        options = _ONE_LINE if is_one_line else _MANY_LINES  # the latter takes longer
+        options = _ONE_LINE if is_one_line else _MANY_LINES  # parsing many lines takes longer
         answers = arrow_json.read_json(pa.py_buffer(body), _READ, options)
         found = _find_page(answers)
         if found is None:
@@ -161,27 +161,27 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
         columns = _read_columns(rows)
         if columns is None:
             return None
-        columns.validate(full=True)  # half a character is no text; not every RapidJSON refuses it
+        columns.validate(full=True)  # a lone surrogate is not a text, and not every RapidJSON refuses it
     except pa.ArrowException:
         return None
     return ListPage(columns, *(read_whole_number(page.field(each)[0].as_py()) for each in ECHOES))
 
 
 def _is_safe(body: bytes) -> bool:
-    """Return whether Arrow's parser can be asked: it ends the process at a `null` outside of any object
-    (apache/arrow#47409), takes NaN for a number, and does not look at the encoding."""
+    """Return whether Arrow's parser can read the body. The parser ends the process at a `null` outside of any object
+    (apache/arrow#47409), accepts NaN as a number, and does not check the encoding."""
     is_object = body[:_BLANKS_BEFORE].lstrip(b" \t\r\n").startswith(b"{")
     return is_object and not _has_no_numbers(body) and _is_utf8(body)
 
 
 def _has_no_numbers(body: bytes) -> bool:
-    """Return whether NaN or Infinity may stand for a value."""
+    """Return whether the body may have NaN or Infinity as a value."""
     may_be = (_holds_pair(body, b"aN") and b"NaN" in body) or (_holds_pair(body, b"In") and b"Inf" in body)
     return may_be and _NO_NUMBER.search(body) is not None
 
 
 def _holds_pair(body: bytes, pair: bytes) -> bool:
-    """Return whether two bytes stand next to each other: what `in` says, in a tenth of the time."""
+    """Return whether the body contains this pair of bytes: the result of `in`, in a tenth of the time."""
     wanted = np.frombuffer(pair, np.uint16)
     even, odd = (np.frombuffer(body, np.uint16, (len(body) - start) // 2, start) for start in (0, 1))
     return bool((even == wanted).any() or (odd == wanted).any())
@@ -199,7 +199,7 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | None:
-    """(the page, its rows) of what must be one answer, successful, with a list of nothing but objects."""
+    """Return (the page, its rows) of a single successful answer with a list of objects, or None for anything else."""
     if answers.num_rows != 1 or answers["success"][0].as_py() is not True:
         return None
     page = answers["SubscribersList"].chunk(0)
@@ -232,7 +232,7 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
 
 
 def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Return wire objects as columns of `PAGE_SCHEMA`, value by value: every faster way must give the same."""
+    """Return wire objects as columns of `PAGE_SCHEMA`, value by value. Every faster way must return the same result."""
     broken: dict[int, dict[str, object]] = {}
     parents = {"": wire_objects} | {name: _read_parents(wire_objects, name, broken) for name in _PARENTS}
     columns = [_build_column(field, parents, broken) for field in FIELDS]
@@ -243,7 +243,7 @@ def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 def _read_parents(
     wire_objects: Sequence[dict[str, Any]], name: str, broken: dict[int, dict[str, object]]
 ) -> list[dict[str, Any]]:
-    """The object `name` of each subscriber, empty where absent or null, or no object at all."""
+    """Return the object `name` of each subscriber; an empty dict if it is absent, null or not an object."""
     parents = [wire.get(name) for wire in wire_objects]
     for row, parent in enumerate(parents):
         if type(parent) is not dict:
@@ -271,7 +271,7 @@ def _build_column(
 
 
 def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
-    """The whole column, if every value is of its type: nearly always, and ten times faster than one by one."""
+    """Return the whole column if every value fits its type, else None. That is ten times faster than one by one."""
     if not set(map(type, values)) <= {_PYTHON_TYPES[find_type(kind)], type(None)}:
         return None
     try:
@@ -284,11 +284,11 @@ def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
 
 
 def read_dates(texts: pa.Array) -> pa.Array | None:
-    """Return texts as dates, if each is a date YYYY-MM-DD; raises ArrowInvalid for most other texts."""
+    """Return texts as dates if each is a date YYYY-MM-DD. For other texts return None or raise ArrowInvalid."""
     dates = texts.cast(pa.date32())
     if dates.null_count == len(dates):
         return dates
-    return dates if pc.min(texts).as_py() >= "0001" else None  # Arrow knows a year 0, and nothing else does
+    return dates if pc.min(texts).as_py() >= "0001" else None  # only Arrow has a year 0
 
 
 def _read_number(value: Any) -> int | None:
@@ -304,7 +304,7 @@ def _read_text(value: Any) -> str | None:
         return None
     try:
         value.encode()
-    except UnicodeEncodeError:  # a lone surrogate is no text
+    except UnicodeEncodeError:  # a lone surrogate is not a text
         return None
     return value
 
@@ -328,7 +328,7 @@ def _read_date(value: Any) -> date | None:
 
 
 def _read_value(kind: Kind, value: Any) -> object:
-    """Return a value of the list in the type of its column; None for a value of another type."""
+    """Return a value of the list in the type of its column, or None for a value that does not fit."""
     match kind:
         case Kind.NUMBER:
             return _read_number(value)

@@ -21,28 +21,28 @@ from connector.service.wire import ListPage, ListQuery, read_field
 from connector.subscribers.identity import describe_spelling, has_spellings_by_case_alone
 
 Ask = Callable[[ListQuery], Awaitable[ListPage | None]]
-"""One page, or None where the service gives none."""
+"""Returns one page, or None if the service returns no page."""
 Draw = Callable[[int], bytes]
 ReadValues = Callable[[str], Sequence[Any]]
-"""Gives the values of a field by its name, one for each row of a page: as they came, None where absent or null."""
+"""Returns the values of a field by its name, one for each row of a page: as received, None if absent or null."""
 
 Match = Callable[[ReadValues], Mask]
 Sample = tuple[int, object]
 """A listed subscriber: the Id, and the value of the filter's field."""
 
-_SENTINELS = 2  # the second should the first have vanished meanwhile
-_SAMPLE = 200  # subscribers of the list's head: the trial of each filter takes one of them
-_FEW_VALUES = ("is_active", "gender")  # fields of which each value is a class of its own
+_SENTINELS = 2  # subscribers that a filter is tried with: the first may have vanished meanwhile
+_SAMPLE = 200  # subscribers at the head of the list, among which the trials choose
+_FEW_VALUES = ("is_active", "gender")  # fields whose every value is a class
 _NARROWEST_FIRST = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
 
 class Control(StrEnum):
     """The result of the trial of one filter."""
 
-    EXACT = "exact"  # finds what it should, and lists nothing else in the trial
-    PARTIAL = "partial"  # finds what it should, and others beside it
-    IGNORED = "ignored"  # lists subscribers that it was not asked for
-    BY_CASE = "by_case"  # finds an address only as it is spelt: it would leave out other spellings
+    EXACT = "exact"  # lists the subscriber of the trial, and only subscribers with the requested value
+    PARTIAL = "partial"  # lists the subscriber of the trial, and others with other values
+    IGNORED = "ignored"  # lists subscribers that do not have the requested value
+    BY_CASE = "by_case"  # finds an address only in the same case, so it leaves out other spellings
     BROKEN = "broken"  # does not find a listed subscriber by its own value
     INCONCLUSIVE = "untold"  # no listed subscriber of that class to try it with, or no answer
 
@@ -94,14 +94,14 @@ def _decide(name: str, value: object, page: ListPage, *, is_found: bool) -> Cont
     holds_all = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (holds_all or not page.subscribers):
         return Control.BROKEN
-    if are_as_asked({name: value}, page.subscribers):  # where more match than an answer holds, that they match must do
+    if are_as_asked({name: value}, page.subscribers):  # the page may be full before the subscriber of the trial
         return Control.EXACT
     # A filter of two or three values that lists another value than asked for does not filter.
     return Control.PARTIAL if is_found and name not in _FEW_VALUES else Control.IGNORED
 
 
 def is_whole(page: ListPage) -> bool:
-    """Return whether all that match came in this one answer: as many as TotalCount, each once, and fewer than fit."""
+    """Return whether the answer has all matching subscribers: TotalCount rows, each once, and fewer than its limit."""
     if page.total_count is None or page.limit is None:
         return False
     distinct = len({row.get("Id") for row in page.subscribers})
@@ -114,13 +114,13 @@ def change_case(text: str) -> str:
     return lower if lower != text else text.upper()
 
 
-# Filters that a reading asks for
+# Filters of a reading
 
 
 @dataclass(frozen=True, slots=True)
 class FilterTrials:
-    """How each filter behaved, the one to ask the service by (None: by none), and the ids of subscribers of the list's
-    head that match all of them: those that stay must be in the reading."""
+    """The result of each filter's trial, the filter to send (None: no filter), and the `expected` ids: subscribers at
+    the head of the list that match all filters. The reading must show those that do not vanish."""
 
     controls: dict[str, Control]
     sent: str | None
@@ -130,7 +130,7 @@ class FilterTrials:
 async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> FilterTrials:
     """Try each of these filters by itself (service-api.md 4.3): one request for all, and at most five for each."""
     listed = await _read_head(ask)
-    if not listed and "base_id" in filters:  # the list may show a base only to a request with its Id
+    if not listed and "base_id" in filters:  # the list may hide a base from a request without its Id
         listed = await _read_head(ask, filters["base_id"])
     controls = {name: await _try_filter(ask, name, asked, listed, draw) for name, asked in filters.items()}
     works = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
@@ -179,25 +179,25 @@ async def _try_spellings(ask: Ask, name: str, sample: Sample) -> Control:
 
 
 def are_as_asked(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
-    """Return whether every one of these wire objects is as asked, field name to value."""
+    """Return whether all wire objects have the requested values, by field name."""
     return bool(_match(asked, rows).all())
 
 
 def is_missing_false(inactive_rows: Sequence[dict[str, Any]], active_rows: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a missing IsActive means false, as the interface document's default is: the rows of a request for
-    IsActive=0 say false or nothing, and all rows of a request for IsActive=1 say true."""
+    """Return whether a missing IsActive means false, which is the documented default: all rows of a request for
+    IsActive=0 have false or no value, and all rows of a request for IsActive=1 have true."""
     is_filtered = bool(inactive_rows) and all(row.get("IsActive") in (None, False) for row in inactive_rows)
     return is_filtered and all(row.get("IsActive") is True for row in active_rows)
 
 
 def make_up_value(name: str, draw: Draw) -> Any:
-    """Return a value of a filter that no subscriber has: its negative control; None where all values are taken."""
+    """Return a value that no subscriber has, as a negative control, or None if the field has no such value."""
     if name in _FEW_VALUES:
         return None
-    drawn = draw(16).hex()
+    random_hex = draw(16).hex()
     if name in ("id", "base_id"):
-        return (1 << 30) + int(drawn[:7], 16)  # below 2**31, the most that every service can read
-    return f"{drawn}@{drawn}.invalid" if name == "email" else f"unknown-{drawn}"  # RFC 2606
+        return (1 << 30) + int(random_hex[:7], 16)  # below 2**31, so that every service can read the number
+    return f"{random_hex}@{random_hex}.invalid" if name == "email" else f"unknown-{random_hex}"  # RFC 2606
 
 
 def _match(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
@@ -212,24 +212,26 @@ def _match(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
 def _choose_samples(
     name: str, asked: object, listed: Sequence[dict[str, Any]]
 ) -> Sequence[tuple[dict[str, Any], object]]:
-    """Those whose value is of the class of the one asked for: what is known of one class tells nothing of another."""
-    wanted = _classify(name, asked)
-    if wanted is None:
+    """Return listed subscribers whose value is of the class of `asked`, because a trial proves nothing for other
+    classes. Subscribers with the same value come first."""
+    wanted_class = _classify(name, asked)
+    if wanted_class is None:
         return []
-    known = ((subscriber, value) for subscriber in listed if _is_usable(name, value := _read_value(subscriber, name)))
-    of_class = [each for each in known if _classify(name, each[1]) == wanted]
-    return sorted(of_class, key=lambda each: each[1] != asked)[:_SENTINELS]  # best of all the very value
+    usable = ((subscriber, value) for subscriber in listed if _is_usable(name, value := _read_value(subscriber, name)))
+    of_class = [sample for sample in usable if _classify(name, sample[1]) == wanted_class]
+    return sorted(of_class, key=lambda sample: sample[1] != asked)[:_SENTINELS]
 
 
 def _classify(name: str, value: object) -> object:
-    """The values of a field that a filter is taken to treat alike; None for one that no trial can speak for."""
+    """Return the class of a value: a filter is assumed to treat the values of a class alike. None: no trial can show
+    how the filter treats the value."""
     if name in _FEW_VALUES:
         return (value,)
     if not isinstance(value, str):
         return (type(value),)
     if name != "email":
         return describe_spelling(value)
-    # Found in both cases, an address is found in any; one whose letters have several forms is not.
+    # A filter that finds an address in both cases finds it in any case, unless a letter has more than two forms.
     return describe_spelling(value.lower()) if has_spellings_by_case_alone("email", value) else None
 
 
@@ -247,7 +249,7 @@ def _is_usable(name: str, value: object) -> bool:
 
 
 def _build_query(name: str, value: Any) -> ListQuery | None:
-    """None for a value that cannot be asked for (a broken character)."""
+    """Return the query, or None for a value that cannot be sent (a lone surrogate)."""
     try:
         return ListQuery(**{name: value})
     except ConfigurationError:
@@ -255,11 +257,11 @@ def _build_query(name: str, value: Any) -> ListQuery | None:
 
 
 def build_match(asked: Mapping[str, object]) -> Match | None:
-    """Return a test of the rows of a page for `asked`, field name to value; None where nothing is asked.
+    """Return a function that tests the rows of a page for the values `asked`, by field name. None: no value is asked.
 
-    Emails are compared as identities. None (null or absent) is the service's default: the gender "", or False of
-    is_active. Everything else is compared exactly. An email with blanks around it equals only itself: whether the
-    service's filter finds it by the other, no trial can tell.
+    Emails are compared as identities. None (null or absent) equals the service's default: gender "", is_active False.
+    All other values are compared exactly. An email with blanks around it equals only itself, because no trial shows
+    whether the service's filter ignores the blanks.
     """
     wanted = {name: _plain(name, value) for name, value in asked.items()}
     if not wanted:
@@ -274,7 +276,7 @@ def build_match(asked: Mapping[str, object]) -> Match | None:
 
 
 def _plain(name: str, value: object) -> object:
-    """The form in which two values of the field are equal; the type is part of it, since True is not 1."""
+    """Return the form in which equal values of the field are equal. It includes the type, because True is not 1."""
     if value is None:  # the service's defaults (service-api.md 2.1)
         value = {"gender": "", "is_active": False}.get(name)
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What the answers to questions about a list say: whether the list shows every subscriber (architecture 7, rule 7).
+"""Decides from the answers to questions whether a list shows every subscriber (architecture 7, rule 7).
 
 All functions are pure. A filter counts only with a control: the rows of an answer must match the question.
 """
@@ -77,7 +77,7 @@ def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClas
 
 
 def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Says | None:
-    """Return what the counts of a partition say, or None if they must be asked for once more."""
+    """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
     certificate = suspect.certificate
     known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
     rounds = read_rounds(suspect, name, answers)

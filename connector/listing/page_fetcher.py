@@ -1,4 +1,4 @@
-"""Fetches the pages of a reading, several at once, as many as the service bears."""
+"""Fetches the pages of a reading, as many at once as the service can answer without delay."""
 
 import asyncio
 from collections import deque
@@ -18,7 +18,7 @@ from connector.service.wire import ListPage, ListQuery, Rows
 
 @dataclass(frozen=True, slots=True)
 class ReadPage(Generic[Rows]):
-    """A page of a sweep: its rows, the id of each, which rows are to be kept, and the latest TotalCount."""
+    """A page of a sweep: its rows, their ids, the mask `kept` of the rows to keep, and the latest TotalCount."""
 
     sweep: int
     rows: Rows
@@ -30,8 +30,8 @@ class ReadPage(Generic[Rows]):
 async def read_pages(
     fetcher: "PageFetcher[Rows]", pager: Pager, form: Form[Rows], limit: ConcurrencyLimit
 ) -> AsyncGenerator[ReadPage[Rows], None]:
-    """Have every page fetched that `pager` asks for, until it asks for none, with at most as many in flight as `limit`
-    allows; yield each page that came. Raises ListFailed."""
+    """Fetch every page that `pager` asks for, with at most as many in flight as `limit` allows, and yield the pages.
+    Raises ListFailed."""
     await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
     while (page := pager.decide_next()) is not None:
         try:
@@ -55,7 +55,8 @@ def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
 
 
 def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
-    """Return the subscribers' ids; without them two pages cannot be distinguished."""
+    """Return the ids of the subscribers. Raises ListFailed if an Id is not a whole number, since ids tell pages
+    apart."""
     ids = form.read_ids(listed.subscribers)
     if ids is None:
         raise ListFailed(NO_WHOLE_ID)
@@ -66,7 +67,7 @@ class PageFetcher(Generic[Rows]):
     """The pages in flight, in the order in which `take_next` returns them. At the end of the context all are cancelled.
 
     Only the next page is retried; the others are attempted once. Otherwise all pages together would use up the retries
-    that one page needs to outlast a restart of the service. `limit` is told the time of each page, and each failure.
+    that one page needs to outlast a restart of the service. `limit` receives the time of each page, and each failure.
     """
 
     def __init__(
@@ -93,18 +94,19 @@ class PageFetcher(Generic[Rows]):
         Requests in flight that differ from `wanted` are dropped; without `is_calm` all are. During a pause that the
         service has asked for, only the next page is requested.
         """
-        same = 0
-        while is_calm and same < min(len(self._in_flight), len(wanted)) and self._in_flight[same][0] == wanted[same]:
-            same += 1
-        if same < len(self._in_flight) and is_calm and same == len(wanted):
-            same = len(self._in_flight)  # fewer are allowed now: those in flight are taken all the same
-        await self._drop_from(same)
-        for page in wanted[same:1] if self._client.is_quiet else wanted[same:]:
+        same_count = 0
+        both_count = min(len(self._in_flight), len(wanted))
+        while is_calm and same_count < both_count and self._in_flight[same_count][0] == wanted[same_count]:
+            same_count += 1
+        if same_count < len(self._in_flight) and is_calm and same_count == len(wanted):
+            same_count = len(self._in_flight)  # fewer requests are allowed now, but those in flight are still used
+        await self._drop_from(same_count)
+        for page in wanted[same_count:1] if self._client.is_quiet else wanted[same_count:]:
             fetch = self._attempt if self._in_flight else self._fetch
             self._in_flight.append((page, asyncio.create_task(fetch(page))))
 
     async def take_next(self) -> ListPage[Rows]:
-        """Return the answer to the next page; raises what its request raised."""
+        """Return the next page. Raises the error of its request."""
         page, answer = self._in_flight[0]
         listed = await answer
         if listed is None:
@@ -117,7 +119,7 @@ class PageFetcher(Generic[Rows]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End every request whose answer is no longer needed; their own failures do not count."""
+        """Cancel every request in flight, and ignore its errors."""
         await self._drop_from(0)
 
     async def _fetch(self, page: PageRequest) -> ListPage[Rows]:
@@ -151,8 +153,8 @@ class PageFetcher(Generic[Rows]):
     def _ask_for(self, page: PageRequest) -> ListQuery:
         return replace(self._query, offset=page.offset, limit=page.limit)
 
-    async def _drop_from(self, kept: int) -> None:
-        dropped = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept)]
+    async def _drop_from(self, kept_count: int) -> None:
+        dropped = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept_count)]
         for answer in dropped:
             answer.cancel()
         await asyncio.gather(*dropped, return_exceptions=True)

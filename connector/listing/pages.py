@@ -1,7 +1,6 @@
-"""One page of the list: how it is fetched, the rows that it holds in one form or another, and who takes them.
+"""One page of the list: fetches it, and defines the forms of its rows and the sinks that receive them.
 
-Loads look subscribers up one by one and read the service's own objects (`WIRE`); exports read columns
-(`columns`).
+Loads look subscribers up one by one and read the service's own objects (`WIRE`); exports read columns (`columns`).
 """
 
 from collections import Counter
@@ -43,25 +42,24 @@ NO_WHOLE_ID = (
 
 
 class Form(Protocol[Rows]):
-    """One form of rows; every answer of it is the same as that of every other form for the same page."""
+    """One form of rows. All forms return equal values for the same page."""
 
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> ListPage[Rows] | Refused | Ambiguous:
-        """Read a page of the list, or say what else the answer is, as `parse_listed` does (service-api.md 4.3)."""
+        """Return a page of the list, or the meaning of another answer, as `parse_listed` does (service-api.md 4.3)."""
 
     def read_ids(self, rows: Rows) -> IdArray | None:
-        """Return the id of each row; None where one has no whole number of 64 bits as its Id."""
+        """Return the id of each row, or None if an Id is not a whole number of 64 bits."""
 
     def keep(self, rows: Rows, kept: Mask) -> Rows:
-        """Return the rows of which `kept` says so."""
+        """Return the rows that the mask `kept` selects."""
 
     def read_values(self, rows: Rows, name: str) -> Sequence[Any]:
-        """Return the values of one field by its name, one a row: as the service wrote them, None where absent or
-        null."""
+        """Return the values of one field, one for each row: as received, None if absent or null."""
 
     def count_values(self, rows: Rows, name: str) -> Mapping[Any, int]:
-        """Return how many rows have each value of one field; None counts the rows without a value."""
+        """Return the number of rows with each value of one field; None counts the rows without a value."""
 
 
 class _WireForm:
@@ -98,18 +96,18 @@ RowsTaken = TypeVar("RowsTaken", contravariant=True, default=WireRows)
 
 
 class PageSink(Protocol[RowsTaken]):
-    """Takes the rows of a reading. Only the rows of the last sweep count: another sweep starts over."""
+    """Receives the rows of a reading. Only the rows of the last sweep count: another sweep starts over."""
 
     def start_sweep(self, number: int) -> None:
-        """Forget what was taken: sweep `number` (1 = first) begins."""
+        """Forget all rows, because sweep `number` (1 = first) begins."""
 
     def take(self, rows: RowsTaken, /) -> None:
-        """Keep these subscribers, in the form that the reading was asked for; each comes once in a sweep."""
+        """Add these subscribers, in the form of the reading. Each subscriber comes once in a sweep."""
 
 
 class ListFailed(RunAborted):
-    """A list request failed for good; `status` is the HTTP status (401 and 403: the token; 429: the rate, whatever
-    status said so), None without an answer."""
+    """A list request failed after all retries. `status` is the HTTP status (401, 403: the token; 429: any refusal for
+    the rate), or None without an answer."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -117,16 +115,17 @@ class ListFailed(RunAborted):
 
     @property
     def says_no_more(self) -> bool:
-        """Whether a service may answer so that there is nothing at the offset asked for: 400, 404 and their like."""
+        """Whether the status may mean that the list has no row at the requested offset: 400, 404 and similar ones."""
         return self.status is not None and 400 <= self.status < 500 and self.status not in _NOT_OF_THE_OFFSET
 
 
 class TokenRefusedError(ListFailed, ConfigurationError):
-    """The service refused the token at the first request of the run, which has done nothing: configuration is wrong."""
+    """The service refused the token at the first request of the run: the configuration is wrong, and nothing was
+    done."""
 
 
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
-    """Return a page that can be done without: the service may refuse a question that it has no answer to. Raises
+    """Return a page, or None if the service does not return it, for a page that the caller can do without. Raises
     TokenRefusedError."""
     try:
         return await fetch_page(client, retrier, query)
@@ -143,7 +142,7 @@ async def fetch_page(
     *,
     parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
 ) -> ListPage[Rows]:
-    """Return one page of the list (service-api.md 4.3), tried again where that may help. Raises ListFailed."""
+    """Return one page of the list (service-api.md 4.3), with retries. Raises ListFailed."""
     answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])
     if isinstance(answer, ListPage):
         return answer
@@ -151,7 +150,7 @@ async def fetch_page(
 
 
 def _explain(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFailed:
-    """The failure in words: what, and what to do next."""
+    """Return the error for a failed answer: what happened, and what to do next."""
     if not isinstance(answer, NotSent) and says_limit(answer.status, answer.retry_after_s):
         words = f"The service refuses requests for its list for their rate ({answer.status}). Run it again later."
         return ListFailed(words, status=TOO_MANY_REQUESTS)

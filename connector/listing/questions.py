@@ -20,7 +20,7 @@ IDS_BEYOND = 3  # ids that are looked up beyond the end at which a window would 
 
 
 class Topic(Enum):
-    """What a question is about."""
+    """The topic of a question."""
 
     WHOLE = "whole"  # TotalCount of the suspected query, and its first rows
     PAIR = "pair"  # whether a filter of the query still works beside a filter of a partition
@@ -38,8 +38,8 @@ TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.LACKIN
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request for evidence; `name` and `value` are those of the part or the id, `classes` those of a combination,
-    `round` counts repeated counts."""
+    """One request for evidence. `name` and `value` describe the part or the id, `classes` the combination. `round` is
+    the number of the repetition of a count (0 = first)."""
 
     topic: Topic
     query: ListQuery
@@ -51,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The page that a question brought; None where the service gave none."""
+    """The answer to a question: a page, or None if the service returned no page."""
 
     question: Question
     page: ListPage | None

@@ -1,6 +1,6 @@
-"""Reads the whole list, page by page, into a sink, and certifies what was read (architecture 7).
+"""Reads the whole list, page by page, into a sink, and certifies the reading (architecture 7).
 
-Which page comes next and what they prove is decided in connector.paging; what a row means is the sink's business.
+`connector.paging` decides which page comes next and what the pages prove. The sink interprets the rows.
 """
 
 import os
@@ -61,7 +61,7 @@ _SEED_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class ListProgress:
-    """How far a reading has come: the sweep (1 = first), its rows so far, and the latest TotalCount."""
+    """The progress of a reading: the sweep (1 = first), its rows so far, and the latest TotalCount."""
 
     sweep: int
     rows: int
@@ -89,23 +89,26 @@ async def read_list(
     draw: Callable[[int], bytes] = os.urandom,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Certificate:
-    """Read all subscribers that `query` asks for into `sink`, and certify whether these were all (service-api.md 4.3).
+    """Read all subscribers that match `query` into `sink`, and certify whether the reading is complete (service-api.md
+    4.3).
 
-    `form` is that of the rows which the sink takes: wire objects, if nothing else is said. `query.limit` is the size of
-    a page; `query.offset` must be 0 (ValueError). `now` gives aware times, `monotonic` seconds to measure latency by.
-    Rows that do not match the query's filters are left out, whatever the service thinks that they mean, and counted in
-    the certificate's `filters`. The filters are tried first, with a listed subscriber and with one made up by `draw`
-    (random bytes); the service is asked by one of those that worked, else for the whole list. At most `max_concurrency`
-    requests are under way, and MOST_IN_FLIGHT. With `reads_ahead` pages are fetched ahead while the list is quiet: as
-    many as the service's latency and refusals allow. With `ignore_total_count` a list whose TotalCount alone disagrees
-    is complete. A list that is complete otherwise is checked for subscribers that it leaves out (architecture 7, rule
-    7): by counts, by `base_ids` (those that a load is for, as far as their Ids are known; None: every base), by
-    `earlier_total` (the TotalCount that the run saw shortly before), and by entries of the ledger where `find_lacking`
-    gives them. `unlisted_bases` are counted even if no row shows them. Classes that the list shows only to a request
-    for the class, or for several classes at once, are read separately, and handed to the sink
-    after the last sweep; `hidden` has classes that are known already. A list that may be cut off, with no evidence
-    either way, is complete with `allow_truncated`. Raises ListFailed when a page cannot be had; what the sink
-    raises passes through.
+    `form` is the form of the sink's rows, by default wire objects. `query.limit` is the size of a page; `query.offset`
+    must be 0 (ValueError). `now` returns aware times, `monotonic` seconds that measure the latency.
+
+    Rows that do not match the query's filters are left out, and counted in the certificate's `filters`. Each filter is
+    tried first, with a listed subscriber and with a value made up by `draw` (random bytes). One filter that worked is
+    sent; without such a filter, the whole list is read. At most `max_concurrency` and MOST_IN_FLIGHT requests are in
+    flight. With `reads_ahead`, pages are fetched ahead while the list does not change, as far as the service's latency
+    and refusals allow.
+
+    With `ignore_total_count`, a list is complete even if its TotalCount, and nothing else, disagrees. A complete list
+    is checked for subscribers that it leaves out (architecture 7, rule 7). The evidence is: counts; `base_ids` (the
+    known Ids of a load's bases; None: every base); `earlier_total` (the TotalCount that the run saw shortly before);
+    and entries of the ledger, if `find_lacking` returns them. `unlisted_bases` are counted even if no row shows them.
+    Classes that the list shows only to a request for one or several classes are read separately, and passed to the sink
+    after the last sweep; `hidden` has classes that are known already. With `allow_truncated`, a list that may be cut
+    off is complete if there is no evidence either way. Raises ListFailed if a page cannot be read, and the errors of
+    the sink.
     """
     if query.offset:
         raise ValueError("A list is read from its beginning: the query's offset must be 0.")
@@ -176,7 +179,7 @@ async def read_list(
                 continue
             problems += [Finding("hidden", Says.CONTRADICTS, reading.problem)] if reading.problem else []
             if combination and not waiting and not await _is_still(ask, suspect, answers):
-                waiting.append(())  # a subscriber who left a hidden class meanwhile was in neither reading
+                waiting.append(())  # a subscriber who has left a hidden class meanwhile may be in no reading
         ids = seen.to_array()
         lacking = [] if find_lacking is None else await find_lacking(ids)
         answers += await ask_lacking(ask, lacking, answers, limit.allowed)
@@ -246,7 +249,7 @@ async def _read_part(
     if not certificate.is_complete:
         problem = f"the reading with {name} is incomplete ({certificate.reason})"
         return _PartReading(certificate.pages, problem, hidden)
-    # A window that cuts off the list and a class shows as many rows of both, and no answer counts more.
+    # A window that cuts off both the list and a class shows equally many rows of both, and no TotalCount is larger.
     is_as_long = certificate.distinct == suspect.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
     is_as_long = is_as_long and bool(part.wanted)
     is_capped = is_as_long and certificate.cut_off is not CutOff.EXCLUDED
@@ -254,28 +257,28 @@ async def _read_part(
 
 
 def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -> ListQuery:
-    """The query by one of its filters, or by none."""
-    others: dict[str, Any] = {name: None for name in filters if name != sent}
-    return replace(query, **others)
+    """Return the query with the filter `sent` alone, or without filters."""
+    removed: dict[str, Any] = {name: None for name in filters if name != sent}
+    return replace(query, **removed)
 
 
 async def _record_filters(
     ask: Ask, filters: Mapping[str, object], trial: FilterTrials, dispatcher: "PageDispatcher[Rows]"
 ) -> dict[str, Any]:
-    """The certificate's `filters`."""
+    """Return the `filters` of the certificate."""
     recorded: dict[str, Any] = {
         "asked": filters,
         "dropped": dispatcher.dropped,
         "sent": trial.sent,
         "controls": trial.controls,
     }
-    # Who is missing has gone meanwhile, if the list no longer shows them.
+    # A missing subscriber whom the list no longer shows has vanished meanwhile, and was not missed.
     missed = await find_missed(ask, filters, dispatcher.missing) if trial.sent is not None else _NONE
     return recorded | ({"missed": len(missed)} if missed else {})
 
 
 def list_filters(query: ListQuery) -> dict[str, object]:
-    """Return the filters that are asked for, by field name (those of the query are the field table's)."""
+    """Return the filters of the query, by the field names of the field table."""
     values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in _PAGING}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -300,16 +303,16 @@ class PageDispatcher(Generic[Rows]):
         self.missing = self.expected
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
-        """Hand the page's rows to the sink; a page of another sweep starts over."""
+        """Pass the page's rows to the sink. The first page of another sweep starts over."""
         if page.sweep != self.sweep:
             self.sweep, self.rows, self.dropped, self.missing = page.sweep, 0, 0, self.expected
             self.listed.clear()
             self.sink.start_sweep(page.sweep)
         if self.missing:
             self.missing = self.missing.difference(page.ids.tolist())
-        new, matching = _hand_over(page.rows, page.kept, self.sink, self.form, self.match, self.listed)
-        self.dropped += new - matching
-        self.rows += matching
+        new_count, match_count = _hand_over(page.rows, page.kept, self.sink, self.form, self.match, self.listed)
+        self.dropped += new_count - match_count
+        self.rows += match_count
         if self.on_progress is not None:
             self.on_progress(ListProgress(page.sweep, self.rows, page.total))
 
@@ -322,21 +325,21 @@ def _hand_over(
     match: Match | None,
     listed: dict[str, Counter[object]],
 ) -> tuple[int, int]:
-    """Count the `kept` rows by class in `listed`, and hand those that match to the sink. Return the numbers of both."""
-    new = int(np.count_nonzero(kept))
-    if not new:
+    """Count the `kept` rows by class in `listed`, and pass the rows that match to the sink. Return both counts."""
+    new_count = int(np.count_nonzero(kept))
+    if not new_count:
         return 0, 0
     rows = rows if kept.all() else form.keep(rows, kept)
     _count_classes(rows, form, listed)
     if match is not None:
-        matching = match(partial(form.read_values, rows))
-        if not matching.any():
-            return new, 0
-        rows = rows if matching.all() else form.keep(rows, matching)
+        match_mask = match(partial(form.read_values, rows))
+        if not match_mask.any():
+            return new_count, 0
+        rows = rows if match_mask.all() else form.keep(rows, match_mask)
         sink.take(rows)
-        return new, int(np.count_nonzero(matching))
+        return new_count, int(np.count_nonzero(match_mask))
     sink.take(rows)
-    return new, new
+    return new_count, new_count
 
 
 def _count_classes(rows: Rows, form: Form[Rows], listed: dict[str, Counter[object]]) -> None:
@@ -364,7 +367,7 @@ class PartDispatcher(Generic[Rows]):
     sweep: int = 0
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
-        """Hand the page's new rows to the sink. A second sweep adds to the first."""
+        """Pass the page's new rows to the sink. A second sweep adds to the first."""
         if page.sweep != self.sweep:
             self.sweep = page.sweep
             self.part_listed.clear()
