@@ -1,7 +1,7 @@
-"""Jobs built from arguments: the options of a command, or the arguments of a function of the library.
+"""Builds jobs from arguments: the options of a command, or the arguments of a function of the library.
 
-Arguments are named as in `connector.library.loads.ImportOptions`. A command spells their names as options
-(`--base-id`); a message names the argument as its caller spells it.
+The arguments have the names of `connector.library.arguments.ImportOptions`. A message spells a name as its caller does:
+a command writes `--base-id`.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -35,10 +35,10 @@ _LOAD_ARGUMENTS = {
 """The argument of each key of a job's load section."""
 
 _JOB_ARGUMENTS = ("base_id", "base_name", "active", "mapping", "ignore", "identity", "zip")
-"""Arguments whose values a job has itself."""
+"""The arguments that a job file has keys for."""
 
 _NO_BASE = {"name": "no base"}
-"""The base of a job that is only validated: a validation does not use the base."""
+"""A placeholder for the base of a job that is only validated: a validation does not use the base."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -101,12 +101,12 @@ def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, 
 
 
 def refuse_beside_job(arguments: Mapping[str, Any], *, but: Collection[str] = FILE_ARGUMENTS) -> None:
-    """Raise ConfigurationError for arguments that a job has values for."""
-    given = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in but]
+    """Raise ConfigurationError for arguments that a job file has keys for, except the arguments in `but`."""
+    refused = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in but]
     if arguments.get("active") is False:
-        given.append("active")
-    if given:
-        options = ", ".join(map(spell_option, dict.fromkeys(given)))
+        refused.append("active")
+    if refused:
+        options = ", ".join(map(spell_option, dict.fromkeys(refused)))
         raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options}")
 
 
@@ -120,9 +120,9 @@ def name_import(path: str | PathLike[str]) -> str:
     """Return the name of an import that has no job: the name of its file, or of a pattern's folder."""
     if fspath(path) == STANDARD_INPUT:
         return "stdin"
-    named = Path(path)
-    is_one_file = named.exists() or not is_pattern(named.name)
-    return make_line(named.stem if is_one_file else named.parent.name or named.stem).strip() or "file"
+    file_path = Path(path)
+    is_one_file = file_path.exists() or not is_pattern(file_path.name)
+    return make_line(file_path.stem if is_one_file else file_path.parent.name or file_path.stem).strip() or "file"
 
 
 def _as_path(path: str | PathLike[str]) -> str | Path:
@@ -138,18 +138,19 @@ def _pick_load(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_rejects_file(path: str | PathLike[str]) -> bool:
-    """Return whether a local file is a rejects file of an earlier run. A pipe can be opened only once, so no."""
+    """Return whether a local file is a rejects file of an earlier run. Return False for a pipe: it can be opened only
+    once."""
     if is_url(path) or not Path(path).is_file():
         return False
     try:
         with open_file(path) as source:
             return is_rejects(source.columns)
-    except SourceError:  # not as the connector writes files
+    except SourceError:  # the connector did not write this file
         return False
 
 
 def _validate(model: type[Model], values: Mapping[str, Any], spell: Spell) -> Model:
-    """Return the model. Raises ConfigurationError with each fault and its argument."""
+    """Return the model. Raises ConfigurationError that lists each fault with its argument."""
     value, faults = validate_values(model, values, values, {}, None)
     if value is None:
         lines = (f"{spell(_name_argument(fault.keys))}: {fault.message}" for fault in faults)

@@ -1,4 +1,4 @@
-"""What the library works with, made from a job: sources, cursor (architecture 4.11), mapping, rules, policy, query."""
+"""Builds the library's objects from a job: sources, cursors (architecture 4.11), mappings, rules, policies, queries."""
 
 from functools import partial
 from hashlib import blake2b
@@ -26,7 +26,7 @@ def open_source(source: JobSource | Suppress) -> Source:
     """Return the file, files or query as rows of text. Raises SourceError or ConfigurationError, as the opener does."""
     if source.file is not None:
         return open_file_source(source.file)
-    if source.sql is None:  # the model lets no such source through
+    if source.sql is None:  # the model refuses such a source
         raise ValueError("a source is a file or a query")
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
         return open_increment(source.sql, source.sql.cursor)
@@ -40,32 +40,32 @@ def open_file_source(file: FileSource) -> Source:
 
 
 def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
-    """Return the query or table, to be read from the cursor's start on by default. Raises the same."""
+    """Return the query or table, set to read from the cursor's start. Raises SourceError or ConfigurationError."""
     source = IncrementalSource(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
     source.begin_at(cursor.first)
     return source
 
 
 def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
-    """Return the job's mapping by field name, without the headers of columns."""
+    """Return the mapping of the job's `fields`, without columns that headers would add."""
     rules = (subscriber.fields_ or {}).items()
     return FieldMapping({name: build_column_rule(rule) for name, rule in rules if rule is not None})
 
 
 def build_rules(subscriber: JobSubscriber) -> ValidationRules:
-    """Return what the job demands of each row."""
-    phone = (subscriber.fields_ or {}).get("phone")
-    form = None if phone is None else phone.e164
+    """Return the rules that each row of the job must meet."""
+    phone_field = (subscriber.fields_ or {}).get("phone")
+    phone_form = None if phone_field is None else phone_field.e164
     return ValidationRules(
         identity=subscriber.identity,
         required=frozenset(subscriber.required),
         zip=subscriber.zip,
-        e164=None if form is None else PhoneRule(form.region, form.otherwise),
+        e164=None if phone_form is None else PhoneRule(phone_form.region, phone_form.otherwise),
     )
 
 
 def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None = None) -> LoadPolicy:
-    """Return how the rows that meet `rules` are sent, and which of them `suppress` keeps back."""
+    """Return the policy of a load of rows that meet `rules`, without those that `suppress` excludes."""
     return LoadPolicy(
         identity=rules.identity,
         max_concurrency=load.max_concurrency,
@@ -81,13 +81,12 @@ def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None =
 
 
 def build_query(filters: Filters) -> ListQuery:
-    """Return the filters of an export as the list operation takes them (service-api.md 4.3); `unspecified` is the empty
-    gender."""
+    """Return the query of the list operation (service-api.md 4.3). The gender `unspecified` becomes the empty text."""
     return ListQuery(**filters.model_dump() | ({"gender": ""} if filters.gender == "unspecified" else {}))
 
 
 def build_guard(guard: Guard | None) -> LoadGuard | None:
-    """Return what ends the job's loads; None: nothing does."""
+    """Return the limits that end the job's loads, or None without limits."""
     if guard is None:
         return None
     return LoadGuard(**guard.model_dump())
@@ -96,29 +95,28 @@ def build_guard(guard: Guard | None) -> LoadGuard | None:
 def plan_increment(
     job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard = WHOLE
 ) -> Increment | None:
-    """Return the job's source opened, if it has a cursor; None if not, when everything is read each time.
+    """Open the job's source and return it with its cursor, or None for a source without a cursor.
 
-    Each shard has a cursor of its own.
-    Raises ConfigurationError and SourceError.
+    Each shard has its own cursor. Raises ConfigurationError and SourceError.
     """
     sql = source.sql
     if sql is None or sql.cursor is None:
         if since is not None:
-            raise ConfigurationError(f"--since: the job {job.name} has no source.sql.cursor; leave it out")
+            raise ConfigurationError(f"--since: the job {job.name} has no source.sql.cursor; leave out --since")
         return None
-    asked = None
+    since_value = None
     if since is not None:
         try:
-            asked = parse_cursor(since, sql.cursor.kind)
+            since_value = parse_cursor(since, sql.cursor.kind)
         except ValueError as error:
             raise ConfigurationError(f"--since {error}, as the cursor's start is") from None
-    opened = open_increment(sql, sql.cursor)
+    rows = open_increment(sql, sql.cursor)
     digest = _compute_digest(job, sql, sql.cursor, account, shard)
-    return Increment(job.name, digest, opened, sql.cursor.first, sql.cursor.lookback_s, is_full, asked)
+    return Increment(job.name, digest, rows, sql.cursor.first, sql.cursor.lookback_s, is_full, since_value)
 
 
 def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
-    """Return a digest of all that a cursor belongs to: account, bases, database, query, column and shard."""
+    """Return the digest that identifies a cursor: of its account, bases, database, query, column and shard."""
     bases: tuple[object, ...] | None = None
     if job.subscriber is not None:
         base = job.subscriber.base
@@ -139,16 +137,18 @@ def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shar
 
 
 def plan_suppression(job: Job) -> SuppressionPlan | None:
-    """Return the job's list, or None if it has none; raises ConfigurationError or SourceError if it cannot be read
-    now."""
+    """Return the plan to read the job's suppression list, or None if the job has no list.
+
+    Raises ConfigurationError or SourceError if the list cannot be opened now.
+    """
     if job.suppress is None or (job.subscriber is None and job.mail is None):
         return None
-    given = job.suppress.file or job.suppress.sql
-    if given is None:  # inactive alone
+    suppression_list = job.suppress.file or job.suppress.sql
+    if suppression_list is None:  # the job has only suppress.inactive
         return None
     identity = job.subscriber.identity if job.subscriber is not None else "email"
-    opened = partial(open_source, job.suppress)
+    open_list = partial(open_source, job.suppress)
     max_shrink = (job.guard or Guard()).max_shrink
-    plan = SuppressionPlan(job.name, opened, given.column, job.suppress.field or identity, max_shrink)
+    plan = SuppressionPlan(job.name, open_list, suppression_list.column, job.suppress.field or identity, max_shrink)
     open_suppression(plan).close()
     return plan

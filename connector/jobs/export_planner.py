@@ -1,4 +1,4 @@
-"""The plan of an export, from a job."""
+"""Plans an export from a job."""
 
 from math import inf
 

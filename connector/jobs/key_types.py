@@ -1,4 +1,4 @@
-"""Types that the keys of job and message files share, and how their models are looked into."""
+"""Types that the keys of job and message files share, and a helper that finds the models of keys."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -10,25 +10,25 @@ from connector.stores import is_url, parse_store_url
 from connector.units import resolve_path
 
 STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-"""Every part of a job: no other keys, no change after reading, no value of a key in an error."""
+"""Settings of every model of a job: no unknown keys, no later changes, and no values in errors."""
 
 Identity = Literal["email", "client_user_id"]
 
 
 def check_name(value: str) -> str:
-    """Return a name, trimmed; raises ValueError for a name that cannot be used."""
+    """Return the trimmed name. Raises ValueError for an empty name or one with unprintable characters."""
     if not value.strip() or not value.isprintable():
         raise ValueError("must be a name in printable characters")
     return value.strip()
 
 
 def short_for(key: str) -> BeforeValidator:
-    """A text alone is short for an object with this key, such as `COLUMN` for `{column: COLUMN}`."""
+    """Return a validator that turns a text into an object with this key: `COLUMN` becomes `{column: COLUMN}`."""
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 def find_folder(info: ValidationInfo) -> Path:
-    """Return the folder that relative paths start from: the job file's, by the context of `Job.model_validate`."""
+    """Return the folder of relative paths: the job file's folder from the validation context, or the current one."""
     return Path(info.context["folder"]) if info.context else Path.cwd()
 
 
@@ -36,7 +36,7 @@ def _resolve_path(value: Any, info: ValidationInfo) -> Any:
     return resolve_path(value, find_folder(info)) if isinstance(value, str) else value
 
 
-def _resolve_place(value: Any, info: ValidationInfo) -> Any:
+def _resolve_path_or_url(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, Path):
         return value
     if not isinstance(value, str):
@@ -52,12 +52,12 @@ def _resolve_place(value: Any, info: ValidationInfo) -> Any:
 ColumnName = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(check_name)]
 FilePath = Annotated[Path, BeforeValidator(_resolve_path)]
-FilePlace = Annotated[Path | str, BeforeValidator(_resolve_place)]
-"""A file, or an object in a store by its URL, which stays a str."""
+FileLocation = Annotated[Path | str, BeforeValidator(_resolve_path_or_url)]
+"""The path of a file, or the URL (a str) of an object in a store."""
 
 
 def find_model(annotation: Any) -> type[BaseModel] | None:
     """Return the model within `Model | None`, `Annotated[Model, …]` or `dict[str, Model]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := find_model(part))), None)
+    return next((model for part in get_args(annotation) if (model := find_model(part))), None)

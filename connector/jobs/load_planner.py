@@ -1,4 +1,4 @@
-"""The plan of a load or of a validation, from a job: opens the source, and refuses all that is wrong with the job."""
+"""Plans a load or a validation from a job: opens the source, and raises the faults of the job."""
 
 from dataclasses import dataclass, replace
 
@@ -27,7 +27,7 @@ from connector.subscribers.rules import ColumnRule, FieldMapping
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a person asks of one run beside its job: how many rows, from where the cursor reads, which shard, and how
+    """The options of one run that are not part of its job: a row limit, the start of the cursor, the shard, and how
     long to wait (seconds) for another run that holds the ledger."""
 
     limit: int | None = None
@@ -37,21 +37,21 @@ class RunRequest:
     shard: Shard = WHOLE
 
 
-_EVERYTHING = RunRequest()
+_DEFAULT_REQUEST = RunRequest()
 
 
-def plan_sync(job: Job, settings: Settings, request: RunRequest = _EVERYTHING) -> LoadPlan:
-    """Open the source of a job, and return its load.
+def plan_sync(job: Job, settings: Settings, request: RunRequest = _DEFAULT_REQUEST) -> LoadPlan:
+    """Open the source of a job, and return the plan of its load.
 
-    From a source with a cursor, read what is new; with `is_full` read everything, and with `since` read from that value
-    of the cursor on. A shard loads only its own rows, and has its part of the limits. Raises ConfigurationError and
+    A source with a cursor is read from the end of the last run; with `is_full` all of it, and with `since` from that
+    value of the cursor on. A shard loads only its own rows, with its part of the limits. Raises ConfigurationError and
     SourceError.
     """
     subscriber = _find_subscriber(job)
     if job.source is None:
         raise ConfigurationError(
-            f"The job {job.name} has no source. Add `source` to the job, or import a file by its mapping: connector "
-            "import FILE --job JOB"
+            f"The job {job.name} has no source. Add `source` to the job, or import a file with the job's mapping: "
+            "connector import FILE --job JOB"
         )
     increment = plan_increment(
         job, job.source, settings.account, is_full=request.is_full, since=request.since, shard=request.shard
@@ -65,14 +65,15 @@ def plan_sync(job: Job, settings: Settings, request: RunRequest = _EVERYTHING) -
 def plan_import(
     job: Job,
     settings: Settings,
-    request: RunRequest = _EVERYTHING,
+    request: RunRequest = _DEFAULT_REQUEST,
     *,
     rows: Source | None = None,
     is_by_job_file: bool = False,
 ) -> LoadPlan:
-    """Return the load of a file, which is the source of the job, or of `rows` that are open already.
+    """Return the plan to load the file of the job, or `rows` that are open already.
 
-    `is_by_job_file`: the job is a job file, whose source the file replaces. Raises ConfigurationError and SourceError.
+    `is_by_job_file`: the job comes from a job file, and the file replaces its source. Raises ConfigurationError and
+    SourceError.
     """
     subscriber = _find_subscriber(job)
     plan = _plan_load("import", job, subscriber, _open_rows(job, rows), settings, request)
@@ -80,7 +81,7 @@ def plan_import(
 
 
 def plan_validation(job: Job, limit: int | None = None, *, is_own_source: bool = True) -> RowsPlan:
-    """Return the rows of a job's source that are to be validated. Raises ConfigurationError and SourceError."""
+    """Return the plan to validate the rows of a job's source. Raises ConfigurationError and SourceError."""
     subscriber = _find_subscriber(job)
     if job.source is None:
         raise ConfigurationError(f"The job {job.name} has no source. Name a file: connector validate FILE --job JOB")
@@ -95,7 +96,7 @@ def _find_subscriber(job: Job) -> JobSubscriber:
 
 
 def _open_rows(job: Job, rows: Source | None) -> Source:
-    """Return the rows, or the file of the job; of a rejects file its corrected rows."""
+    """Return the open rows, or the file of the job. A rejects file yields its corrected rows."""
     if rows is None and job.source is not None:
         rows = open_source(job.source)
     if rows is None:
@@ -134,7 +135,7 @@ def _plan_load(
 
 
 def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
-    """Return the load of the shard, with the shard's part of the limits of pace and of `guard.max_creates`."""
+    """Return the plan for the shard, with its part of `max_rate`, `max_concurrency` and `guard.max_creates`."""
     policy, guard = plan.policy, plan.guard
     policy = replace(
         policy,
@@ -149,13 +150,13 @@ def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
 def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
     """Return the job's mapping, the mapping by the headers of the source, or both: the job's fields have priority.
 
-    A rejects file whose columns are named as the fields, as `retry` writes it, is read by its headers. Raises
+    A rejects file of `retry`, whose columns have the names of fields, is mapped by its headers. Raises
     ConfigurationError.
     """
-    own = select_source_columns(source.columns)
+    columns = select_source_columns(source.columns)
     if not subscriber.uses_headers:
-        is_by_fields = is_rejects(source.columns) and own == NAMES
-        return guess_mapping(own) if is_by_fields else build_mapping(subscriber)
+        has_field_names = is_rejects(source.columns) and columns == NAMES
+        return guess_mapping(columns) if has_field_names else build_mapping(subscriber)
     overrides: dict[str, str | ColumnRule] = {}
     for name, rule in (subscriber.fields_ or {}).items():
         is_column_alone = rule is not None and rule.column is not None and rule.model_fields_set == {"column"}
@@ -165,4 +166,4 @@ def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
             overrides[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
         else:
             overrides[name] = build_column_rule(rule)
-    return override_mapping(guess_mapping(own), overrides, source.columns)
+    return override_mapping(guess_mapping(columns), overrides, source.columns)

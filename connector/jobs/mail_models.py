@@ -1,4 +1,4 @@
-"""Emails as keys of a message file and of a job's `mail`, and the webhook that a job notifies."""
+"""The keys of a message file and of a job's `mail` and `notify`."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,6 +13,16 @@ from connector.mail.message import Recipient
 from connector.service.settings import parse_base_url
 from connector.service.webhook import read_key
 from connector.units import parse_size
+
+_REPLY_TO = "Addresses for replies: one address, or a list. Without this key, replies go to the sender."
+_INLINE = "Files that the HTML body shows. Each has the keys path and id."
+_SEND_AT = (
+    "Earliest time to send: a time with an offset, such as 2026-12-24T09:00+01:00, or a Unix timestamp in seconds. "
+    "Without this key, at once."
+)
+_TRACKING = "What the service tracks. Without this key, nothing."
+_SETTINGS = "How the service sends the email. Without this key, signed with DKIM and with external images as links."
+_MAX_ATTACHED = "Largest size of an attached or inline file, such as 500kB."
 
 _TIME_FORMS = (
     "must be a time with an offset, such as 2026-12-24T09:00+01:00 or 2026-12-24T08:00Z, or a Unix timestamp in "
@@ -36,12 +46,12 @@ def _read_time(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        at = datetime.fromtimestamp(int(value), UTC) if value.isdecimal() else datetime.fromisoformat(value)
+        send_at = datetime.fromtimestamp(int(value), UTC) if value.isdecimal() else datetime.fromisoformat(value)
     except (ValueError, OverflowError, OSError):
         raise ValueError(_TIME_FORMS) from None
-    if at.tzinfo is None:
+    if send_at.tzinfo is None:
         raise ValueError(_TIME_FORMS)
-    return at
+    return send_at
 
 
 def _list_one(value: Any) -> Any:
@@ -62,8 +72,10 @@ class EmailText(BaseModel):
 
     model_config = STRICT
 
-    path: FilePath | None = Field(default=None, description="a file of UTF-8 text, or")
-    content: str | None = Field(default=None, description="the text itself")
+    path: FilePath | None = Field(
+        default=None, description="File that holds the body as UTF-8 text. Set either path or content."
+    )
+    content: str | None = Field(default=None, description="The body itself. Set either path or content.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -73,16 +85,19 @@ class EmailText(BaseModel):
 
 
 class AttachedFile(BaseModel):
-    """A file that goes with the email."""
+    """A file that is sent with the email."""
 
     model_config = STRICT
 
-    path: FilePath = Field(description="the file")
+    path: FilePath = Field(description="Path of the file.")
     type: str | None = Field(
-        default=None, description="its MIME type, for example text/calendar; guessed from its name when not given"
+        default=None,
+        description="MIME type of the file, such as text/calendar. Without this key, the suffix of the file decides.",
     )
     id: str | None = Field(
-        default=None, min_length=1, description="for an inline part: what the HTML calls it, as in cid:logo"
+        default=None,
+        min_length=1,
+        description="Id of an inline file. The HTML shows a file with the id logo by cid:logo.",
     )
 
 
@@ -91,107 +106,141 @@ Attached = Annotated[AttachedFile, short_for("path")]
 
 
 class Tracking(BaseModel):
-    """What the service tracks (service-api.md 2.2); null leaves it to the service."""
+    """The kinds of tracking (service-api.md 2.2). With null, the service decides."""
 
     model_config = STRICT
 
-    track_links: bool | None = Field(default=False, description="clicks on links of the HTML part")
-    track_plain_text_links: bool | None = Field(default=False, description="clicks on links of the plain-text part")
-    track_open: bool | None = Field(default=False, description="that it was opened")
-    track_unsubscribe: bool | None = Field(default=False, description="that a recipient unsubscribes")
+    track_links: bool | None = Field(
+        default=False,
+        description="Track clicks on links of the HTML body. With null, the service decides.",
+    )
+    track_plain_text_links: bool | None = Field(
+        default=False,
+        description="Track clicks on links of the plain-text body. With null, the service decides.",
+    )
+    track_open: bool | None = Field(
+        default=False,
+        description="Track whether the email is opened. With null, the service decides.",
+    )
+    track_unsubscribe: bool | None = Field(
+        default=False, description="Track unsubscribes. With null, the service decides."
+    )
 
 
 class SendSettings(BaseModel):
-    """How the service sends (service-api.md 2.2); null leaves it to the service."""
+    """The settings of sending (service-api.md 2.2). With null, the service decides."""
 
     model_config = STRICT
 
-    inline_images: bool | None = Field(default=False, description="have the service put external images into the email")
-    use_dkim: bool | None = Field(default=True, description="sign with DKIM")
-    use_dkim_selector: str | None = Field(default=None, description="the selector of the DKIM key to sign with")
+    inline_images: bool | None = Field(
+        default=False,
+        description="Let the service copy external images into the email. With null, the service decides.",
+    )
+    use_dkim: bool | None = Field(default=True, description="Sign the email with DKIM. With null, the service decides.")
+    use_dkim_selector: str | None = Field(
+        default=None,
+        description="Selector of the DKIM key that signs the email. Without this key, the service selects it.",
+    )
 
 
 def read_stated(*groups: BaseModel | None) -> Stated:
-    """Return the settings that these groups say, those alone."""
+    """Return the settings that are set in these groups, without defaults."""
     return {name: getattr(group, name) for group in groups if group is not None for name in group.model_fields_set}
 
 
 class MessageFile(BaseModel):
-    """One email, as `connector send FILE` takes it."""
+    """One email, as `connector send FILE` reads it."""
 
     model_config = STRICT
 
-    from_: Person | None = Field(default=None, alias="from", description="the sender")
-    to: People = Field(default=(), description="recipients: an address, or a list of them")
-    cc: People = Field(default=(), description="recipients of a copy")
-    bcc: People = Field(default=(), description="recipients of a copy that the others do not see")
-    reply_to: People = Field(default=(), description="where answers go")
-    subject: str | None = Field(default=None, description="the subject line")
-    html: Text | None = Field(default=None, description="the HTML body: a file, or {content: text}")
-    text: Text | None = Field(default=None, description="the plain-text body; made from the HTML when not given")
-    attach: tuple[Attached, ...] = Field(default=(), description="files to attach: a path, or keys")
-    inline: tuple[Attached, ...] = Field(default=(), description="files that the HTML shows, each with an id")
-    headers: dict[str, str] = Field(default_factory=dict, description="further headers: name and value")
-    at: Time | None = Field(
-        default=None, description="earliest time to send, with an offset: 2026-12-24T09:00+01:00; or a Unix timestamp"
+    from_: Person | None = Field(
+        default=None, alias="from", description="Sender, as hello@example.com or News <hello@example.com>."
     )
-    tracking: Tracking = Field(default_factory=Tracking, description="what is tracked; nothing when not given")
-    settings: SendSettings = Field(default_factory=SendSettings, description="how it is sent")
-    max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")
+    to: People = Field(default=(), description="Recipients: one address, or a list of addresses.")
+    cc: People = Field(default=(), description="Recipients of a copy: one address, or a list of addresses.")
+    bcc: People = Field(
+        default=(), description="Recipients of a copy that other recipients do not see: one address, or a list."
+    )
+    reply_to: People = Field(default=(), description=_REPLY_TO)
+    subject: str | None = Field(default=None, description="Subject line.")
+    html: Text | None = Field(default=None, description="HTML body: the path of a file, or {content: text}.")
+    text: Text | None = Field(
+        default=None,
+        description="Plain-text body: the path of a file, or {content: text}. Without this key, the text of the HTML "
+        "body.",
+    )
+    attach: tuple[Attached, ...] = Field(
+        default=(), description="Files to attach. Each is a path, or the keys path, type and id."
+    )
+    inline: tuple[Attached, ...] = Field(default=(), description=_INLINE)
+    headers: dict[str, str] = Field(default_factory=dict, description="Additional headers, as pairs name: value.")
+    at: Time | None = Field(default=None, description=_SEND_AT)
+    tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING)
+    settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS)
+    max_attached: Size = Field(default=MOST_ATTACHED, description=_MAX_ATTACHED)
 
 
 def _refuse_templates(files: tuple[AttachedFile, ...]) -> tuple[AttachedFile, ...]:
     """Raise ValueError if a path is a template, as earlier versions allowed."""
     if any("{{" in str(file.path) or "{%" in str(file.path) for file in files):
         raise ValueError(
-            "the path is a template, and every row is sent the same files. Link to the row's own file in the body, or "
-            "send each such email by `connector send` with a message file"
+            "a path cannot be a template: all recipients of a campaign get the same files. Put a link to the row's own "
+            "file into the body, or send each email by `connector send` with a message file"
         )
     return files
 
 
 class RecipientColumns(BaseModel):
-    """The columns that say who a row's email goes to."""
+    """The columns that hold the recipient of a row's email."""
 
     model_config = STRICT
 
-    email: ColumnName = Field(description="the column of the address")
-    name: ColumnName | None = Field(default=None, description="the column of the name")
+    email: ColumnName = Field(description="Column of the recipient's address.")
+    name: ColumnName | None = Field(
+        default=None, description="Column of the recipient's name. Without this key, no name."
+    )
 
 
 class Mail(BaseModel):
-    """One email to each row, once in a campaign. Texts are Jinja2 templates, whose variables are the columns."""
+    """One email for each row, once in a campaign. Texts are Jinja2 templates with the columns as variables."""
 
     model_config = STRICT
 
-    campaign: Name = Field(description="what makes two emails to one recipient the same: it is sent once in a campaign")
-    to: Annotated[RecipientColumns, short_for("email")] = Field(description="the column of the address, or keys")
-    from_: Person = Field(alias="from", description="the sender")
-    reply_to: People = Field(default=(), description="where answers go")
-    subject: str = Field(description="the subject line, a template")
-    html: Text | None = Field(default=None, description="the HTML body, a template: a file, or {content: text}")
+    campaign: Name = Field(description="Name of the campaign. A recipient gets one email of a campaign at most.")
+    to: Annotated[RecipientColumns, short_for("email")] = Field(
+        description="Column of the recipient's address, or the keys email and name."
+    )
+    from_: Person = Field(alias="from", description="Sender, as hello@example.com or News <hello@example.com>.")
+    reply_to: People = Field(default=(), description=_REPLY_TO)
+    subject: str = Field(description="Subject line, a template such as Hello {{ first_name }}.")
+    html: Text | None = Field(
+        default=None, description="HTML body, a template: the path of a file, or {content: text}."
+    )
     text: Text | None = Field(
-        default=None, description="the plain-text body, a template; made from the HTML when not given"
+        default=None,
+        description="Plain-text body, a template: the path of a file, or {content: text}. Without this key, the text "
+        "of the HTML body.",
     )
     attach: Annotated[tuple[Attached, ...], AfterValidator(_refuse_templates)] = Field(
-        default=(), description="files to attach to every email: paths, or keys"
+        default=(), description="Files to attach to every email. Each is a path, or the keys path, type and id."
     )
-    inline: tuple[Attached, ...] = Field(default=(), description="files that the HTML shows, each with an id")
-    headers: dict[str, str] = Field(default_factory=dict, description="further headers: name, and value as a template")
-    at: Time | None = Field(
-        default=None, description="earliest time to send, with an offset: 2026-12-24T09:00+01:00; or a Unix timestamp"
+    inline: tuple[Attached, ...] = Field(default=(), description=_INLINE)
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Additional headers, as pairs name: value. The values are templates."
     )
-    tracking: Tracking = Field(default_factory=Tracking, description="what is tracked; nothing when not given")
-    settings: SendSettings = Field(default_factory=SendSettings, description="how it is sent")
-    max_attached: Size = Field(default=MOST_ATTACHED, description="the size of a file that may be attached, at most")
+    at: Time | None = Field(default=None, description=_SEND_AT)
+    tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING)
+    settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS)
+    max_attached: Size = Field(default=MOST_ATTACHED, description=_MAX_ATTACHED)
     retry_limited: bool = Field(
         default=False,
-        description="send an email again that the service refused for its rate (429), and trust that it sent none",
+        description="Send an email again after the service refused it with 429 (too many requests). Set true only if "
+        "the service never sends an email that it refused.",
     )
 
 
 def _check_url(url: str) -> str:
-    """https, or http on this machine; the path, which often is a secret, is never shown."""
+    """Return the URL if it is https, or http on this machine. The error does not show the path, often a secret."""
     try:
         parse_base_url(url.partition("?")[0])
     except ConfigurationError:
@@ -205,17 +254,19 @@ def _check_secret(secret: str) -> str:
 
 
 class Webhook(BaseModel):
-    """The receiver of alerts by POST."""
+    """The receiver of alerts, which are sent by POST."""
 
     model_config = STRICT
 
     url: Annotated[str, AfterValidator(_check_url)] = Field(
-        repr=False, description="Address of the receiver, best as ${NAME}."
+        repr=False,
+        description="URL that receives each alert. Keep the URL in the environment, and write ${NAME} here.",
     )
     secret: Annotated[str, AfterValidator(_check_secret)] | None = Field(
         default=None,
         repr=False,
-        description="Secret that signs each alert (Standard Webhooks): whsec_ and base64, best as ${NAME}.",
+        description="Secret that signs each alert (Standard Webhooks): whsec_ and base64. Keep it in the environment, "
+        "and write ${NAME} here. Without this key, no signature.",
     )
 
 
@@ -226,7 +277,7 @@ class Notify(BaseModel):
 
     on: Literal["change", "problem", "always"] = Field(
         default="change",
-        description="When to send an alert: `change` (a first failure, another cause, new problems, recovery, and one "
-        "reminder a day), `problem` (each run that is not ok) or `always` (each run).",
+        description="When to send an alert. change: at a first failure, another cause, new problems, recovery, and "
+        "once a day as a reminder; problem: after each run that is not ok; always: after each run.",
     )
-    webhook: Webhook = Field(description="Receiver of each alert, by POST: a text and the report.")
+    webhook: Webhook = Field(description="Receiver of each alert, as JSON by POST: a text and the report.")

@@ -1,4 +1,4 @@
-"""The plan of a campaign and the draft of a single email, from a job or a message file."""
+"""Plans a campaign from a job, and drafts a single email from a message file."""
 
 from dataclasses import replace
 from difflib import get_close_matches
@@ -20,10 +20,11 @@ from connector.sources.files import refuse_lacking
 from connector.templates import Template, compile_template
 
 _LARGEST_BODY = 50_000_000  # bytes
-_LONGEST = 1_000_000  # characters; mail programs cut an HTML body off long before (Gmail: after 102 kB)
+_LONGEST = 1_000_000  # characters; mail programs truncate an HTML body long before (Gmail: after 102 kB)
 
 _MODEST_RATE = 20.0
-"""Emails a second, where a refusal for the rate costs a recipient theirs: to search for the pace is to be refused."""
+"""Emails per second without `mail.retry_limited`: an email that is refused with 429 is not sent again, and a search for
+the rate limit would cause refusals."""
 
 _MODEST_CONCURRENCY = 64
 
@@ -38,35 +39,38 @@ def plan_mail(
     is_new_account: bool = False,
     is_reopening: bool = False,
 ) -> MailPlan:
-    """Return the mail run of a job, its source opened and its texts read. Raises ConfigurationError and SourceError."""
+    """Open the source and read the texts of a job, and return the plan of its mail run. Raises ConfigurationError and
+    SourceError."""
     if job.mail is None or job.source is None:
         raise ConfigurationError(job.explain_command())
     if job.source.sql is not None and job.source.sql.cursor is not None:
-        raise ConfigurationError("a job that mails has no cursor: the campaign knows which recipients have their email")
+        raise ConfigurationError(
+            "a mail job cannot have a cursor: remove source.sql.cursor. The campaign records who got the email"
+        )
     guard, load = job.guard, job.load
     if guard is not None and guard.max_creates is not None:
-        raise ConfigurationError("guard.max_creates is for loads; a mail run takes --limit")
+        raise ConfigurationError("guard.max_creates is for loads; limit a mail run with --limit")
     if guard is not None and guard.max_rejected is not None:
         raise ConfigurationError(
-            "guard.max_rejected is for loads; a mail run ends by itself at a refusal of the first email, and at twenty "
-            "in a row that are alike"
+            "guard.max_rejected is for loads; remove it. A mail run ends when the service refuses the first email, or "
+            "refuses twenty emails in a row for the same reason"
         )
     texts = build_texts(job.mail)
     source = open_source(job.source)
     with closed_on_error(source):
-        for column in texts.columns:  # a misspelt variable would spoil every row
+        for column in texts.columns:  # a misspelt variable would make every row invalid
             if column not in source.columns:
-                meant = get_close_matches(column, source.columns, n=1)
-                hint = f" (did you mean {meant[0]}?)" if meant else ""
+                close_names = get_close_matches(column, source.columns, n=1)
+                hint = f" (did you mean {close_names[0]}?)" if close_names else ""
                 raise ConfigurationError(
-                    f"{texts.name_place(column)} asks for {column}, which is no column of {source.name}{hint}. "
+                    f"{texts.find_key(column)} uses {column}, which is not a column of {source.name}{hint}. "
                     f"Its columns: {', '.join(source.columns)}"
                 )
         refuse_lacking(source, texts.columns)
         refuse_unknown_columns(source, job.ignore)
         suppression = plan_suppression(job)
     modest_rate = inf if job.mail.retry_limited else _MODEST_RATE
-    has_said_concurrency = "max_concurrency" in load.model_fields_set
+    is_concurrency_set = "max_concurrency" in load.model_fields_set
     return MailPlan(
         job=job.name,
         campaign=job.mail.campaign,
@@ -77,7 +81,7 @@ def plan_mail(
             retries_limited=job.mail.retry_limited,
             allows_rejected=allows_rejected,
             max_rate=load.max_rate or modest_rate,
-            max_concurrency=load.max_concurrency if has_said_concurrency else _MODEST_CONCURRENCY,
+            max_concurrency=load.max_concurrency if is_concurrency_set else _MODEST_CONCURRENCY,
         ),
         ignored=job.ignore,
         skips_inactive=job.skip_inactive,
@@ -91,8 +95,8 @@ def plan_mail(
 
 
 def build_texts(mail: Mail) -> MailTexts:
-    """Return the texts of a job, its files read. Raises ConfigurationError: a file is missing or too large, a template
-    cannot be read, a header cannot be one, a time has no zone."""
+    """Read the files of a job's email and return its texts. Raises ConfigurationError for a file that is missing or too
+    large, and for an invalid template or header."""
     html = read_body(mail.html) if mail.html else None
     text = read_body(mail.text) if mail.text else None
     return MailTexts(
@@ -100,8 +104,8 @@ def build_texts(mail: Mail) -> MailTexts:
         address_column=mail.to.email,
         name_column=mail.to.name,
         subject=_compile(mail.subject, name="mail.subject"),
-        html=_compile(html, is_html=True, name=_name("mail.html", mail.html)) if html is not None else None,
-        text=_compile(text, name=_name("mail.text", mail.text)) if text is not None else None,
+        html=_compile(html, is_html=True, name=_describe_key("mail.html", mail.html)) if html is not None else None,
+        text=_compile(text, name=_describe_key("mail.text", mail.text)) if text is not None else None,
         headers=tuple((name, _compile(value, name=f"mail.headers.{name}")) for name, value in mail.headers.items()),
     )
 
@@ -110,15 +114,15 @@ def _compile(source: str, *, name: str, is_html: bool = False) -> Template:
     return compile_template(source, name=name, longest=_LONGEST, is_html=is_html)
 
 
-def _name(key: str, text: EmailText | None) -> str:
+def _describe_key(key: str, text: EmailText | None) -> str:
     return f"{key} ({text.path})" if text is not None and text.path is not None else key
 
 
 def draft_file(file: MessageFile) -> Draft:
-    """Return the draft that a message file makes.
+    """Return the draft of a message file.
 
-    Raises ConfigurationError and its MessageError: a file that is missing, too large or no text, an inline part without
-    id.
+    Raises ConfigurationError or MessageError for a file that is missing, too large or not text, and for an inline file
+    without an id.
     """
     return replace(
         draft_shared(file),
@@ -133,8 +137,8 @@ def draft_file(file: MessageFile) -> Draft:
 
 
 def draft_shared(keys: MessageFile | Mail) -> Draft:
-    """Return a draft of the keys that mean the same in a message file and in a job's `mail`. Raises MessageError: a
-    file is missing or too large, or an inline part has no id."""
+    """Return a draft from the keys that a message file and a job's `mail` share. Raises MessageError for a file that is
+    missing or too large, and for an inline file without an id."""
     parts: tuple[tuple[tuple[AttachedFile, ...], Literal["attachment", "inline"]], ...]
     parts = (keys.inline, "inline"), (keys.attach, "attachment")
     attachments = tuple(
@@ -154,5 +158,5 @@ def draft_shared(keys: MessageFile | Mail) -> Draft:
 
 
 def read_body(text: EmailText) -> str:
-    """Return a body, from its file if it has one. Raises ConfigurationError."""
+    """Return the text of a body, from its file or from the key. Raises ConfigurationError."""
     return read_text(text.path, "body", _LARGEST_BODY) if text.path is not None else text.content or ""

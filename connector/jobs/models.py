@@ -1,6 +1,6 @@
-"""A job as values: the keys of a job file (architecture 8), their types and what each may be.
+"""The models of a job: the keys of a job file (architecture 8), their types and their allowed values.
 
-It knows neither YAML nor the environment; each description is a line of the reference.
+This module reads neither YAML nor the environment. Each description is a row of the reference.
 """
 
 from typing import Annotated, Literal, Self
@@ -46,7 +46,7 @@ ExportMode = Literal["replace", "upsert", "append", "history"]
 
 
 class JobService(BaseModel):
-    """Which service, and how it is spoken to; the token is never part of a job."""
+    """The service and its connection. The token is never part of a job."""
 
     model_config = STRICT
 
@@ -62,8 +62,8 @@ class JobService(BaseModel):
     authorization: str | None = Field(
         default=None,
         repr=False,
-        description="Form of the Authorization header, with {token} for the token. Without this key, the header "
-        "is the token alone.",
+        description="Value of the Authorization header, with {token} in the place of the token, such as Bearer "
+        "{token}. Without this key, the token alone.",
     )
     timeout_s: Duration | None = Field(
         default=None,
@@ -83,39 +83,43 @@ class JobService(BaseModel):
     @classmethod
     def _check_authorization(cls, value: str | None) -> str | None:
         if value is not None and (value.count("{token}") != 1 or not (value.isascii() and value.isprintable())):
-            raise ValueError('must hold {token} once, as in "Bearer {token}"; the token itself is not written in a job')
+            raise ValueError('must hold {token} once, as in "Bearer {token}"; do not write the token itself into a job')
         return value
 
 
 class JobSubscriber(BaseModel):
-    """How a row becomes a subscriber. Without `fields` the columns' headers are recognised."""
+    """The mapping of a row to a subscriber. Without `fields`, headers decide the field of a column."""
 
     model_config = STRICT
 
-    base: BaseKeys = Field(description="Base that the subscribers go to.")
+    base: BaseKeys = Field(description="Base that the subscribers are created in.")
     identity: Identity = Field(
-        default="email", description="Field that identifies a subscriber: email or client_user_id."
+        default="email",
+        description="Field that identifies a subscriber: email or client_user_id.",
     )
     fields_: dict[FieldName, MappedField | None] | None = Field(
-        default=None, alias="fields", description="Column, or rule, of each field."
+        default=None,
+        alias="fields",
+        description="Source of each field, as pairs field: column, or field: rule with the keys below.",
     )
     by_headers: bool | None = Field(
         default=None,
-        description="Find the columns of the other fields by their headers. A field that `fields` leaves empty "
-        "has no column. Without this key: true if the job has no `fields`, else false.",
+        description="Also find columns by their headers, for fields that `fields` does not list. A field with an empty "
+        "value in `fields` gets no column. Without this key: true if the job has no `fields`, else false.",
     )
     required: tuple[FieldName, ...] = Field(
-        default=(), description="Fields that every row must have. A row without one of them is invalid."
+        default=(),
+        description="Fields that every row must have. A row that lacks one is invalid. Without this key, only the identity.",
     )
     zip: ZipPolicy = Field(
         default="omit",
-        description="What to do with a zip code that is not a number: omit it, reject the row, or write it to a "
-        "custom field.",
+        description="What to do with a zip code that is not a number. omit: send the row without it; reject: the row "
+        "is invalid; custom_field1, custom_field2 or custom_field3: send it in this field.",
     )
 
     @property
     def uses_headers(self) -> bool:
-        """Whether fields are mapped by the headers of columns."""
+        """Whether headers decide the field of a column."""
         return self.fields_ is None if self.by_headers is None else self.by_headers
 
     @model_validator(mode="after")
@@ -131,7 +135,7 @@ class JobSubscriber(BaseModel):
 
 
 class Load(BaseModel):
-    """How rows are sent (architecture 4 and 6)."""
+    """The settings of a load (architecture 4 and 6)."""
 
     model_config = STRICT
 
@@ -159,49 +163,53 @@ class Load(BaseModel):
         default=900.0,
         ge=0,
         alias="fresh",
-        description="How long the result of a look-up is valid. An older result is looked up again before the create.",
+        description="How long the result of a look-up is valid. After that, the subscriber is looked up again before "
+        "the create.",
     )
     look: Literal["auto", "none"] = Field(
         default="auto",
-        description="With auto, look up each subscriber before creating it; with none, create without a look-up.",
+        description="auto: look up each subscriber before creating it; none: create without a look-up.",
     )
     allow_truncated: bool = Field(
         default=False,
         description="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
     )
     ignore_total_count: bool = Field(
-        default=False, description="Accept the list even if its TotalCount is missing or disagrees."
+        default=False,
+        description="Accept the list even if its TotalCount is missing or disagrees.",
     )
 
 
 class Guard(BaseModel):
-    """What ends a run, most of it before anything is sent: then the source is read twice."""
+    """The limits that end a run. All but `max_rejected` are checked before the run sends anything."""
 
     model_config = STRICT
 
     max_invalid: Share | None = Field(
         default=None,
-        description="Largest share of invalid rows, for example 5%. A run with more ends before it sends anything.",
+        description="Largest share of invalid rows, such as 5%. A run with more ends before it sends anything. "
+        "Without this key, no limit.",
     )
     max_rejected: Share | None = Field(
         default=None,
-        description="Largest share of rows that the service rejects, for example 5%. The run checks the share "
-        "while it sends.",
+        description="Largest share of rows that the service may reject, such as 5%. The run ends when it reaches a "
+        "larger share. Without this key, no limit.",
     )
     max_creates: int | None = Field(
         default=None,
         ge=0,
-        description="Largest number of subscribers to create. A run with more ends before it sends anything.",
+        description="Largest number of subscribers to create. A run with more ends before it sends anything. Without "
+        "this key, no limit.",
     )
     max_shrink: Share = Field(
         default=0.5,
-        description="Largest share by which the source, or the suppression list, may shrink since the last "
-        "complete run. Neither may be empty.",
+        description="Largest share by which the source, or the suppression list, may shrink since the last complete "
+        "run. Neither may be empty.",
     )
 
 
 class Filters(BaseModel):
-    """Which subscribers are exported (service-api.md 4.3); one that is not given does not filter."""
+    """The filters of an export (service-api.md 4.3). A filter that is not set matches all subscribers."""
 
     model_config = STRICT
 
@@ -211,7 +219,7 @@ class Filters(BaseModel):
         default=None,
         min_length=1,
         repr=False,
-        description="Export only subscribers with this client_user_id, the key in your own system.",
+        description="Export only subscribers with this client_user_id, the id in your own system.",
     )
     email: str | None = Field(
         default=None, min_length=1, repr=False, description="Export only subscribers with this email address."
@@ -231,26 +239,30 @@ class Filters(BaseModel):
 
 
 class Export(BaseModel):
-    """Where the list goes."""
+    """The export of the list: its destination, its limits and its format."""
 
     model_config = STRICT
 
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
         repr=False,
-        description="File, object such as s3://bucket/people.parquet, or database URL that the list goes to.",
+        description="Destination of the list: a file, an object such as s3://bucket/people.parquet, a database URL, or "
+        "- for standard output.",
     )
-    table: Name = Field(default="subscribers", description="Name of the table, if the list goes to a database.")
+    table: Name = Field(default="subscribers", description="For a database: name of the table.")
     schema_: Name | None = Field(
-        default=None, alias="schema", description="Schema of the table. Without this key, the database's default."
+        default=None,
+        alias="schema",
+        description="For a database: schema of the table. Without this key, the default schema of the database.",
     )
     mode: ExportMode = Field(
         default="replace",
-        description="What to do with rows that the destination has. replace: overwrite all rows; upsert: update "
-        "rows by id, and mark subscribers that left the list; append: keep them beside the new rows; "
-        "history: keep each version of a row.",
+        description="How to write rows to a destination that has rows. replace: overwrite all rows; upsert: update "
+        "rows by id, and mark subscribers that left the list; append: add the new rows to the old rows; history: keep "
+        "each version of a row. A file allows only replace.",
     )
     max_shrink: Share = Field(
-        default=0.5, description="Largest share by which the list may shrink since the last certified export."
+        default=0.5,
+        description="Largest share by which the list may shrink since the last certified export.",
     )
     max_rate: float | None = Field(
         default=None,
@@ -261,82 +273,92 @@ class Export(BaseModel):
     )
     allow_incomplete: bool = Field(
         default=False,
-        description="Write the list even if the connector cannot prove that the list is complete. In mode "
-        "replace, the destination must not exist.",
+        description="Write the list even if the connector cannot prove that the list is complete. In mode replace, the "
+        "destination must not exist.",
     )
     ignore_total_count: bool = Field(
-        default=False, description="Accept the list even if its TotalCount is missing or disagrees."
+        default=False,
+        description="Accept the list even if its TotalCount is missing or disagrees.",
     )
     allow_truncated: bool = Field(
         default=False,
         description="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
     )
     guard_formulas: bool = Field(
-        default=False, description="Put an apostrophe before CSV cells that a spreadsheet would run as a formula."
+        default=False,
+        description="For CSV: put an apostrophe before cells that a spreadsheet would run as a formula.",
     )
     csv_dialect: CsvDialect = Field(
         default="standard",
-        description="How to write CSV. standard: plain UTF-8; excel: with a byte order mark, and tags as a|b, so "
-        "that Excel shows all letters.",
+        description="Dialect of CSV. standard: plain UTF-8, tags as JSON; excel: with a byte order mark, so that Excel "
+        "shows all letters, and tags as a|b.",
     )
     delimiter: CsvDelimiter | None = Field(
-        default=None, description="Character between two cells of CSV. Without this key, a comma."
+        default=None,
+        description='For CSV: character between two cells: ",", ";", "|" or tab. Without this key, a comma.',
     )
     run_columns: bool = Field(
-        default=True, description="Write the columns _run_id and _exported_at to a file. A table always has them."
+        default=True,
+        description="Write the columns _run_id and _exported_at to a file. A table always has both.",
     )
     columns: list[Name] | None = Field(
         default=None,
-        description="Export only these fields. The id and the columns of the run are always there. Without this "
-        "key, all fields.",
+        description="Fields to export. The id is always exported. Without this key, all fields.",
     )
     overwrite: bool = Field(default=False, description="Overwrite a table or file that the connector did not create.")
     format: ExportFormat | None = Field(
         default=None,
-        description="Format of the file. Without this key, the file's name decides; csv for standard output.",
+        description="Format of the file: csv, jsonl, parquet or excel. Without this key, the file's suffix decides, "
+        "and standard output gets csv.",
     )
     group_readable: bool = Field(
         default=False,
-        description="Allow the file's group to read the file (mode 0640). Otherwise only the owner can read the file.",
+        description="Let the file's group read the file (mode 0640). Otherwise only its owner can read the file (mode "
+        "0600).",
     )
     filters: Filters = Field(default_factory=Filters, description="Which subscribers to export. Without this key, all.")
 
 
 class Job(BaseModel):
-    """One job: a name and either source and subscriber (it loads), source and mail, or export."""
+    """One job: a name, and either `source` and `subscriber` (a load), `source` and `mail`, or `export`."""
 
     model_config = STRICT
 
     name: Name = Field(alias="job", description="Name of the job in reports and in the ledger.")
-    service: JobService = Field(default_factory=JobService, description="The service, and how to connect to it.")
-    source: JobSource | None = Field(default=None, description="Where the rows come from.")
-    subscriber: JobSubscriber | None = Field(default=None, description="How a row becomes a subscriber.")
+    service: JobService = Field(default_factory=JobService, description="The service and its connection.")
+    source: JobSource | None = Field(default=None, description="Source of the rows: a file or a database.")
+    subscriber: JobSubscriber | None = Field(
+        default=None, description="Base of the subscribers, and the columns that fill their fields."
+    )
     suppress: Suppress | None = Field(
-        default=None, description="Subscribers that are never created. Each run reads the list again."
+        default=None,
+        description="People who are never created or mailed. Each run reads the list again. Without this key, none.",
     )
     ignore: tuple[Name, ...] = Field(
         default=(),
-        description="Columns that look like a consent or an opt-out, and are not. The job does not use them.",
+        description="Columns whose headers look like a consent or an opt-out, but mean something else. The job does "
+        "not use these columns.",
     )
     skip_inactive: bool = Field(
-        default=True, description="In a mail job: send nothing to an address that the service lists as inactive."
+        default=True,
+        description="For mail: send nothing to an address that the service lists as inactive.",
     )
-    load: Load = Field(default_factory=Load, description="How to send the rows.")
+    load: Load = Field(default_factory=Load, description="How to look up and create the subscribers.")
     guard: Guard | None = Field(
         default=None,
         description="Limits that end a run, most of them before it sends anything. Without this key, no limits.",
     )
     export: Export | None = Field(
-        default=None, description="Where the service's list goes. A job with this key has no source and no subscriber."
+        default=None, description="Export of the service's list. A job with this key has no source and no subscriber."
     )
     mail: Mail | None = Field(
-        default=None, description="The email that each row is sent. A job with this key has no subscriber."
+        default=None, description="Email to send for each row. A job with this key has no subscriber."
     )
-    notify: Notify | None = Field(default=None, description="Where to send alerts. Without this key, nowhere.")
+    notify: Notify | None = Field(default=None, description="Webhook that receives alerts. Without this key, none.")
     ledger: Literal["may_be_new", "must_exist"] = Field(
         default="may_be_new",
-        description="With must_exist, a run without its ledger ends before it sends anything, for example on a "
-        "machine that lost its disk.",
+        description="may_be_new: create the ledger if it is missing; must_exist: end the run before it sends anything, "
+        "for example on a machine that lost its disk.",
     )
     time_limit_s: Duration | None = Field(
         default=None,
@@ -348,7 +370,7 @@ class Job(BaseModel):
         default=RETENTION_S,
         ge=0,
         alias="retention",
-        description="Age at which a run deletes reports, rejects files and drift files of earlier runs.",
+        description="Age at which a run deletes reports, rejects files and drift files of earlier runs, such as 30d.",
     )
 
     @property
@@ -365,7 +387,7 @@ class Job(BaseModel):
 
     @property
     def is_export(self) -> bool:
-        """Whether the job moves the list out rather than rows in."""
+        """Whether the job exports the list."""
         return self.export is not None
 
     @model_validator(mode="after")
@@ -373,12 +395,13 @@ class Job(BaseModel):
         loads = any(part is not None for part in (self.source, self.subscriber, self.suppress, self.guard))
         loads = loads or "load" in self.model_fields_set or self.mail is not None
         if loads and self.is_export:
-            raise ValueError("a job has either source and subscriber or export, and not both")
+            raise ValueError("a job has either source and subscriber, or export: remove one of them")
         if self.mail is not None and (self.source is None or self.subscriber is not None):
             raise ValueError("a job that mails needs a source, and has no subscriber")
         if self.suppress is not None and self.suppress.inactive and (self.mail is not None or self.load.look == "none"):
             raise ValueError(
-                "suppress.inactive needs the service's list, which email and load.look: none leave unread; take it out"
+                "suppress.inactive needs the service's list, which a mail job and load.look: none do not read; remove "
+                "suppress.inactive"
             )
         if not self.is_export and self.mail is None and self.subscriber is None:
             raise ValueError("a job needs source and subscriber (to load), source and mail, or export")

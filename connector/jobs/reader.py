@@ -1,7 +1,7 @@
-"""A YAML file and the environment read into a job, or all that is wrong with them in one message.
+"""Reads a YAML file and the environment into a job, or reports all faults in one message.
 
-Scalars stay the text that was written (`no` is a country, `007` a code): a key's own model gives it a type. Values
-are shown only as the file wrote them, short, and never where a password or a token could stand.
+A scalar stays the text of the file (`no` is a country, `007` a code): the model of the key gives the scalar its type.
+A message shows at most the first characters of a value, and never a value that could hold a password or a token.
 """
 
 import re
@@ -22,7 +22,7 @@ from connector.jobs.models import Job
 from connector.jobs.removed import explain_removed_key
 
 Keys = tuple[str | int, ...]
-"""Where a value stands in a document: its keys from the outermost in, a list's items by number from 0."""
+"""The path of a value in a document: the keys from the outermost one, and for a list the index from 0."""
 
 _NULL = "tag:yaml.org,2002:null"
 _STANDARD = "tag:yaml.org,2002:"
@@ -30,20 +30,20 @@ _STANDARD = "tag:yaml.org,2002:"
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}]*)(?P<end>\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-_SECRET = {"url", "to", "base_url", "authorization"}
-_KEPT_OUT = "; the token is not written in a job: set CONNECTOR_TOKEN or CONNECTOR_TOKEN_FILE"
-_SHOWN = 40  # characters of a value: enough to find it, and an error stays one line
+_SECRET_KEYS = {"url", "to", "base_url", "authorization"}
+_CREDENTIAL_HINT = "; do not write the token into a job: set CONNECTOR_TOKEN or CONNECTOR_TOKEN_FILE"
+_SHOWN = 40  # characters of a value: enough to find the value, and the error stays on one line
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_LARGEST = 1 << 20  # bytes; a job of every key is 2 kB
+_LARGEST = 1 << 20  # bytes; a job with every key has 2 kB
 
 _DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".jsonl", ".gz", ".zip", ".zst")
 
 
 @dataclass(frozen=True, slots=True)
 class JobFault:
-    """One thing wrong with a job file: where (`line` from 1, None when unknown), and what, for a person."""
+    """One fault of a job file: its keys, its line (from 1, or None if unknown), and a message for a person."""
 
     keys: Keys
     line: int | None
@@ -52,7 +52,7 @@ class JobFault:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`values`: dicts, lists, text and None; `lines`: the line of every key and item; `faults`: what cannot be used."""
+    """A parsed file: `values` as dicts, lists, text and None, the line of every key and item, and all faults."""
 
     values: dict[str, Any] = field(default_factory=dict, repr=False)  # may hold a URL with its password
     lines: dict[Keys, int] = field(default_factory=dict, repr=False)
@@ -60,18 +60,18 @@ class Document:
 
 
 def find_line(lines: Mapping[Keys, int], keys: Keys) -> int | None:
-    """Return the line of `keys` or, if they are not in the file, of the nearest keys around them."""
+    """Return the line of `keys` or, if the file does not have them, of the nearest group that contains them."""
     return next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), None)
 
 
 def parse_document(text: str) -> Document:
-    """Read one YAML document whose top is a group of keys; never raises, its faults are in the answer."""
+    """Parse one YAML document whose top level is a group of keys. Faults are returned and not raised."""
     try:
-        # An alias could stand for itself or multiply without end, and no job of forty lines needs one.
+        # An alias can contain itself or multiply the document, and a job of forty lines does not need aliases.
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent) and event.start_mark is not None:
                 line = event.start_mark.line + 1
-                return Document(faults=(JobFault((), line, "aliases (*name) are not read: write it out"),))
+                return Document(faults=(JobFault((), line, "aliases (*name) are not allowed: write the value out"),))
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         return Document(faults=(_translate_error(error, text),))
@@ -88,15 +88,15 @@ def parse_document(text: str) -> Document:
 
 
 def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
-    """The error's own words and line, without the excerpt of the file that PyYAML adds: it may hold a password."""
+    """Return the message and line of a YAML error, without PyYAML's excerpt of the file, which may hold a password."""
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
-        return JobFault((), None, "this is no YAML: it holds a character that YAML does not allow")
-    words = " ".join(part for part in (error.context, error.problem) if part)
+        return JobFault((), None, "this is not YAML: the file has a character that YAML does not allow")
+    problem = " ".join(part for part in (error.context, error.problem) if part)
     lines = text.splitlines()
     nearby = "".join(lines[max(mark.line - 1, 0) : mark.line + 1])
-    hint = '; a ${NAME} inside { } or [ ] stands in quotes: "${NAME}"' if "${" in nearby else ""
-    return JobFault((), mark.line + 1, f"this is no YAML: {words}{hint}")
+    hint = '; put a ${NAME} inside { } or [ ] into quotes: "${NAME}"' if "${" in nearby else ""
+    return JobFault((), mark.line + 1, f"this is not YAML: {problem}{hint}")
 
 
 def _read_node(node: yaml.Node, keys: Keys, lines: dict[Keys, int], faults: list[JobFault]) -> Any:
@@ -106,9 +106,9 @@ def _read_node(node: yaml.Node, keys: Keys, lines: dict[Keys, int], faults: list
         faults.append(JobFault(keys, node.start_mark.line + 1, f"the tag {node.tag} is not known"))
     if isinstance(node, yaml.SequenceNode):
         items = []
-        for number, item in enumerate(node.value):
-            lines[*keys, number] = item.start_mark.line + 1
-            items.append(_read_node(item, (*keys, number), lines, faults))
+        for index, item in enumerate(node.value):
+            lines[*keys, index] = item.start_mark.line + 1
+            items.append(_read_node(item, (*keys, index), lines, faults))
         return items
     return None if node.tag == _NULL else node.value
 
@@ -120,7 +120,7 @@ def _read_mapping(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int], fa
         if name is None:
             faults.append(JobFault(keys, line, "a key must be one word or text"))
         elif name in values:
-            faults.append(JobFault((*keys, name), line, f"stands twice: first in line {lines[*keys, name]}"))
+            faults.append(JobFault((*keys, name), line, f"is set twice: first in line {lines[*keys, name]}"))
         else:
             lines[*keys, name] = line
             values[name] = _read_node(value, (*keys, name), lines, faults)
@@ -128,9 +128,9 @@ def _read_mapping(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int], fa
 
 
 def fill_in(document: Document, environ: Mapping[str, str]) -> Document:
-    """Return the document with each `${NAME}` of its values replaced; a name that is not set is a fault of the answer.
+    """Return the document with each `${NAME}` in a value replaced. A name that is not set becomes a fault.
 
-    What is filled in is a value and nothing else: it cannot bring keys along, nor another `${NAME}`.
+    A replacement is only text: YAML keys or another `${NAME}` in the replacement have no effect.
     """
     faults = list(document.faults)
 
@@ -138,7 +138,7 @@ def fill_in(document: Document, environ: Mapping[str, str]) -> Document:
         if isinstance(value, dict):
             return {name: fill(item, (*keys, name)) for name, item in value.items()}
         if isinstance(value, list):
-            return [fill(item, (*keys, number)) for number, item in enumerate(value)]
+            return [fill(item, (*keys, index)) for index, item in enumerate(value)]
         if isinstance(value, str):
             text, problems = _fill_text(value, environ)
             faults.extend(JobFault(keys, find_line(document.lines, keys), problem) for problem in problems)
@@ -152,14 +152,12 @@ def fill_in(document: Document, environ: Mapping[str, str]) -> Document:
 def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
     problems: list[str] = []
 
-    def replace(found: re.Match[str]) -> str:
-        name = found["name"]
-        if found["escaped"]:
-            return found["escaped"]
-        if not found["end"] or not _NAME.fullmatch(name):
-            problems.append(
-                "`${` begins the name of an environment variable, as in ${NAME}; for the text itself write $${"
-            )
+    def replace(reference: re.Match[str]) -> str:
+        name = reference["name"]
+        if reference["escaped"]:
+            return reference["escaped"]
+        if not reference["end"] or not _NAME.fullmatch(name):
+            problems.append("`${` starts the name of an environment variable, as in ${NAME}; write $${ for the text ${")
         elif name not in environ:
             problems.append(f"${{{name}}} is not set in the environment; set {name} and run again")
         else:
@@ -170,10 +168,10 @@ def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
 
 
 def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: Mapping[str, Any]) -> str:
-    """Return the words for one of pydantic's errors: `model` is what was validated, `written` the values before
-    `${NAME}`. Rare errors keep pydantic's own words."""
+    """Return the message for an error of pydantic: `model` is the validated model, and `written` has the values before
+    `${NAME}` was replaced. Rare errors keep pydantic's message."""
     context = error.get("ctx", {})
-    shown = _show_value(keys, written)
+    shown_value = _show_value(keys, written)
     match error["type"]:
         case "value_error":
             return str(context["error"])
@@ -181,42 +179,41 @@ def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: M
             if (replacement := explain_removed_key(keys)) is not None:
                 return f"this key was removed. {replacement}"
             allowed = find_allowed(model, keys[:-1])
-            meant = get_close_matches(str(keys[-1]), allowed, n=1)
-            hint = f"; did you mean {meant[0]}?" if meant else "."
-            token = _KEPT_OUT if "token" in str(keys[-1]).casefold() else ""
-            return f"there is no such key{token}{hint} Allowed here: {', '.join(allowed)}"
+            close_names = get_close_matches(str(keys[-1]), allowed, n=1)
+            hint = f"; did you mean {close_names[0]}?" if close_names else "."
+            token_hint = _CREDENTIAL_HINT if "token" in str(keys[-1]).casefold() else ""
+            return f"there is no such key{token_hint}{hint} Allowed here: {', '.join(allowed)}"
         case "missing":
             return "is missing"
         case "literal_error":
-            return f"must be {context['expected'].replace(chr(39), '')}{shown}"
+            return f"must be {context['expected'].replace(chr(39), '')}{shown_value}"
         case "int_type" | "int_parsing" | "int_from_float" | "int_parsing_size":
-            return f"must be a whole number{shown}"
+            return f"must be a whole number{shown_value}"
         case "bool_type" | "bool_parsing":
-            return f"must be true or false{shown}"
+            return f"must be true or false{shown_value}"
         case "string_type" | "string_too_short":
-            return f"must be text{shown}"
+            return f"must be text{shown_value}"
         case "tuple_type" | "list_type":
-            return f"must be a list, such as [email]{shown}"
+            return f"must be a list, such as [email]{shown_value}"
         case "model_type" | "dict_type" | "model_attributes_type":
             listed = f" ({', '.join(allowed)})" if (allowed := find_allowed(model, keys)) else ""
-            return f"must hold keys{listed}{shown}"
+            return f"must hold keys{listed}{shown_value}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
-            return f"{error['msg'].replace('Input should', 'must')}{shown}"
+            return f"{error['msg'].replace('Input should', 'must')}{shown_value}"
         case _:
             return error["msg"]
 
 
 def find_allowed(model: type[BaseModel], keys: Keys) -> list[str]:
-    """Return the keys that a job allows under `keys`, as they are written in a job file; none where it holds no
-    keys."""
-    found: type[BaseModel] | None = model
+    """Return the keys that a job file allows under `keys`, or no keys if `keys` is a single value."""
+    group: type[BaseModel] | None = model
     for key in keys:
-        if found is None:
+        if group is None:
             return []
-        named = {info.alias or name: info.annotation for name, info in found.model_fields.items()}
-        # A key that is no field of a model is one of a mapping's (`fields: {email: …}`), whose model came with it.
-        found = find_model(named[str(key)]) if key in named else found
-    return [info.alias or name for name, info in found.model_fields.items()] if found else []
+        annotations = {info.alias or name: info.annotation for name, info in group.model_fields.items()}
+        # Any other key belongs to a mapping (`fields: {email: …}`), and `group` is the model of its values already.
+        group = find_model(annotations[str(key)]) if key in annotations else group
+    return [info.alias or name for name, info in group.model_fields.items()] if group else []
 
 
 def _show_value(keys: Keys, written: Mapping[str, Any]) -> str:
@@ -225,25 +222,25 @@ def _show_value(keys: Keys, written: Mapping[str, Any]) -> str:
         try:
             value = value[key]
         except (KeyError, IndexError, TypeError):
-            return ""  # `field: column` stands for {column: column}: what is meant has been named already
+            return ""  # the file has a short form, such as `field: column`, and `keys` the long one
     if value is None:
-        return "; it is empty"
+        return "; this key is empty"
     if isinstance(value, dict | list):
         return f", not {'keys' if isinstance(value, dict) else 'a list'}"
-    if keys and (keys[-1] in _SECRET or "://" in str(value)):
+    if keys and (keys[-1] in _SECRET_KEYS or "://" in str(value)):
         return ""
     return f", not {value[:_SHOWN]!r}" if isinstance(value, str) else f", not {value}"
 
 
 def load_job(path: Path, environ: Mapping[str, str]) -> Job:
-    """Return the job of the file at `path` (architecture 8), `${NAME}` taken from `environ`, paths made absolute.
+    """Return the job of the file at `path` (architecture 8), with `${NAME}` from `environ` and absolute paths.
 
-    Raises ConfigurationError with every fault found, each with its key and line; no value of the environment and no
-    password of a URL is part of the message.
+    Raises ConfigurationError that lists every fault with its key and line. The message shows no value of the
+    environment and no password of a URL.
     """
     if path.suffix.lower() in _DATA_SUFFIXES:
         raise ConfigurationError(
-            f"{path} holds rows and is no job file (.yaml); did you mean: connector import {path} --base-id N"
+            f"{path} holds rows and is not a job file (.yaml); did you mean: connector import {path} --base-id N"
         )
     return load_model(path, Job, environ, "job file")
 
@@ -261,29 +258,28 @@ def read_job_head(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify |
 
 
 def load_model(path: Path, model: type[Model], environ: Mapping[str, str], what: str) -> Model:
-    """Return what the file at `path` says, as `model`; `what` such a file is called in errors. As `load_job` in all
-    else."""
+    """Return the file at `path` as a `model`. `what` names the kind of file in errors. Raises as `load_job`."""
     written = parse_document(read_text(path, what))
     filled = fill_in(written, environ) if written.values else written
     faults = list(filled.faults)
     value, invalid = validate_values(model, filled.values, written.values, written.lines, path.absolute().parent)
-    spoilt = {fault.keys for fault in faults}
-    if written.values:  # else there is nothing to be wrong about but what has been said
-        faults += [fault for fault in invalid if fault.keys not in spoilt]
+    faulty_keys = {fault.keys for fault in faults}
+    if written.values:  # without values, the faults of parsing explain everything
+        faults += [fault for fault in invalid if fault.keys not in faulty_keys]
     if faults or value is None:
-        shown = []
+        messages = []
         for fault in sorted(faults, key=lambda fault: fault.line or 0):
             where = f"line {fault.line}: " if fault.line else ""
             key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.keys).removeprefix(".")
-            shown.append(f"{where}{key}: {fault.message}" if key else f"{where}{fault.message}")
-        if len(shown) > 1:
-            raise ConfigurationError("\n  ".join([f"{path}: {len(shown)} faults", *shown]))
-        raise ConfigurationError(f"{path}: {shown[0]}")
+            messages.append(f"{where}{key}: {fault.message}" if key else f"{where}{fault.message}")
+        if len(messages) > 1:
+            raise ConfigurationError("\n  ".join([f"{path}: {len(messages)} faults", *messages]))
+        raise ConfigurationError(f"{path}: {messages[0]}")
     return value
 
 
 def read_text(path: Path, what: str, most: int = _LARGEST) -> str:
-    """Return a file of UTF-8 text; `what` names the kind of file in errors.
+    """Return the text of a UTF-8 file. `what` names the kind of file in errors.
 
     Raises ConfigurationError if the file cannot be read, or has more than `most` bytes.
     """
@@ -293,7 +289,7 @@ def read_text(path: Path, what: str, most: int = _LARGEST) -> str:
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: there is no such {what}; check the path") from None
     except IsADirectoryError:
-        raise ConfigurationError(f"{path}: this is a folder; name the {what} in it") from None
+        raise ConfigurationError(f"{path}: this is a folder; name a {what}") from None
     except OSError as error:
         raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from None
     if len(content) > most:
@@ -301,7 +297,9 @@ def read_text(path: Path, what: str, most: int = _LARGEST) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: a {what} is UTF-8 text; byte {error.start + 1} is not") from None
+        raise ConfigurationError(
+            f"{path}: this {what} is not UTF-8 text (byte {error.start + 1}); save the file as UTF-8"
+        ) from None
 
 
 def validate_values(
@@ -311,11 +309,12 @@ def validate_values(
     lines: Mapping[Keys, int],
     folder: Path | None,
 ) -> tuple[Model | None, list[JobFault]]:
-    """Return the model and its faults; without a `folder` the values come from arguments and not from a file."""
+    """Return the model (None if it has faults) and the faults. Relative paths start from `folder`; None: the current
+    one."""
     try:
         return model.model_validate(values, context={"folder": folder} if folder is not None else None), []
     except ValidationError as error:
-        # Inputs, which may be secrets, stay out; `written` shows a ${NAME} by its name.
+        # Errors must not show inputs, which may be secrets. `written` has ${NAME} in place of its value.
         details = error.errors(include_url=False, include_input=False)
         faults = []
         for detail in details:

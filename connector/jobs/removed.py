@@ -1,7 +1,4 @@
-"""Keys of job and message files that earlier versions had, and what replaces each of them.
-
-Each text is a complete sentence or two: what replaces the removed key, as an instruction.
-"""
+"""Removed keys of job and message files, each with an instruction that names its replacement."""
 
 from fnmatch import fnmatchcase
 
@@ -34,11 +31,11 @@ REMOVED_KEYS: dict[str, str] = {
     "export.partition_by": ONE_FILE,
     "source.sql.part_by": "Remove this key: sync --shard I/N divides the work by identity, and needs no column for it.",
 }
-"""What replaces a key of a job or message file, by its dotted name without list indexes (`source.file.quote`); `*`
-stands for any field of the subscriber."""
+"""The instruction for each removed key, by its dotted name without list indexes (`source.file.quote`). `*` stands for
+any field of the subscriber."""
 
 
 def explain_removed_key(keys: tuple[str | int, ...]) -> str | None:
-    """Return what replaces a key, given with the keys above it, or None if no version had the key."""
+    """Return the instruction for a removed key, or None if no version had the key. `keys` is its path from the top."""
     dotted = ".".join(key for key in keys if isinstance(key, str))
     return next((text for key, text in REMOVED_KEYS.items() if fnmatchcase(dotted, key)), None)

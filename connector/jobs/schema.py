@@ -1,4 +1,4 @@
-"""The JSON Schema of a job file, and its keys as a list, both from the models."""
+"""Builds the JSON Schema of a job file, and the list of its keys, from the models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from connector.mail.message import Recipient
 from connector.units import parse_duration, parse_share, parse_size, show_duration
 
 _SHORT = ("FieldRule", "PhoneForm", "EmailText", "AttachedFile", "RecipientColumns")
-"""Models that may be written as one text."""
+"""Models that have a short form: one text."""
 
 _SHORT_FORM = {"type": ["string", "number", "boolean"]}
 _FILLED_IN = {"type": "string", "pattern": r"\$\{"}
@@ -28,7 +28,7 @@ _PERSON: dict[str, Any] = {
     "properties": {"email": {"type": "string"}, "name": {"type": ["string", "null"]}},
 }
 _SCALARS: dict[str, dict[str, Any]] = {
-    # a scalar of a job file is the text that was written, whatever an editor takes it for
+    # The reader keeps each scalar as a text, so an editor must accept every type that YAML may see in the text.
     "string": {"type": ["string", "number", "boolean", "null"]},
     "integer": {"type": ["integer", "string"], "pattern": r"^\s*[0-9]+\s*$|\$\{"},
     "number": {"type": ["number", "string"], "pattern": r"^\s*[0-9.]+\s*$|\$\{"},
@@ -49,7 +49,7 @@ def build_schema() -> dict[str, Any]:
         "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT},
     }
     mail = definitions["Mail"]["properties"]
-    for name in ("from", "to", "reply_to"):  # each as one text or by its keys, several also as a list
+    for name in ("from", "to", "reply_to"):  # a person is one text or keys; `to` and `reply_to` also allow a list
         if "$ref" not in mail[name]:
             person = {"anyOf": [{"type": "string"}, _PERSON]}
             shape = person if name == "from" else {"anyOf": [*person["anyOf"], {"type": "array", "items": person}]}
@@ -60,21 +60,21 @@ def build_schema() -> dict[str, Any]:
 
 
 def _loosen(node: Any) -> Any:
-    """The same with every scalar in all the ways it may be written: as text, by `${NAME}`, as the short form."""
+    """Return a part of the schema that also accepts scalars as text, as `${NAME}` and in short form."""
     if isinstance(node, list):
-        return [_loosen(each) for each in node]
+        return [_loosen(item) for item in node]
     if not isinstance(node, dict):
         return node
-    # A value of the job's is no schema, but a key of a job may be named `default`, too.
+    # `default` and `enum` hold values and not schemas, unless a key of a job has the name `default`.
     loosened = {
         key: value if key in ("default", "enum") and not isinstance(value, dict) else _loosen(value)
         for key, value in node.items()
     }
-    kept = {key: node[key] for key in ("description", "default") if key in node}
+    annotations = {key: node[key] for key in ("description", "default") if key in node}
     if "enum" in node or "const" in node:
-        return {"anyOf": [loosened, _FILLED_IN], **kept}
+        return {"anyOf": [loosened, _FILLED_IN], **annotations}
     if str(node.get("$ref", "")).rpartition("/")[2] in _SHORT:
-        return {"anyOf": [_SHORT_FORM, {"$ref": node["$ref"]}], **kept}
+        return {"anyOf": [_SHORT_FORM, {"$ref": node["$ref"]}], **annotations}
     if isinstance(node.get("type"), str):
         loosened |= _SCALARS.get(node["type"], {})
     return loosened
@@ -82,7 +82,7 @@ def _loosen(node: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """One key: dotted as in an error message (`<field>` stands for the name of a field), its type with the allowed
+    """One key of a job file: its dotted name (`<field>` stands for the name of a field), its type with the allowed
     values, its default ("": none), and its description."""
 
     key: str
@@ -93,15 +93,15 @@ class JobKey:
 
 
 def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
-    """Return all keys that a job may hold, in the order of the models; a group comes before the keys in it."""
+    """Return all keys of a job in the order of the models. A group comes before its keys."""
     keys = []
     for name, info in model.model_fields.items():
         key = f"{prefix}{info.alias or name}"
         description = info.description or ""
         keys.append(JobKey(key, info.is_required(), _describe_type(info), _write_default(info), description))
-        inner = find_model(info.annotation)
-        if inner is not None:
-            keys += list_keys(inner, f"{key}.<field>." if name == "fields_" else f"{key}.")
+        group = find_model(info.annotation)
+        if group is not None:
+            keys += list_keys(group, f"{key}.<field>." if name == "fields_" else f"{key}.")
     return keys
 
 

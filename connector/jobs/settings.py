@@ -1,4 +1,4 @@
-"""What a job says of its settings, laid between the defaults and the environment."""
+"""Reads the settings of a run: the environment overrides the job, and the job overrides the defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import connector.settings
 from connector.settings import Settings
 
-if TYPE_CHECKING:  # who has no job need not wait for pydantic
+if TYPE_CHECKING:  # a run without a job does not import pydantic
     from connector.jobs.models import Job
     from connector.service.settings import Token
 
@@ -23,8 +23,8 @@ def read_settings(
     is_writing: bool = True,
     service: Mapping[str, Any] = MappingProxyType({}),
 ) -> Settings:
-    """Return the settings of a run of this job, or of none. `time_limit_s` has priority over the job's, and so have the
-    values of `service`, which are named as in the job's `service` section.
+    """Return the settings of a run, with or without a job. `time_limit_s` and `service` override the job; `service` has
+    the keys of the job's `service` section.
 
     Raises ConfigurationError as `connector.settings.read_settings` does.
     """

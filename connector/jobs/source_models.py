@@ -1,6 +1,6 @@
-"""Where a job's rows come from, and its suppression list: files and databases as keys of a job file.
+"""The keys `source` and `suppress` of a job file: files and databases that rows come from.
 
-It knows nothing of what the rows are for.
+This module does not know the purpose of the rows.
 """
 
 import codecs
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from connector.jobs.key_types import STRICT, FilePlace, Identity, find_folder
+from connector.jobs.key_types import STRICT, FileLocation, Identity, find_folder
 from connector.units import parse_duration, resolve_url
 
 if TYPE_CHECKING:
@@ -21,34 +21,40 @@ _WITHOUT_LOOKBACK = {"integer": "a whole number", "text": "text"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 
-_UNUSED = "the query does not use :cursor; add, say, where updated_at >= :cursor, the column being the cursor's"
-_UNKNOWN = "the query uses :cursor; say by source.sql.cursor which column it is and where it starts"
+_UNUSED = "the query does not use :cursor; add a condition on the cursor's column, such as where updated_at >= :cursor"
+_UNKNOWN = "the query uses :cursor; add source.sql.cursor with its column and start"
 
 
 class Cursor(BaseModel):
-    """What makes a source incremental: each run reads on from the largest value that was read."""
+    """The column that makes a source incremental: a run continues from the largest value of the runs before."""
 
     model_config = STRICT
 
-    column: str = Field(min_length=1, description="the result's column that says how new a row is")
+    column: str = Field(
+        min_length=1, description="Column of the result whose value grows when a row changes, such as updated_at."
+    )
     start: str = Field(
-        description="where the first run begins: a timestamp (without a zone in UTC), a date, a whole number or text, "
-        "as the column's values are"
+        description="Value that the first run starts from, of the column's type: a timestamp (UTC if it has no zone), "
+        "a date, a whole number or a text."
     )
     lookback_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
-        default=0.0, ge=0, alias="lookback", description="begin so much earlier, for rows that are committed late"
+        default=0.0,
+        ge=0,
+        alias="lookback",
+        description="How much earlier than its cursor a run starts, so that rows that were "
+        "committed late are read: 10m, 2h.",
     )
 
     @property
     def kind(self) -> "CursorKind":
-        """What the cursor's values are: what `start` is."""
+        """The kind of the cursor's values, read from `start`."""
         from connector.sources.cursor import find_kind
 
         return find_kind(self.start)
 
     @property
     def first(self) -> "CursorValue":
-        """The value that the first run begins at."""
+        """The value that the first run starts from."""
         from connector.sources.cursor import parse_cursor
 
         return parse_cursor(self.start, self.kind)
@@ -69,32 +75,38 @@ class Cursor(BaseModel):
 
 
 def _resolve_url(value: str, info: ValidationInfo) -> str:
-    if not _SCHEME.match(value):  # urlsplit would quote what it cannot read, password and all
+    if not _SCHEME.match(value):  # the error of urlsplit would quote the text with its password
         raise ValueError("must be a database URL, such as sqlite:///crm.db or postgresql://user@host/crm")
     return resolve_url(value, find_folder(info))
 
 
 def _find_encoding(name: str) -> str:
-    "".encode(name)  # raises LookupError for a codec that is not of text, such as base64, too
+    "".encode(name)  # also raises LookupError for a codec that does not encode text, such as base64
     return codecs.lookup(name).name
 
 
 class FileSource(BaseModel):
-    """A file of rows, or the files of a pattern."""
+    """A file of rows, or the files that match a pattern."""
 
     model_config = STRICT
 
-    path: FilePlace = Field(
-        description="the file, relative to the job file, an object such as s3://bucket/people.csv, or a pattern of "
-        "several, such as inbox/*.csv"
+    path: FileLocation = Field(
+        description="Path of the file (relative to the job file), an object such as s3://bucket/people.csv, or a "
+        "pattern for several files, such as inbox/*.csv."
     )
     format: Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"] = Field(
-        default="auto", description="what the file holds; auto: what it looks like"
+        default="auto",
+        description="Format of the file: csv, tsv, excel, parquet or jsonl. auto: detect the format.",
     )
-    encoding: str = Field(default="auto", description="how its text is encoded, such as utf-8 or cp1252")
-    delimiter: str = Field(default="auto", description="what stands between two cells: a character or its name")
+    encoding: str = Field(default="auto", description="Encoding of the file's text, such as utf-8 or cp1252.")
+    delimiter: str = Field(
+        default="auto",
+        description="Character between two cells: comma, semicolon, tab, pipe, or the character itself.",
+    )
     sheet: str | None = Field(
-        default=None, min_length=1, description="a workbook's sheet, by name or number; the first when not given"
+        default=None,
+        min_length=1,
+        description="Sheet of a workbook, by its name or its number. Without this key, the first sheet.",
     )
 
     @field_validator("encoding")
@@ -103,7 +115,7 @@ class FileSource(BaseModel):
         try:
             return value if value == "auto" else _find_encoding(value)
         except LookupError:
-            raise ValueError("is no encoding that is known here; try auto, utf-8, utf-16, cp1252 or latin-1") from None
+            raise ValueError("is not a known encoding; try auto, utf-8, utf-16, cp1252 or latin-1") from None
 
     @field_validator("delimiter")
     @classmethod
@@ -115,13 +127,19 @@ class FileSource(BaseModel):
 
 
 class SqlRows(BaseModel):
-    """Rows of a database, by a query or a whole table."""
+    """Rows of a database: the result of a query, or a whole table."""
 
     model_config = STRICT
 
-    url: Annotated[str, AfterValidator(_resolve_url)] = Field(repr=False, description="SQLAlchemy URL of the database")
-    query: str | None = Field(default=None, min_length=1, description="a SELECT, or")
-    table: str | None = Field(default=None, min_length=1, description="the name of a table or view")
+    url: Annotated[str, AfterValidator(_resolve_url)] = Field(
+        repr=False, description="SQLAlchemy URL of the database, such as postgresql://user@host/crm."
+    )
+    query: str | None = Field(
+        default=None, min_length=1, description="SELECT statement that returns the rows. Set either query or table."
+    )
+    table: str | None = Field(
+        default=None, min_length=1, description="Table or view whose rows are read. Set either query or table."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -131,9 +149,11 @@ class SqlRows(BaseModel):
 
 
 class SqlSource(SqlRows):
-    """The same, all of them or what is new; inherited, so that a list is read like any other rows."""
+    """Rows of a database, all of them or only new and changed ones."""
 
-    cursor: Cursor | None = Field(default=None, description="read only what is new; everything when not given")
+    cursor: Cursor | None = Field(
+        default=None, description="Read only new and changed rows. Without this key, each run reads all rows."
+    )
 
     @model_validator(mode="after")
     def _check_cursor(self) -> Self:
@@ -146,12 +166,12 @@ class SqlSource(SqlRows):
 
 
 class JobSource(BaseModel):
-    """Where rows come from."""
+    """The source of the rows: a file or a database."""
 
     model_config = STRICT
 
-    file: FileSource | None = Field(default=None, description="rows of a file, or")
-    sql: SqlSource | None = Field(default=None, description="rows of a database")
+    file: FileSource | None = Field(default=None, description="Read rows from a file. Set either file or sql.")
+    sql: SqlSource | None = Field(default=None, description="Read rows from a database. Set either file or sql.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -161,27 +181,36 @@ class JobSource(BaseModel):
 
 
 class ListFile(FileSource):
-    """A file with a column of identities; inherited, so that a list is read like any other file."""
+    """A file with a column of identities."""
 
-    column: str = Field(min_length=1, description="the column that holds them")
+    column: str = Field(min_length=1, description="Column that holds the identities.")
 
 
 class ListSql(SqlRows):
-    """Rows of a database with a column of identities; inherited, so that a list is read like any other rows."""
+    """Rows of a database with a column of identities."""
 
-    column: str = Field(min_length=1, description="the column that holds them")
+    column: str = Field(min_length=1, description="Column that holds the identities.")
 
 
 class Suppress(BaseModel):
-    """Which subscribers are never created: those of a list, and those that the service has as inactive."""
+    """The subscribers that are never created: those of a list, and those that are inactive in the service."""
 
     model_config = STRICT
 
-    file: ListFile | None = Field(default=None, description="identities from a file, or")
-    sql: ListSql | None = Field(default=None, description="identities from a database")
-    field: Identity | None = Field(default=None, description="what they are; the job's identity when not given")
+    file: ListFile | None = Field(
+        default=None, description="Read the suppressed identities from a file. Set file or sql, not both."
+    )
+    sql: ListSql | None = Field(
+        default=None, description="Read the suppressed identities from a database. Set file or sql, not both."
+    )
+    field: Identity | None = Field(
+        default=None,
+        description="Field that the suppressed identities belong to: email or client_user_id. Without this key, the "
+        "job's identity.",
+    )
     inactive: bool = Field(
-        default=False, description="create no row as active that the list shows as inactive in any base"
+        default=False,
+        description="Also suppress an active row if the service's list shows its subscriber as inactive in any base.",
     )
 
     @model_validator(mode="after")
@@ -190,5 +219,5 @@ class Suppress(BaseModel):
         if (self.file is not None and self.sql is not None) or not (is_listed or self.inactive):
             raise ValueError("needs either file or sql, and not both, or inactive: true")
         if self.field is not None and not is_listed:
-            raise ValueError("field is of a list: give file or sql, too, or leave it out")
+            raise ValueError("field describes a suppression list: add file or sql, or remove field")
         return self

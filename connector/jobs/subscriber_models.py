@@ -1,4 +1,4 @@
-"""`subscriber` of a job: the base that its rows belong to, and which field takes what."""
+"""The key `subscriber` of a job: the base of its rows, and the source of each field."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -17,36 +17,36 @@ ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_
 
 _SENT_NAMES = tuple(field.name for field in SENT)
 _WIRE_NAMES = {wire_name(field).casefold(): field.name for field in FIELDS}
-_SAMPLE_DAY = date(1987, 6, 25)  # year, month and day cannot be taken for one another
-_SAME_DAY_LATER = date(2015, 6, 25)  # the same weekday
+_SAMPLE_DAY = date(1987, 6, 25)  # its year, month and day cannot be confused
+_OTHER_YEAR_DAY = date(2015, 6, 25)  # the same month, day and weekday in another year
 
 
 def check_field_name(name: str) -> str:
-    """Return `name` if a row can fill that field (architecture 3); raises ValueError naming what it may mean."""
+    """Return `name` if a row can fill the field (architecture 3). Raises ValueError that proposes a field name."""
     if name in _SENT_NAMES:
         return name
     known = BY_NAME.get(_WIRE_NAMES.get(name.casefold(), name))
     if known is not None and not known.is_sent:
-        raise ValueError(f"{name} is given by the service and cannot be sent")
+        raise ValueError(f"the service assigns {name}, and a job cannot send it")
     if known is not None and known.is_of_base:
-        raise ValueError(f"the base is not a field: it stands under subscriber.base, not as {name}")
-    meant = [known.name] if known is not None else get_close_matches(name, _SENT_NAMES, n=1)
-    hint = f"did you mean {meant[0]}? " if meant else ""
+        raise ValueError(f"{name} is not a field of a subscriber: set the base under subscriber.base")
+    close_names = [known.name] if known is not None else get_close_matches(name, _SENT_NAMES, n=1)
+    hint = f"did you mean {close_names[0]}? " if close_names else ""
     raise ValueError(f"there is no such field; {hint}The fields: {', '.join(_SENT_NAMES)}")
 
 
-def _read_nothing_as_empty(value: Any) -> Any:
+def _read_null_as_empty(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _write_truth(value: Any) -> Any:
-    """A job that is made in Python may say True; a file's `true` comes as it is written."""
+def _write_boolean(value: Any) -> Any:
+    """Return the text of a boolean: a job made in Python may hold True, and a file's `true` is a text already."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
 FieldName = Annotated[str, AfterValidator(check_field_name)]
-Constant = Annotated[str | None, BeforeValidator(_write_truth)]
-Cell = Annotated[str, BeforeValidator(_read_nothing_as_empty)]
+Constant = Annotated[str | None, BeforeValidator(_write_boolean)]
+Cell = Annotated[str, BeforeValidator(_read_null_as_empty)]
 
 
 def _check_region(value: str) -> str:
@@ -56,15 +56,17 @@ def _check_region(value: str) -> str:
 
 
 class PhoneForm(BaseModel):
-    """How phone numbers are written; `e164: DE` is short for `e164: {region: DE}`."""
+    """The form of phone numbers. `e164: DE` is short for `e164: {region: DE}`."""
 
     model_config = STRICT
 
     region: Annotated[str, AfterValidator(_check_region)] = Field(
-        description="the country of numbers that name none, such as DE"
+        description="Country of numbers without a country code, as two letters such as DE."
     )
     otherwise: Literal["reject", "keep"] = Field(
-        default="reject", description="what becomes of a number that cannot be written so, or of its row"
+        default="reject",
+        description="What to do with a number that is not valid there. reject: the row is invalid; keep: send the "
+        "number as it is.",
     )
 
 
@@ -76,35 +78,52 @@ Formats = Annotated[tuple[str, ...], BeforeValidator(_list_one)]
 
 
 class FieldRule(BaseModel):
-    """Where one field comes from and how its cells are read; the steps and their order are `ColumnRule`'s."""
+    """The source of one field, and how its cells are read. `ColumnRule` has the steps and their order."""
 
     model_config = STRICT
 
-    column: ColumnName | None = Field(default=None, description="the source's column, or")
+    column: ColumnName | None = Field(
+        default=None, description="Column that fills the field. Set one of column, template and value."
+    )
     template: str | None = Field(
         default=None,
         min_length=1,
-        description='a template over the row\'s columns, such as "{{ first }} {{ last }}", or',
+        description='Template over the row\'s columns that fills the field, such as "{{ first }} {{ last }}". Set one '
+        "of column, template and value.",
     )
-    value: Constant = Field(default=None, description="one value for every row")
-    trim: bool = Field(default=True, description="drop white space at both ends of a cell")
-    case: Case | None = Field(default=None, description="make letters small or capital, or capital as in a title")
+    value: Constant = Field(
+        default=None, description="Constant that fills the field in every row. Set one of column, template and value."
+    )
+    trim: bool = Field(default=True, description="Remove white space at both ends of a cell.")
+    case: Case | None = Field(
+        default=None,
+        description="Change the case of letters: lower, upper or title (the first letter of each word). Without this "
+        "key, no change.",
+    )
     values: dict[str, Cell] | None = Field(
-        default=None, description="what to take for each cell; others stay as they are"
+        default=None,
+        description="Replacement of each cell, as pairs cell: value. A cell that is not listed is not changed.",
     )
     format: Formats = Field(
         default=(),
-        description="birthday: how the source writes a date, or a list of ways, of which the first that fits counts",
+        description="For birthday: the source's date format, such as %d/%m/%Y, or a list of formats that are tried in "
+        "order. Without this key, %Y-%m-%d.",
     )
-    default: Constant = Field(default=None, min_length=1, description="what to take where nothing is left")
-    split: str | None = Field(default=None, min_length=1, description="tags: what stands between two tags of a cell")
+    default: Constant = Field(
+        default=None, min_length=1, description="Value for a row whose field is empty after all other steps."
+    )
+    split: str | None = Field(
+        default=None, min_length=1, description="For tags: separator of the tags in a cell. Without this key, a comma."
+    )
     e164: Annotated[PhoneForm | None, short_for("region")] = Field(
-        default=None, description="phone: write numbers as +49301234567; a region such as DE, or keys:"
+        default=None,
+        description="For phone: write numbers as +49301234567. Set a region such as DE, or the keys below. Without "
+        "this key, numbers are sent as they are.",
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not all(_gives_a_day(pattern) for pattern in self.format):
+        if not all(_is_date_format(pattern) for pattern in self.format):
             raise ValueError("format must give year, month and day, such as %d/%m/%Y")
         try:
             build_column_rule(self)
@@ -117,15 +136,15 @@ MappedField = Annotated[FieldRule, short_for("column")]
 
 
 def build_column_rule(rule: FieldRule) -> ColumnRule:
-    """Return the library's own rule. Raises ConfigurationError for what makes no sense."""
+    """Return the rule for the mapping. Raises ConfigurationError for keys that do not go together."""
     values = rule.model_dump(exclude={"trim", "e164"})
     return ColumnRule(**values, is_trimmed=rule.trim)
 
 
-def _gives_a_day(pattern: str) -> bool:
+def _is_date_format(pattern: str) -> bool:
     try:
         written = _SAMPLE_DAY.strftime(pattern)
-        if written == _SAME_DAY_LATER.strftime(pattern):  # no year, of which strptime warns from Python 3.13 on
+        if written == _OTHER_YEAR_DAY.strftime(pattern):  # the pattern has no year: strptime warns from Python 3.13 on
             return False
         return datetime.strptime(written, pattern).date() == _SAMPLE_DAY  # noqa: DTZ007 - a day
     except ValueError:
@@ -133,15 +152,15 @@ def _gives_a_day(pattern: str) -> bool:
 
 
 def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]:
-    """Return what is wrong with rules in their place: one that does not fit its field, one for all where each has its
-    own."""
+    """Return the faults of the rules: a rule that does not fit its field, or an identity that is equal in many rows."""
     faults = [fault for name, rule in rules.items() for fault in find_misfits(name, build_column_rule(rule))]
     faults += [f"{name}: e164 is for phone" for name, rule in rules.items() if rule.e164 and name != "phone"]
-    own = rules.get(identity)
-    if own is not None and (own.default or own.value is not None):
+    identity_rule = rules.get(identity)
+    if identity_rule is not None and (identity_rule.default or identity_rule.value is not None):
+        key = "default" if identity_rule.default else "value"
         faults.append(
-            f"{identity}: it identifies a subscriber, and one {'default' if own.default else 'value'} for many rows "
-            "would make them one subscriber; leave it out"
+            f"{identity}: this field identifies a subscriber, and one {key} for many rows would make them one "
+            f"subscriber; remove {key}"
         )
     return faults
 
@@ -159,21 +178,24 @@ class BaseKeys(BaseModel):
 
     model_config = ConfigDict(**STRICT, title="Base")
 
-    id: int | None = Field(default=None, ge=1, description="the base's number, or")
-    name: Name | None = Field(default=None, description="its name, or")
-    column: ColumnName | None = Field(default=None, description="the source's column that says each row's base")
+    id: int | None = Field(default=None, ge=1, description="Id of the base. Set one of id, name and column.")
+    name: Name | None = Field(default=None, description="Name of the base. Set one of id, name and column.")
+    column: ColumnName | None = Field(
+        default=None,
+        description="Column that holds the base of each row. Set one of id, name and column.",
+    )
     values: dict[str, NamedBase] | None = Field(
         default=None,
-        description="the base of each cell of that column: a whole number is an id, a text a name; without it "
-        "the cells are ids and names themselves",
+        description="Base for each cell of the column, as pairs cell: base. A whole number is an id, any other text a "
+        "name. Without this key, the cells are ids or names.",
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if sum(each is not None for each in (self.id, self.name, self.column)) != 1:
+        if sum(key is not None for key in (self.id, self.name, self.column)) != 1:
             raise ValueError("needs either id or name or column, and only one of them")
         if self.values is not None and self.column is None:
-            raise ValueError("values says what the cells of a column mean: give column, too")
+            raise ValueError("values maps the cells of a column to bases: add column")
         try:
             build_base(self)
         except ConfigurationError as error:
@@ -182,9 +204,9 @@ class BaseKeys(BaseModel):
 
 
 def build_base(base: BaseKeys) -> BaseRef | BaseColumn:
-    """Return the base as the library asks for it. Raises ConfigurationError for what makes no sense."""
+    """Return the base of all rows, or the column of each row's base. Raises ConfigurationError."""
     if base.column is None:
         return BaseRef(base.id, base.name)
     if base.values is None:
         return BaseColumn(base.column)
-    return BaseColumn(base.column, {cell: parse_base(word) for cell, word in base.values.items()})
+    return BaseColumn(base.column, {cell: parse_base(text) for cell, text in base.values.items()})

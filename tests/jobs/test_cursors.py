@@ -49,8 +49,16 @@ FAULTS = [
     ("column: updated_at, ", "", "source.sql.cursor.column: is missing"),
     ("lookback: 10m", "lookback: 10", "lookback: must be a duration with its unit"),
     ("lookback: 10m", "look_back: 10m", "there is no such key; did you mean lookback?"),
-    (" where updated_at >= :cursor", "", "source.sql: the query does not use :cursor; add, say, where updated_at >="),
-    ("cursor: {column: updated_at, start: 1970-01-01T00:00:00, lookback: 10m}", "", "the query uses :cursor; say by"),
+    (
+        " where updated_at >= :cursor",
+        "",
+        "source.sql: the query does not use :cursor; add a condition on the cursor's column",
+    ),
+    (
+        "cursor: {column: updated_at, start: 1970-01-01T00:00:00, lookback: 10m}",
+        "",
+        "the query uses :cursor; add source.sql.cursor",
+    ),
 ]
 
 

@@ -25,17 +25,17 @@ REFUSED = [
     ("# only a comment\n", None, "the file is empty"),
     ("- a\n- b\n", 1, "the file must hold keys"),
     ("just text", 1, "the file must hold keys"),
-    ("job: x\nload: {a: 1\n", 3, "this is no YAML"),
-    ("job: x\n\tload: 1\n", 2, "this is no YAML"),
-    ("job: x\nurl: {a: ${CRM_URL}}\n", 2, 'stands in quotes: "${NAME}"'),
+    ("job: x\nload: {a: 1\n", 3, "this is not YAML"),
+    ("job: x\n\tload: 1\n", 2, "this is not YAML"),
+    ("job: x\nurl: {a: ${CRM_URL}}\n", 2, 'into quotes: "${NAME}"'),
     ("job: x\n---\njob: y\n", 2, "single document"),
     ("job: \x01\n", None, "a character that YAML does not allow"),
-    ("job: x\nload: {a: 1}\njob: y\n", 3, "stands twice: first in line 1"),
+    ("job: x\nload: {a: 1}\njob: y\n", 3, "is set twice: first in line 1"),
     ("job: x\nload:\n  ? [a, b]\n  : c\n", 3, "a key must be one word or text"),
     ("job: !secret x\n", 1, "the tag !secret is not known"),
     ("job: !!python/object:os.system x\n", None, ""),
-    ("a: &x {b: 1}\nc:\n  d: *x\n", 3, "aliases (*name) are not read"),
-    ("a: &x {b: *x}\n", 1, "aliases (*name) are not read"),
+    ("a: &x {b: 1}\nc:\n  d: *x\n", 3, "aliases (*name) are not allowed"),
+    ("a: &x {b: *x}\n", 1, "aliases (*name) are not allowed"),
 ]
 
 
@@ -87,4 +87,4 @@ def test_references_are_filled_in_at_any_depth_but_not_in_keys() -> None:
 @pytest.mark.parametrize("text", ["a: ${}", "a: ${A-B}", "a: ${X", "a: ${ X }", "a: ${1X}"])
 def test_what_is_no_name_is_refused(text: str) -> None:
     (fault,) = fill_in(parse_document(text), ENVIRON).faults
-    assert "begins the name of an environment variable" in fault.message
+    assert "starts the name of an environment variable" in fault.message

@@ -42,8 +42,11 @@ TEXT_FAULTS = [  # (the rule of first_name, words of the one fault)
 ]  # fmt: skip
 
 PLACE_FAULTS = [  # (the fields, words of the one fault)
-    ("email: {column: e, default: a@x.com}", "email: it identifies a subscriber, and one default for many rows"),
-    ("email: {value: a@x.com}", "email: it identifies a subscriber, and one value for many rows"),
+    (
+        "email: {column: e, default: a@x.com}",
+        "email: this field identifies a subscriber, and one default for many rows",
+    ),
+    ("email: {value: a@x.com}", "email: this field identifies a subscriber, and one value for many rows"),
     ("email: {column: e, trim: false}", "email: trim: false is for texts only; remove it"),
     ("email: e\n    tags: {column: t, split: ''}", "tags.split: must be text, not ''"),
     ("email: e\n    tags: {column: t, trim: false}", "tags: trim: false is for texts"),

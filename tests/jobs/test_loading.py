@@ -133,8 +133,8 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("email: email_address", "emial: x\n    email: e", "line 9: subscriber.fields.emial: there is no such field; did"),
     ("    first_name: fname", "    FirstName: fname", "there is no such field; did you mean first_name?"),
     ("    first_name: fname", "    Address.Zip: plz", "there is no such field; did you mean address_zip?"),
-    ("    first_name: fname", "    id: number", "line 10: subscriber.fields.id: id is given by the service"),
-    ("    first_name: fname", "    base_id: b", "line 10: subscriber.fields.base_id: the base is not a field"),
+    ("    first_name: fname", "    id: number", "line 10: subscriber.fields.id: the service assigns id"),
+    ("    first_name: fname", "    base_id: b", "line 10: subscriber.fields.base_id: base_id is not a field"),
     ("first_name: fname", "first_name: [a, b]", "must hold keys (column, template, value, trim,"),
     ("first_name: fname", "first_name: {column: f, format: '%Y'}", "format must give year, month and day"),
     ("first_name: fname", "first_name: {column: f, format: '%Y-%m-%d'}", "first_name: format is for birthday"),
@@ -150,11 +150,11 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("first_name: fname", "first_name: f\n    custom_field1: c", "zip: custom_field1 would overwrite"),
     ("base: {id: 7}", "base: {}", "line 6: subscriber.base: needs either id or name or column, and only one"),
     ("base: {id: 7}", "base: {id: 7, name: News}", "subscriber.base: needs either id or name or column"),
-    ("base: {id: 7}", "base: {id: 7, values: {a: 7}}", "subscriber.base: values says what the cells of a column mean"),
+    ("base: {id: 7}", "base: {id: 7, values: {a: 7}}", "subscriber.base: values maps the cells of a column to bases"),
     ("base: {id: 7}", "base: {column: list, values: {}}", "subscriber.base: values must name a base for one cell"),
     ("base: {id: 7}", "base: {column: list, values: {a: 0}}", "line 6: subscriber.base.values.a: no base has this id"),
     ("base: {id: 7}", f"base: {{column: list, values: {{a: {2**63}}}}}", "values.a: no base has this id"),
-    ("base: {id: 7}", "base: {column: list, values: {a: }}", "subscriber.base.values.a: must be text; it is empty"),
+    ("base: {id: 7}", "base: {column: list, values: {a: }}", "subscriber.base.values.a: must be text; this key"),
     ("base: {id: 7}", "base: {column: list, values: {'': 7}}", "an empty cell names no base"),
     ("base: {id: 7}", "base: {column: list, values: {a: 7, ' a': 9}}", "values names a cell twice"),
     ("base: {id: 7}", "base: {id: seven}", "line 6: subscriber.base.id: must be a whole number, not 'seven'"),
@@ -162,21 +162,21 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("base: {id: 7}", "base: {id: 0}", "subscriber.base.id: must be greater than or equal to 1, not '0'"),
     ("base: {id: 7}", "base: {name: '  '}", "subscriber.base.name: must be a name in printable characters"),
     ("base: {id: 7}", "base: 7", "line 6: subscriber.base: must hold keys (id, name, column, values), not '7'"),
-    ("base: {id: 7}", "base:", "line 6: subscriber.base: must hold keys (id, name, column, values); it is empty"),
+    ("base: {id: 7}", "base:", "line 6: subscriber.base: must hold keys (id, name, column, values); this key is empty"),
     ("  base: {id: 7}\n", "", "line 5: subscriber.base: is missing"),
     ("quiet_period: 500ms", "quiet_period: 30", "line 17: load.quiet_period: must be a duration with its unit"),
     ("max_concurrency: 8", "max_concurrency: 0", "load.max_concurrency: must be greater than or equal to 1"),
     ("on_unknown: hold", "on_unknown: retry", "load.on_unknown: must be resend or hold, not 'retry'"),
     ("timeout: 10s", "timeout: 0s", "service.timeout: must be greater than 0, not '0s'"),
     ('"Bearer {token}"', "abc123", "service.authorization: must hold {token} once"),
-    ("account: main", "token: abc123", "service.token: there is no such key; the token is not written in a job"),
+    ("account: main", "token: abc123", "service.token: there is no such key; do not write the token into a job"),
     (", query:", ", table: customers, query:", "line 4: source.sql: needs either query or table, and not both"),
     (', query: "select * from customers"', "", "source.sql: needs either query or table"),
     ('url: "${CRM_URL}"', "url: crm.db", "line 4: source.sql.url: must be a database URL"),
     ('url: "${CRM_URL}"', 'url: "${NO_URL}"', "line 4: source.sql.url: ${NO_URL} is not set in the environment"),
     ("  sql:", "  file: {path: a.csv}\n  sql:", "line 3: source: needs either file or sql, and not both"),
     ("job: crm-nightly\n", "", "job: is missing"),
-    ("job: crm-nightly", "job:", "line 1: job: must be text; it is empty"),
+    ("job: crm-nightly", "job:", "line 1: job: must be text; this key is empty"),
     ("job: crm-nightly", "job: [a]", "line 1: job: must be text, not a list"),
     ("load:", "suppress: {file: {path: a.csv}}\nload:", "line 17: suppress.file.column: is missing"),
     ("load:", "suppress: {file: {path: a, column: b}, field: phone}\nload:", "suppress.field: must be email or client"),
@@ -184,7 +184,7 @@ ONE_FAULT: list[tuple[str, str, str]] = [
     ("load:", "guard: {max_create: 5}\nload:", "max_creates"),
     ("load:", "suppress: {}\nload:", "line 17: suppress: needs either file or sql, and not both"),
     ("load:", "suppress: {file: {path: a, colunm: b, column: c}}\nload:", "did you mean column? Allowed here: path,"),
-    ("load:", "export: {to: a.csv}\nload:", "a job has either source and subscriber or export, and not both"),
+    ("load:", "export: {to: a.csv}\nload:", "a job has either source and subscriber, or export"),
 ]  # fmt: skip
 
 
@@ -207,8 +207,8 @@ FILE_FAULTS = [
         "path: a, delimiter: ab",
         "source.file.delimiter: must be auto, comma, semicolon, tab, pipe or one character",
     ),
-    ("path: people.csv", "path: a, encoding: klingon", "source.file.encoding: is no encoding that is known"),
-    ("path: people.csv", "path: a, encoding: base64", "source.file.encoding: is no encoding that is known"),
+    ("path: people.csv", "path: a, encoding: klingon", "source.file.encoding: is not a known encoding"),
+    ("path: people.csv", "path: a, encoding: base64", "source.file.encoding: is not a known encoding"),
     (
         "path: people.csv",
         "path: a, format: xlsx",
@@ -252,7 +252,7 @@ def test_an_export_is_checked_key_by_key(tmp_path: Path, extra: str, words: str)
 
 @pytest.mark.parametrize("more", ["suppress: {file: {path: a.csv, column: b}}\n", "guard: {max_invalid: 5%}\n"])
 def test_an_export_has_no_section_of_loads(tmp_path: Path, more: str) -> None:
-    assert "and not both" in refuse(tmp_path, EXPORT + more)
+    assert "or export: remove one" in refuse(tmp_path, EXPORT + more)
 
 
 def test_a_job_says_its_guards_and_half_is_the_default_of_shrinking(tmp_path: Path) -> None:
@@ -285,12 +285,12 @@ def test_a_password_in_the_file_is_never_shown(tmp_path: Path) -> None:
     [
         ("none.yaml", None, "there is no such job file"),
         (".", None, "this is a folder"),
-        ("latin.yaml", b"job: caf\xe9\n", "a job file is UTF-8 text; byte 9 is not"),
+        ("latin.yaml", b"job: caf\xe9\n", "this job file is not UTF-8 text (byte 9)"),
         ("large.yaml", b"#" * ((1 << 20) + 1), "too large for a job"),
         ("people.csv", b"email,name\na@example.com,Ann\n", "did you mean: connector import"),
         ("people", b"email,name\na@example.com,Ann\n", "must hold keys"),
         ("book.xlsx", b"PK\x03\x04\x00\x00", "did you mean: connector import"),
-        ("book", b"PK\x03\x04\x00\x00", "this is no YAML"),
+        ("book", b"PK\x03\x04\x00\x00", "this is not YAML"),
     ],
 )
 def test_a_file_that_is_no_job_is_refused_in_one_line(
@@ -320,7 +320,7 @@ def test_options_override_a_load_and_what_is_not_given_stays(tmp_path: Path) -> 
         ("on_unknown", "x", "--on-unknown: must be resend or hold, not 'x'"),
         ("base_id", 0, "--base-id: must be greater than or equal to 1, not 0"),
         ("mapping", {"mail": "Mail"}, "--map: there is no such field; did you mean email"),
-        ("encoding", "klingon", "--encoding: is no encoding that is known"),
+        ("encoding", "klingon", "--encoding: is not a known encoding"),
         ("base_name", "News", "Two bases given. Use either --base-id or --base-name"),
     ],
 )

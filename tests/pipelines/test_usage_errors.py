@@ -127,7 +127,7 @@ CASES: list[tuple[str, str]] = [
     ("mail mail-no-html.yaml", "nowhere.html"),
     ("mail mail-to.yaml", "adress"),
     ("mail mail-no-file.yaml", "nowhere.pdf"),
-    ("mail mail-row-file.yaml", "mail.attach: the path is a template"),
+    ("mail mail-row-file.yaml", "mail.attach: a path cannot be a template"),
     ("mail mail-large.yaml", "people.csv"),
     ("mail mail-inline.yaml", "ContentId"),
     ("mail mail-at.yaml", "mail.at"),
