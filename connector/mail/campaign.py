@@ -1,8 +1,7 @@
-"""The emails of a campaign as the sending engine sends them, each at most once: on record before it leaves, and never
-again after any answer that is not certain (architecture 4.6).
+"""Sends the emails of a campaign, each at most once (architecture 4.6).
 
-What became of each is recorded with the next of them; a process that is killed leaves those unknown that it had
-recorded as leaving.
+An email is recorded as leaving before its request. After an answer that is not certain, the email is never sent again.
+The outcome of an email is recorded in the commit of the next emails, so a killed process leaves a few emails unknown.
 """
 
 import asyncio
@@ -26,16 +25,16 @@ from connector.service.retry import Retrier
 from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused, says_limit
 from connector.states import EmailState
 
-_UNKNOWN_FIRST = 3  # of the first, none of which the service accepted
-_UNKNOWN_IN_ROW = 5
+_UNKNOWN_FIRST = 3  # unknown emails in a row that end a run before the service has accepted an email
+_UNKNOWN_IN_ROW = 5  # the same limit after the service has accepted an email
 _REFUSED_IN_ROW = 20
 _REDIRECTS = range(300, 400)
 
 
 MOST_AT_ONCE = 64
-"""Emails that one commit records as leaving, at most; fewer at a slow pace, so that a kill leaves few unknown."""
+"""Largest number of emails that one commit records as leaving."""
 
-_AHEAD_S = 0.1
+_AHEAD_S = 0.1  # seconds of sending at the present rate that one commit may cover
 
 EmailAnswer = Accepted | Refused | Ambiguous | NotSent
 
@@ -44,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Addressee:
-    """The recipient of one email of a campaign: the row of the source, its address and the address's digest."""
+    """The recipient of one email: the row of the source, the digest of the address, and the address."""
 
     row: Row = field(repr=False)
     recipient: bytes
@@ -53,14 +52,14 @@ class Addressee:
 
 @dataclass(frozen=True, slots=True)
 class Letter(Addressee):
-    """One email of a campaign."""
+    """One email of a campaign: the recipient and the message."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class SendVerdict:
-    """What became of a letter; `status` and `words` are the service's, or of an earlier run's answer."""
+    """The outcome of an email; `status` and `words` are from the service's answer in this run or an earlier one."""
 
     outcome: MailOutcome
     status: int | None = None
@@ -68,8 +67,8 @@ class SendVerdict:
 
 
 @dataclass(slots=True)
-class _Noted:
-    """What became of letters, to be recorded with the next commit."""
+class _UnrecordedOutcomes:
+    """Outcomes of emails that the next commit will record."""
 
     accepted: list[tuple[bytes, int, str, float]] = field(default_factory=list)
     refused: list[tuple[bytes, int, str]] = field(default_factory=list)
@@ -79,10 +78,10 @@ class _Noted:
 
 @dataclass(frozen=True, slots=True)
 class MailPolicy:
-    """`retries_limited`: whether an email that was refused for its rate (429) is sent again; `allows_rejected`: whether
-    recipients that the service refused in an earlier run are sent theirs, too.
+    """The rules of a campaign. `retries_limited`: send an email again that was refused with 429. `allows_rejected`:
+    send emails again that the service refused in an earlier run.
 
-    `max_rate` (requests/s) and `max_concurrency` (requests under way) are ceilings.
+    `max_rate` (requests per second) and `max_concurrency` (requests in flight) are upper limits.
     """
 
     retries_limited: bool = False
@@ -94,7 +93,7 @@ class MailPolicy:
 class CampaignSender:
     """Sends the emails of a campaign: a `Delivery` with its `Sender`.
 
-    `on_verdict` is called once for each recipient who was looked up and was on record, and for each letter taken.
+    `on_verdict` is called once for each email: in `look_up` if an earlier run has its outcome, else after its answer.
     """
 
     def __init__(
@@ -109,10 +108,10 @@ class CampaignSender:
         pace: Pace,
         policy: MailPolicy = MailPolicy(),
     ) -> None:
-        self.is_proved = False  # the service has accepted an email; until then they leave one at a time
-        self.is_token_refused = False  # at the first email
-        self.sent_again = 0  # times that an email was refused for its rate, and sent again
-        self.unreported = 0  # letters on record as leaving that have no verdict yet
+        self.is_proved = False  # whether the service has accepted an email; until then one email leaves at a time
+        self.is_token_refused = False  # whether the service refused the token at the first email
+        self.sent_again = 0  # number of emails that were sent again after a 429
+        self.unreported = 0  # number of emails that are recorded as leaving and have no outcome yet
         self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
         self._client, self._on_verdict, self._policy = client, on_verdict, policy
         self._pace = pace
@@ -120,34 +119,38 @@ class CampaignSender:
         self._sender: Sender[Letter, EmailAnswer, EmailAnswer] = Sender(
             control, limiter, retrier, self, policy.max_concurrency
         )
-        self._noted = _Noted()
-        self._allowed = set[bytes]()
-        self._limited = set[bytes]()  # recipients whose emails were refused for their rate, and are to be sent again
+        self._unrecorded = _UnrecordedOutcomes()
+        self._allowed = set[
+            bytes
+        ]()  # recipients that an earlier run recorded as rejected, and that get their email now
+        self._limited = set[bytes]()  # recipients whose emails were refused with 429 and must be sent again
         self._unknown_in_row = 0
         self._refused_in_row = Counter[str]()
 
     def look_up(self, addressees: Sequence[Addressee]) -> list[Addressee]:
-        """Report recipients that are on record; return those that may be sent their email. Raises LedgerError."""
-        entries = self._commit(lambda log: log.find(self._campaign, [each.recipient for each in addressees]))
-        fresh = []
-        for each in addressees:
-            entry = entries.get(each.recipient)
+        """Report the outcomes that the ledger has, and return the recipients who may get their email. Raises
+        LedgerError."""
+        recipients = [addressee.recipient for addressee in addressees]
+        entries = self._commit(lambda log: log.find(self._campaign, recipients))
+        sendable = []
+        for addressee in addressees:
+            entry = entries.get(addressee.recipient)
             if entry is None:
-                fresh.append(each)
+                sendable.append(addressee)
             elif entry.state is EmailState.SENT:
-                self._on_verdict(each, SendVerdict(MailOutcome.ALREADY_SENT))
+                self._on_verdict(addressee, SendVerdict(MailOutcome.ALREADY_SENT))
             elif entry.state is not EmailState.REFUSED:
                 words = "an earlier run sent it, and no certain answer came"
-                self._on_verdict(each, SendVerdict(MailOutcome.UNKNOWN, entry.status, words))
+                self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, words))
             elif self._policy.allows_rejected:
-                self._allowed.add(each.recipient)
-                fresh.append(each)
+                self._allowed.add(addressee.recipient)
+                sendable.append(addressee)
             else:
-                self._on_verdict(each, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
-        return fresh
+                self._on_verdict(addressee, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
+        return sendable
 
     async def send(self, take: FetchItems[Letter]) -> None:
-        """Send what `take` gives of those that `look_up` returned; at its end all that left is recorded."""
+        """Send the emails that `take` returns, to recipients that `look_up` returned, and record all outcomes."""
         try:
             await self._sender.send(take)
         finally:
@@ -155,7 +158,7 @@ class CampaignSender:
 
     @property
     def most_at_once(self) -> int:
-        """Few at a slow pace, so that a kill leaves few unknown."""
+        """Largest number of emails of the next commit: few at a slow pace, so that a kill leaves few unknown."""
         return max(1, min(MOST_AT_ONCE, int(self._pace.rate.rate * _AHEAD_S)))
 
     def find_deadline(self, _letter: Letter) -> float:
@@ -163,19 +166,20 @@ class CampaignSender:
         return inf
 
     async def intend(self, letters: Sequence[Letter]) -> None:
-        """Return when they are on record as leaving: what was refused before is allowed in the same transaction."""
-        recipients = [each.recipient for each in letters]
-        allowed, at = self._allowed.intersection(recipients), self._control.clock.now().timestamp()
+        """Record the emails as leaving. Release emails that an earlier run recorded as rejected in the same
+        transaction."""
+        recipients = [letter.recipient for letter in letters]
+        allowed, now = self._allowed.intersection(recipients), self._control.clock.now().timestamp()
 
         def mark(log: EmailLog) -> None:
-            log.mark_allowed(self._campaign, [each for each in recipients if each in allowed])
-            intents = [(each.recipient, each.address) for each in letters]
-            log.mark_intended(self._campaign, self._run_id, intents, at=at)
+            log.mark_allowed(self._campaign, [recipient for recipient in recipients if recipient in allowed])
+            intents = [(letter.recipient, letter.address) for letter in letters]
+            log.mark_intended(self._campaign, self._run_id, intents, at=now)
 
         self._commit(mark)
         self.unreported += len(letters)
         self._allowed -= allowed
-        await asyncio.sleep(0)  # what was answered meanwhile is seen to; after the commit, so that it is not cut off
+        await asyncio.sleep(0)  # let other tasks read their answers; after the commit, which must not be cancelled
 
     def attempt(self, letter: Letter) -> Awaitable[EmailAnswer]:
         """Send one email (service-api.md 4.1)."""
@@ -185,51 +189,51 @@ class CampaignSender:
         return self._client.send_email(encode_email(letter.message))
 
     async def classify(self, letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
-        """Return the answer; None: the email may be sent again, since it never left or, if the job says that it had no
-        effect, was refused for its rate."""
+        """Return the answer if it is final. Return None to send the email again: if it never left, or if it was refused
+        with 429 and the job sets `mail.retry_limited`."""
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
             self._limited.add(letter.recipient)
             return None
         return None if isinstance(answer, NotSent) and (self.is_proved or self._client.is_quiet) else answer
 
     def finish(self, letter: Letter, answer: EmailAnswer) -> None:
-        """Note it for the next commit, report it, and end the run if the others would fare no better."""
+        """Keep the outcome for the next commit, report it, and end the run if other emails would fail as well."""
         recipient = letter.recipient
         match answer:
             case Accepted(request_id, message_id):
                 self.is_proved, self._unknown_in_row = True, 0
                 self._refused_in_row.clear()
-                at = self._control.clock.now().timestamp()
-                self._noted.accepted.append((recipient, request_id, message_id, at))
+                accepted_at = self._control.clock.now().timestamp()
+                self._unrecorded.accepted.append((recipient, request_id, message_id, accepted_at))
                 self._report(letter, SendVerdict(MailOutcome.SENT))
             case Refused(status, words):
-                self._noted.refused.append((recipient, status, words))
+                self._unrecorded.refused.append((recipient, status, words))
                 self._report(letter, SendVerdict(MailOutcome.REJECTED, status, words))
                 self._watch_refused(status, words)
             case NotSent(words):
-                self._noted.not_sent.append(recipient)
+                self._unrecorded.not_sent.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNSENT, None, words))
                 self._control.end(
-                    f"the service cannot be reached: {words}. Run it again; no recipient is sent an email twice"
+                    f"the service cannot be reached: {words}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, words, retry_after_s):
-                self._noted.lost.append(recipient)
+                self._unrecorded.lost.append(recipient)
                 self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, words))
-                if not (self.is_proved and says_limit(status, retry_after_s)):  # else others are accepted, more slowly
+                if not (self.is_proved and says_limit(status, retry_after_s)):  # at a limit, slower emails are accepted
                     self._watch_unknown(status, words)
 
     def give_up(self, letter: Letter, why: Unanswered) -> None:
-        """Note the verdict on an email without an answer."""
+        """Keep and report the outcome of an email without an answer."""
         if why is Unanswered.CUT_OFF:
-            self._noted.lost.append(letter.recipient)
+            self._unrecorded.lost.append(letter.recipient)
             words = "the run was ended before an answer came"
             self._report(letter, SendVerdict(MailOutcome.UNKNOWN, None, words))
         else:
-            self._noted.not_sent.append(letter.recipient)
+            self._unrecorded.not_sent.append(letter.recipient)
             self._report(letter, SendVerdict(MailOutcome.UNSENT))
 
     async def record(self) -> None:
-        """Make durable what was noted."""
+        """Commit the outcomes that are not recorded yet."""
         self._commit(lambda _log: None)
 
     def _report(self, letter: Letter, verdict: SendVerdict) -> None:
@@ -237,49 +241,49 @@ class CampaignSender:
         self._on_verdict(letter, verdict)
 
     def _watch_refused(self, status: int, words: str) -> None:
-        said = f"{status}: {words}"
+        answer = f"{status}: {words}"
         if status == TOO_MANY_REQUESTS:
             self._control.end(
-                f"the service refused an email for its rate ({said}), and the job does not say that it may be sent "
-                "again: lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
+                f"the service refused an email with 429, too many requests ({answer}), and mail.retry_limited is not "
+                "set. Lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
             )
         elif not self.is_proved:
             self.is_token_refused = status in UNAUTHORISED
-            step = "check the token" if self.is_token_refused else "correct what it says"
+            step = "Check the token" if self.is_token_refused else "Correct the cause"
             self._control.end(
-                f"the service refused the first email ({said}), and may refuse every other alike. Nothing else was "
-                f"sent: {step}, and run again; with --rejected this one is sent, too"
+                f"the service refused the first email ({answer}), and may refuse all others. Nothing else was sent. "
+                f"{step}, and run again with --rejected to send this email, too"
             )
         else:
             kind = refusal_kind(status, words)
             self._refused_in_row[kind] += 1
             if self._refused_in_row[kind] >= _REFUSED_IN_ROW:
                 self._control.end(
-                    f"the service refused {_REFUSED_IN_ROW} emails in a row alike ({kind}): correct what it says"
+                    f"the service refused {_REFUSED_IN_ROW} emails in a row for one reason ({kind}): correct the cause"
                 )
 
     def _watch_unknown(self, status: int | None, words: str) -> None:
         self._unknown_in_row += 1
         if status in _REDIRECTS:
             self._control.end(
-                f"the service redirects ({status}), which is never followed: correct service.base_url ({words})"
+                f"the service redirects ({status}), and redirects are not followed: correct service.base_url ({words})"
             )
         elif self._unknown_in_row >= (_UNKNOWN_IN_ROW if self.is_proved else _UNKNOWN_FIRST):
-            said = f"status {status}, {words}" if status is not None else words
+            last_answer = f"status {status}, {words}" if status is not None else words
             self._control.end(
-                f"{self._unknown_in_row} emails in a row had no certain answer (last: {said}): run again when the "
-                "service works; those will not be sent again"
+                f"{self._unknown_in_row} emails in a row got no certain answer (last: {last_answer}). Run again when "
+                "the service works; these emails will not be sent again"
             )
 
     def _commit(self, step: Callable[[EmailLog], T]) -> T:
-        """One step in one transaction, after all that was noted. Not in a thread: a commit takes less than what two
-        threads lose to each other."""
-        noted = self._noted
+        """Record all kept outcomes and run the step in one transaction, and return the step's result. The commit blocks
+        the loop: it takes less time than a switch to a thread."""
+        unrecorded = self._unrecorded
         with self._log.transaction():
-            self._log.mark_accepted(self._campaign, noted.accepted)
-            self._log.mark_refused(self._campaign, noted.refused)
-            self._log.mark_not_sent(self._campaign, noted.not_sent)
-            self._log.mark_lost(self._campaign, noted.lost)
-            done = step(self._log)
-        self._noted = _Noted()  # not before: if the database failed for a moment, the last commit tries once more
-        return done
+            self._log.mark_accepted(self._campaign, unrecorded.accepted)
+            self._log.mark_refused(self._campaign, unrecorded.refused)
+            self._log.mark_not_sent(self._campaign, unrecorded.not_sent)
+            self._log.mark_lost(self._campaign, unrecorded.lost)
+            result = step(self._log)
+        self._unrecorded = _UnrecordedOutcomes()  # after the commit: if it fails, the next commit repeats it
+        return result

@@ -1,4 +1,4 @@
-"""The plan of a mail run, and the check of all rows before the first email leaves."""
+"""The plan of a mail run, and the check of all rows before the first email is sent."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -42,14 +42,14 @@ class MailRows(Closing):
         self._values.add([(row.number, row.file, row.columns, row.cells)])
         self.rows += 1
 
-    def read(self, number: int) -> Iterator[list[Row]]:
-        """Yield all rows in lists of `number` rows. Raises RunAborted if the rows cannot be read from the disk."""
-        for first in range(0, self.rows, number):
-            source_rows = (self._values.read(index) for index in range(first, min(first + number, self.rows)))
-            yield [Row(place, file, tuple(columns), tuple(cells)) for place, file, columns, cells in source_rows]
+    def read(self, batch_size: int) -> Iterator[list[Row]]:
+        """Yield all rows in lists of `batch_size` rows. Raises RunAborted if the rows cannot be read from the disk."""
+        for first in range(0, self.rows, batch_size):
+            stored = (self._values.read(index) for index in range(first, min(first + batch_size, self.rows)))
+            yield [Row(number, file, tuple(columns), tuple(cells)) for number, file, columns, cells in stored]
 
     def close(self) -> None:
-        """Let go of the rows."""
+        """Delete the rows."""
         self._values.close()
 
 
@@ -58,18 +58,18 @@ _RULES = ValidationRules(identity="email")
 
 @dataclass(slots=True)
 class MailCheck:
-    """What a check found: the outcomes so far, of the rows that are not to be sent, and what a person should know."""
+    """The results of a check: the outcomes of rows that make no email, and messages for a person."""
 
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     read: int = 0
-    inactive: int = 0  # of the suppressed rows, those whose own columns say so
+    inactive: int = 0  # suppressed rows whose own columns, or those of another row of the address, say inactive
     suppression: Suppression | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MailPlan:
-    """A campaign to be sent."""
+    """The plan of a mail run."""
 
     job: str
     campaign: str
@@ -77,14 +77,14 @@ class MailPlan:
     texts: MailTexts
     settings: Settings
     policy: MailPolicy
-    ignored: tuple[str, ...] = ()  # columns that say nothing about consent
-    skips_inactive: bool = True  # no email goes to an address that the service lists as inactive
+    ignored: tuple[str, ...] = ()  # columns that look like a consent, but are not
+    skips_inactive: bool = True  # send no email to an address that the service lists as inactive
     suppression: SuppressionPlan | None = None
     max_invalid: float | None = None
     limit: int | None = None
     wait_s: float = 0.0
-    is_new_account: bool = False  # a campaign that the ledger knows under another account is another one
-    is_reopening: bool = False  # a campaign that was closed when the ledger was restored is sent on
+    is_new_account: bool = False  # start a new campaign even if another account has a campaign of this name
+    is_reopening: bool = False  # continue a campaign that a restore of the ledger closed
 
 
 def check_rows(
@@ -97,8 +97,8 @@ def check_rows(
 ) -> None:
     """Check every row of the source, and add the rows that make an email to the spool. `now` is the time of the run.
 
-    `checked` has the findings, also after an error. Raises SourceError, and RunAborted if the run must stop or the disk
-    is full.
+    `checked` receives the results, also if an error is raised. Raises SourceError, and RunAborted if the run must stop
+    or the disk is full.
     """
     suppression = None
     if plan.suppression is not None:
@@ -111,7 +111,7 @@ def check_rows(
         mapping,
         _RULES,
         today=now.date(),
-        limit=None,  # a row beyond the limit may say that the recipient wants no email
+        limit=None,  # a row beyond the limit may show that the recipient wants no email
         suppression=suppression,
         more_columns=plan.texts.columns,
         ignored=plan.ignored,
@@ -130,8 +130,9 @@ def check_rows(
             positions, identities = prepared.valid.subscribers.index.to_numpy(), prepared.valid.identities
             for identity in split_digests(identities[is_inactive[positions]]):
                 inactive.add(identity)
-            named, _ = find_named(prepared.chunk.malformed if consent else (), "email")  # may want no email
-            for identity in split_digests(np.concatenate([identities[is_unclear[positions]], named])):
+            # A malformed row with consent columns may say that its address wants no email.
+            malformed, _ = find_named(prepared.chunk.malformed if consent else (), "email")
+            for identity in split_digests(np.concatenate([identities[is_unclear[positions]], malformed])):
                 unclear.add(identity)
         for prepared in source_rows.read(plan.limit):
             if is_stopped():
@@ -156,8 +157,8 @@ def _check_chunk(
     inactive: InactiveIdentities,
     unclear: InactiveIdentities,
 ) -> None:
-    """Check the rows of one chunk. `consent` are the columns that say who wants no email, `inactive` the recipients of
-    all rows that say so, and `unclear` the recipients of all rows that may say so."""
+    """Check the rows of one chunk. `consent` are the columns that show who wants no email, `inactive` the recipients
+    that a row shows as inactive, and `unclear` the recipients that a row may show as inactive."""
     chunk = prepared.chunk
     problems = [build_malformed(malformed, chunk.name) for malformed in chunk.malformed]
     problems += build_invalid(chunk, prepared.faults)
@@ -169,9 +170,9 @@ def _check_chunk(
         on_problem(problem)
     planned = prepared.planned
     is_inactive, positions = inactive.find(planned.identities), planned.subscribers.index.to_numpy()
-    number = int(np.count_nonzero(is_inactive))
-    checked.inactive += number
-    checked.outcomes[MailOutcome.SUPPRESSED] += number
+    inactive_count = int(np.count_nonzero(is_inactive))
+    checked.inactive += inactive_count
+    checked.outcomes[MailOutcome.SUPPRESSED] += inactive_count
     positions, is_unclear = positions[~is_inactive], unclear.find(planned.identities[~is_inactive])
     problems = [
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR}: {', '.join(consent)}")
@@ -200,6 +201,6 @@ _UNCLEAR = (
 
 
 def _list_activity_columns(plan: MailPlan) -> dict[str, None]:
-    """Return the columns whose headers say who is active, without the ignored ones."""
+    """Return the columns whose headers mean is_active, without the ignored columns."""
     rule = guess_mapping(plan.source.columns).rules.get("is_active")
     return dict.fromkeys(column for column in (rule.columns if rule is not None else ()) if column not in plan.ignored)

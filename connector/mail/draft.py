@@ -1,8 +1,7 @@
-"""What was said of an email, and the whole message that it makes with what holds where nothing was said.
+"""Drafts of emails, and the messages that they make with DEFAULT_SETTINGS.
 
-The service decides on its own whatever setting is null or left out (service-api.md 2.2), so each is stated: by the
-draft, else by DEFAULT_SETTINGS. A null is sent only for a null that a person wrote; SendAt and
-UseDkimSelector apart, whose null means at once, and no selector.
+The service decides every setting that is null or missing (service-api.md 2.2), so a message states all settings. A null
+is sent only if a person wrote null, except for SendAt (null: at once) and UseDkimSelector (null: no selector).
 """
 
 import re
@@ -22,7 +21,7 @@ from connector.rows import Row
 if TYPE_CHECKING:  # a single email has no template and does not pay for Jinja2
     from connector.templates import Template
 
-# Recipients as a person writes them: an address, with a name before it or without
+# Recipients as a person writes them: an address, or a name and an address
 
 _WITH_NAME = re.compile(r"(?P<name>[^<>]*)<(?P<email>[^<>]*)>")
 _QUOTED = re.compile(r'"(?P<inside>(?:[^"\\]|\\.)*)"')
@@ -32,10 +31,10 @@ _ESCAPED = re.compile(r"\\(.)")
 def parse_recipient(text: str, field: str) -> Recipient:
     """Parse `ann@example.com`, `Ann Lee <ann@example.com>` or `"Lee, Ann" <ann@example.com>`.
 
-    Raises MessageError with `field`, never with the text.
+    Raises MessageError that names `field` and does not show the text.
     """
-    found = _WITH_NAME.fullmatch(text.strip())
-    email, name = (found["email"], found["name"].strip()) if found else (text, "")
+    match = _WITH_NAME.fullmatch(text.strip())
+    email, name = (match["email"], match["name"].strip()) if match else (text, "")
     quoted = _QUOTED.fullmatch(name)
     if quoted:
         name = _ESCAPED.sub(r"\1", quoted["inside"])
@@ -43,7 +42,7 @@ def parse_recipient(text: str, field: str) -> Recipient:
 
 
 def build_recipient(email: str, name: str | None, field: str) -> Recipient:
-    """Return a recipient of this address and name. Raises MessageError with `field` before what is wrong."""
+    """Return a recipient of this address and name. Raises MessageError that names `field`."""
     try:
         return Recipient(email.strip(), name)
     except MessageError as error:
@@ -51,19 +50,21 @@ def build_recipient(email: str, name: str | None, field: str) -> Recipient:
         raise MessageError(f"{field}.{part}", error.problem) from None
 
 
-def to_timestamp(at: datetime | None, now: datetime) -> int | None:
-    """Return the Unix timestamp of a time that is not past (both aware); None for at once. A part of a second is
-    rounded up: it is the earliest time. Raises MessageError."""
-    if at is None:
+def to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
+    """Return the Unix timestamp of the earliest time to send, or None for at once. Both times are aware.
+
+    A fraction of a second is rounded up. Raises MessageError for a time in the past.
+    """
+    if send_at is None:
         return None
-    if at.tzinfo is None:
-        raise MessageError("EmailSettings.SendAt", "has no zone; give a time that is aware of its zone")
-    if at < now:
-        raise MessageError("EmailSettings.SendAt", "is past; give a later time, or none to send at once")
-    return int(at.timestamp()) + bool(at.microsecond)
+    if send_at.tzinfo is None:
+        raise MessageError("EmailSettings.SendAt", "has no time zone; add an offset, such as +01:00")
+    if send_at < now:
+        raise MessageError("EmailSettings.SendAt", "is in the past; set a later time, or none to send at once")
+    return int(send_at.timestamp()) + bool(send_at.microsecond)
 
 
-# A file as a part of an email: read whole, bounded, its type guessed by its name
+# Attached files
 
 ATTACHMENTS = "Email.Attachments"
 UNKNOWN_TYPE = "application/octet-stream"
@@ -71,7 +72,7 @@ UNKNOWN_TYPE = "application/octet-stream"
 MOST_ATTACHED = 20_000_000
 """Largest attached file by default, in bytes: the service's own limit is unknown (service-api.md 8)."""
 
-# A new table holds Python's own types only. The types of the machine's files stay in the global table of `mimetypes`.
+# A new table holds only Python's own types. The global table of `mimetypes` also reads files of the machine.
 _TABLE = MimeTypes()
 _TYPES = _TABLE.types_map[False] | _TABLE.types_map[True]  # by suffix; standard types replace common ones
 
@@ -89,39 +90,38 @@ def read_attachment(
     content_id: str | None = None,
     mime_type: str | None = None,
 ) -> Attachment:
-    """Return the file as a part of an email, under its own name; of a larger one no more than `most_bytes` + 1 are
-    read.
+    """Read a file of at most `most_bytes` bytes, and return it as an attachment with the name of the file.
 
-    Raises MessageError with the path: it is missing, unreadable, no ordinary file, empty or too large.
+    Raises MessageError that shows the path if the file is missing, unreadable, not a regular file, empty or too large.
     """
-    shown = repr(str(path))  # safe for a terminal, whatever the name holds
+    quoted_path = repr(str(path))  # safe for a terminal, whatever characters the name has
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise MessageError(ATTACHMENTS, f"{shown} is a folder; name a file, or pack the folder into one")
-        if not stat.S_ISREG(mode):  # a pipe or a device: reading it may wait, or never end
-            raise MessageError(ATTACHMENTS, f"{shown} is no ordinary file; name one")
+            raise MessageError(ATTACHMENTS, f"{quoted_path} is a folder; attach a file, or a zip file of the folder")
+        if not stat.S_ISREG(mode):  # reading a pipe or a device may wait, or never end
+            raise MessageError(ATTACHMENTS, f"{quoted_path} is not a regular file; attach a regular file")
         with path.open("rb") as file:
             content = file.read(most_bytes + 1)
     except FileNotFoundError:
-        raise MessageError(ATTACHMENTS, f"{shown} does not exist; check the path") from None
+        raise MessageError(ATTACHMENTS, f"{quoted_path} does not exist; check the path") from None
     except OSError as error:
-        raise MessageError(ATTACHMENTS, f"{shown} cannot be read: {error.strerror}") from None
+        raise MessageError(ATTACHMENTS, f"{quoted_path} cannot be read: {error.strerror}") from None
     except ValueError:
-        raise MessageError(ATTACHMENTS, f"{shown} is no path: it holds a NUL") from None
+        raise MessageError(ATTACHMENTS, f"{quoted_path} is not a path: it has a NUL character") from None
     if len(content) > most_bytes:
         raise MessageError(
-            ATTACHMENTS, f"{shown} is larger than the {most_bytes:,} bytes that are allowed; attach less"
+            ATTACHMENTS, f"{quoted_path} is larger than {most_bytes:,} bytes, the limit; attach a smaller file"
         )
     if not content:
-        raise MessageError(ATTACHMENTS, f"{shown} is empty; attach a file that holds something")
+        raise MessageError(ATTACHMENTS, f"{quoted_path} is empty; attach a file with content")
     return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
 
 
 # The draft, and the message
 
 Stated = Mapping[str, bool | str | None]
-"""Settings by the names of TRACKING and SETTINGS; what is not in it was not said."""
+"""Settings by the names of TRACKING and SETTINGS. A missing name takes its value from DEFAULT_SETTINGS."""
 
 DEFAULT_SETTINGS: Stated = MappingProxyType(
     {
@@ -134,12 +134,12 @@ DEFAULT_SETTINGS: Stated = MappingProxyType(
         "use_dkim_selector": None,
     }
 )
-"""No recipient is tracked, and nothing in the email altered, unless the job or the draft says so; and it is signed."""
+"""By default the service tracks nobody, does not change the email, and signs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Draft:
-    """What was said of an email; None and empty where nothing was. `settings` as `Stated`, `send_at` aware."""
+    """The parts of an email that a person set; other parts are None or empty. `send_at` is aware."""
 
     sender: Recipient | None = None
     to: tuple[Recipient, ...] = ()
@@ -156,14 +156,14 @@ class Draft:
 
 
 def compose_draft(draft: Draft, now: datetime) -> Message:
-    """Return the message of a draft, with a plain-text body made from its HTML where it has none; `now` is aware.
+    """Return the message of a draft. If the draft has no plain-text body, make one from the HTML. `now` is aware.
 
-    Raises MessageError, which names the first field that is missing or breaks a rule.
+    Raises MessageError that names the first field that is missing or breaks a rule.
     """
     if draft.sender is None:
         raise MessageError("Email.From", "is missing: every email needs a sender's address")
     if draft.subject is None:
-        raise MessageError("Email.Subject", "is missing; an empty one is written as an empty text")
+        raise MessageError("Email.Subject", 'is missing; for an empty subject write ""')
     stated: dict[str, Any] = {**DEFAULT_SETTINGS, **draft.settings}
     stated["use_dkim_selector"] = stated["use_dkim_selector"] or None
     plain_text = draft.plain_text
@@ -184,12 +184,12 @@ def compose_draft(draft: Draft, now: datetime) -> Message:
     )
 
 
-# the texts of a mail job
+# The texts of a mail job
 
 
 @dataclass(frozen=True, slots=True)
 class MailTexts:
-    """The email of a mail job before any row: the part that all rows share, and the templates."""
+    """The email of a mail job: the part that is equal for all rows, and the templates."""
 
     shared: Draft
     address_column: str
@@ -202,19 +202,19 @@ class MailTexts:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the addresses and the templates use."""
-        asked = [self.address_column, *([self.name_column] if self.name_column else [])]
+        columns = [self.address_column, *([self.name_column] if self.name_column else [])]
         for template in self._templates():
-            asked += template.columns
-        return tuple(dict.fromkeys(asked))
+            columns += template.columns
+        return tuple(dict.fromkeys(columns))
 
-    def name_place(self, column: str) -> str:
-        """Return the key of the job whose text uses a column."""
+    def find_key(self, column: str) -> str:
+        """Return the first key of the job that uses the column."""
         if column in (self.address_column, self.name_column):
             return "mail.to"
-        return next(each.name for each in self._templates() if column in each.columns)
+        return next(template.name for template in self._templates() if column in template.columns)
 
     def read_address(self, row: Row) -> str:
-        """Return the address that a row's email goes to, as it is sent."""
+        """Return the address of a row's recipient, without white space around it."""
         return _read_cells(row).get(self.address_column, "").strip()
 
     def compose(self, row: Row, now: datetime) -> Message:
@@ -233,10 +233,10 @@ class MailTexts:
         return compose_draft(draft, now)
 
     def _templates(self) -> "list[Template]":
-        found = [self.subject, self.html, self.text, *(each for _, each in self.headers)]
-        return [each for each in found if each is not None]
+        templates = [self.subject, self.html, self.text, *(template for _, template in self.headers)]
+        return [template for template in templates if template is not None]
 
 
 def _read_cells(row: Row) -> dict[str, str]:
-    """Return a row's cells by column, "" for an empty one."""
+    """Return a row's cells by column, with "" for an empty cell."""
     return {column: cell or "" for column, cell in zip(row.columns, row.cells, strict=True)}

@@ -1,7 +1,7 @@
-"""The .eml file of a message, for a person to look at, written by Python's own `email`.
+"""Writes a message as an .eml file for a person to open, by Python's `email` package.
 
-Each header is one line, whatever its length: Python's folding loses blanks between encoded words. The service's
-settings are not part of the file.
+Each header is one line of any length: Python's folding loses blanks between encoded words. The file does not contain
+the service's settings.
 """
 
 from email import errors, policy
@@ -10,7 +10,7 @@ from email.message import EmailMessage
 
 from connector.mail.message import Message, MessageError, Recipient
 
-_OWN_TYPES = ("message", "multipart")  # Python would take such a file apart, and encode what it must not
+_OWN_TYPES = ("message", "multipart")  # Python would parse such a file, and encode parts that must not be encoded
 
 
 def write_eml(message: Message) -> bytes:
@@ -20,7 +20,7 @@ def write_eml(message: Message) -> bytes:
     people += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]
     for name, field, recipients in people:
         if recipients:
-            mail[name] = [_build_address(each, f"{field}[{index}]") for index, each in enumerate(recipients)]
+            mail[name] = [_build_address(person, f"{field}[{index}]") for index, person in enumerate(recipients)]
     mail["Subject"] = message.subject
     _add_contents(mail, message)
     for index, header in enumerate(message.headers):
@@ -28,9 +28,9 @@ def write_eml(message: Message) -> bytes:
             mail[header.name] = header.value
         except (ValueError, errors.MessageError):
             raise MessageError(
-                f"Email.Headers[{index}].Name", f"is {header.name}, which the email has of itself; leave it out"
+                f"Email.Headers[{index}].Name", f"is {header.name}, which every email has already; remove this header"
             ) from None
-    addresses = "".join(each.email for _, _, recipients in people for each in recipients)
+    addresses = "".join(person.email for _, _, recipients in people for person in recipients)
     return mail.as_bytes(policy=policy.SMTP.clone(max_line_length=0, utf8=not addresses.isascii()))
 
 
@@ -47,7 +47,7 @@ def _build_address(recipient: Recipient, field: str) -> Address:
 
 
 def _add_contents(mail: EmailMessage, message: Message) -> None:
-    """Add the files around a choice of texts, and the pictures of the page with the page."""
+    """Add the bodies as alternatives, the inline files to the HTML part, and the other files to the email."""
     page = mail
     if message.plain_text:
         mail.set_content(message.plain_text)

@@ -1,5 +1,6 @@
-"""The flow of `connector mail`: check every row, then send each its email, at most once in the campaign; or write the
-first emails as files, and send none.
+"""The flow of `connector mail`: check every row, then send each email at most once in the campaign.
+
+A preview writes the first emails as files, and sends none.
 """
 
 import asyncio
@@ -61,7 +62,7 @@ from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
 
-_AT_ONCE = 256  # rows that are looked up in the ledger together
+_BATCH_ROWS = 256  # rows that one query of the ledger looks up
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)
 
 
@@ -77,13 +78,13 @@ class _Run:
     rejects: RejectsFile
     checked: MailCheck = field(default_factory=MailCheck)
     reported: set[bytes] = field(default_factory=set)  # recipients with a row in the rejects file
-    has_others: bool = False  # further recipients are unknown, and no row of theirs was read
-    is_token_refused: bool = False  # at the first email
-    unreported: int = 0  # letters on record as leaving that have no verdict
-    unclear: int = 0  # recipients whom the service lists without a readable IsActive
+    has_others: bool = False  # whether recipients outside of the source's rows are unknown
+    is_token_refused: bool = False  # whether the service refused the token at the first email
+    unreported: int = 0  # number of emails that are recorded as leaving and have no outcome
+    unclear: int = 0  # number of recipients whom the service lists without a readable IsActive
 
     def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
-        """Count and report what became of a recipient's email."""
+        """Count the outcome of a recipient's email, and report it in the rejects file if a person must act."""
         self.checked.outcomes[verdict.outcome] += 1
         if verdict.outcome in _FOR_A_PERSON:
             self.reported.add(addressee.recipient)
@@ -140,6 +141,8 @@ def _describe_scope(plan: MailPlan) -> RunScope:
 
 
 async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
+    """Check the rows, send the emails, and end the report. Raises ConfigurationError if the token or the settings are
+    refused before an email was sent."""
     reason, is_refused = None, False
     with log.transaction():
         log.mark_died(campaign)
@@ -151,8 +154,8 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
             if run.plan.max_invalid is not None and invalid > run.plan.max_invalid * read:
                 reason = (
                     f"{invalid:,} of {count(read, 'row')} {agree(invalid, 'is', 'are')} invalid, "
-                    f"and guard.max_invalid allows {run.plan.max_invalid:.1%}: "
-                    "nothing was sent; correct them, or the templates, and run again"
+                    f"and guard.max_invalid allows {run.plan.max_invalid:.1%}. Nothing was sent. "
+                    "Correct the rows or the templates, and run again"
                 )
             else:
                 reason = await _send(run, log, campaign, spool)
@@ -161,19 +164,19 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         reason, is_refused = str(error), True
     except ConnectorError as error:
         reason = str(error)
-    except Exception as error:  # noqa: BLE001 - a fault of ours: the run ends in a report all the same
+    except Exception as error:  # noqa: BLE001 - a fault of the program: the run still ends with a report
         reason = describe_fault(error)
     except asyncio.CancelledError:
         if run.stop.signal is None:
             raise
-        reason = "a second signal ended it: emails whose answer had not come are unknown, and never sent again"
+        reason = "a second signal ended the run: emails without an answer are unknown, and will not be sent again"
         stay_alive()
-    # rows that the run did not reach; a letter on record as leaving that has no verdict is not among them
+    # The rows that the run did not reach. An email that is recorded as leaving and has no outcome is not unsent.
     unsent = run.checked.read - run.checked.outcomes.total() - run.unreported
     run.checked.outcomes[MailOutcome.UNSENT] += unsent
     _end(run, reason or run.rejects.failure)
     has_sent = run.report.requests.get("send", {}).get("sent", 0) > 0
-    is_refused = is_refused and not has_sent  # settings are at fault
+    is_refused = is_refused and not has_sent  # after an email was sent, the run ends with its report instead
     if (run.is_token_refused or is_refused) and reason is not None:
         raise ConfigurationError(reason)
 
@@ -191,12 +194,12 @@ def _check_list(log: EmailLog, plan: MailPlan, checked: MailCheck, *, is_recorde
 
 
 async def _check(run: _Run, spool: MailRows) -> None:
-    """Check all rows in a thread, so that a signal is handled meanwhile."""
+    """Check all rows in a thread, so that signals are handled during the check."""
     run.progress.follow(lambda: f"checking: {spool.rows:,} emails can be sent so far")
     now, is_stopped = run.report.started_at, run.stop.event.is_set
     try:
         await asyncio.to_thread(check_rows, run.plan, now, spool, run.checked, run.rejects.write, is_stopped)
-    except asyncio.CancelledError:  # the thread goes on for a moment
+    except asyncio.CancelledError:  # copy the results: the thread still changes them for a moment
         run.checked = MailCheck(Counter(run.checked.outcomes), list(run.checked.messages), run.checked.read)
         raise
     finally:
@@ -204,12 +207,12 @@ async def _check(run: _Run, spool: MailRows) -> None:
 
 
 async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -> str | None:
-    """Send the rows of the spool; returns why it ended early."""
+    """Send the emails of the spool. Return the reason if the run ended early, else None."""
     plan = run.plan
     service = build_service(plan.settings, plan.policy.max_concurrency)
-    rate, at_once = plan.policy.max_rate, bound_in_flight(service, plan.policy.max_concurrency)
-    policy = replace(plan.policy, max_concurrency=at_once)
-    pace = await start_pace(plan.settings, rate, run.clock, run.stop, max_concurrency=at_once)
+    rate, max_concurrency = plan.policy.max_rate, bound_in_flight(service, plan.policy.max_concurrency)
+    policy = replace(plan.policy, max_concurrency=max_concurrency)
+    pace = await start_pace(plan.settings, rate, run.clock, run.stop, max_concurrency=max_concurrency)
     async with open_client(service) as client:
         run_id = run.report.run_id
         mailer = CampaignSender(run.stop, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, policy)
@@ -217,8 +220,8 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
 
         def describe() -> str:
             sent, quiet_s = run.checked.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
-            why = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
-            return f"{sent:,} sent; {progression.describe(sent, spool.rows)}{why}"
+            pause = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
+            return f"{sent:,} sent; {progression.describe(sent, spool.rows)}{pause}"
 
         try:
             activity = ListedActivity()
@@ -233,65 +236,67 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
             run.is_token_refused, run.unreported = mailer.is_token_refused, mailer.unreported
             if mailer.sent_again:
                 run.report.messages.append(
-                    f"{mailer.sent_again:,} times an email was refused for its rate (429) and sent again, as "
-                    "mail.retry_limited says: if the service sends what it refuses, a recipient has two"
+                    f"The service refused an email {mailer.sent_again:,} times with 429, and it was sent again, as "
+                    "mail.retry_limited demands. If the service sends emails that it refuses, a recipient got two"
                 )
     return run.stop.reason
 
 
 class _Letters:
-    """The emails of a spool to recipients who may be sent theirs, composed once more as they are taken. Recipients who
-    are inactive in the service, or whose activity the list does not show, are counted as suppressed."""
+    """The emails of a spool for recipients who may get them. An email is composed when the sender takes it.
+
+    Recipients who are inactive in the service, or whose activity the list does not show, are counted as suppressed.
+    """
 
     def __init__(self, run: _Run, mailer: CampaignSender, spool: MailRows, activity: ListedActivity) -> None:
         self._texts, self._now = run.plan.texts, run.report.started_at
         self._run, self._mailer, self._activity = run, mailer, activity
-        self._batches = spool.read(_AT_ONCE)
-        self._fresh = deque[Addressee]()
+        self._batches = spool.read(_BATCH_ROWS)
+        self._sendable = deque[Addressee]()
 
-    async def take(self, number: int) -> list[Letter]:
-        """Return the next emails, at most `number`; none at the end. Raises LedgerError."""
+    async def take(self, max_count: int) -> list[Letter]:
+        """Return the next emails, at most `max_count`, or an empty list at the end. Raises LedgerError."""
         letters: list[Letter] = []
         while not letters and await self._look_up():
-            addressees = [self._fresh.popleft() for _ in range(min(number, len(self._fresh)))]
-            letters = [self._write(each) for each in addressees]
+            addressees = [self._sendable.popleft() for _ in range(min(max_count, len(self._sendable)))]
+            letters = [self._compose(addressee) for addressee in addressees]
         return letters
 
     async def _look_up(self) -> bool:
-        """Return whether there are recipients who may be sent their email."""
-        while not self._fresh and (batch := next(self._batches, None)) is not None:
-            people = [_name_addressee(self._texts, row) for row in batch]
-            recipients = join_digests([each.recipient for each in people], IDENTITY_BYTES)
+        """Look up the next rows until a recipient may get an email. Return False at the end of the rows."""
+        while not self._sendable and (batch := next(self._batches, None)) is not None:
+            people = [_find_addressee(self._texts, row) for row in batch]
+            recipients = join_digests([person.recipient for person in people], IDENTITY_BYTES)
             is_inactive = self._activity.inactive.find(recipients)
             is_unclear = self._activity.unclear.find(recipients) & ~is_inactive
             self._run.unclear += int(is_unclear.sum())
             self._run.checked.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum() + is_unclear.sum())
-            self._fresh += self._mailer.look_up(list(compress(people, ~(is_inactive | is_unclear))))
+            self._sendable += self._mailer.look_up(list(compress(people, ~(is_inactive | is_unclear))))
             await asyncio.sleep(0)
-        return bool(self._fresh)
+        return bool(self._sendable)
 
-    def _write(self, addressee: Addressee) -> Letter:
+    def _compose(self, addressee: Addressee) -> Letter:
         message = self._texts.compose(addressee.row, self._now)
         return Letter(addressee.row, addressee.recipient, addressee.address, message)
 
 
-def _name_addressee(texts: MailTexts, row: Row) -> Addressee:
+def _find_addressee(texts: MailTexts, row: Row) -> Addressee:
     address = texts.read_address(row)
     return Addressee(row, digest_identity("email", address), address)
 
 
 def _report_others(run: _Run, log: EmailLog, campaign: Campaign) -> None:
-    """Report recipients of the campaign whose emails are unknown, and whose rows this run did not read."""
+    """Report recipients of the campaign whose emails are unknown and whose rows this run did not read."""
     with log.transaction():
-        others = [each for each in log.read_unsettled(campaign) if each.recipient not in run.reported]
-    for each in others:
-        words = f"{each.address}: the run {each.run_id} sent it, and no certain answer came"
-        run.rejects.write(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, each.status))
+        others = [entry for entry in log.read_unsettled(campaign) if entry.recipient not in run.reported]
+    for entry in others:
+        words = f"{entry.address}: the run {entry.run_id} sent it, and no certain answer came"
+        run.rejects.write(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", words, entry.status))
     run.has_others = bool(others)
     if others:
         run.report.messages.append(
-            f"{len(others):,} further recipients of this campaign, who are not among these rows, may or may not have "
-            "been sent their email: the rejects file names them"
+            f"{count(len(others), 'more recipient')} of this campaign, not among these rows, may or may not have got "
+            "the email. The rejects file lists them"
         )
 
 
@@ -300,22 +305,23 @@ def _report_unclear(run: _Run) -> None:
     if run.unclear:
         run.report.messages.append(
             f"{count(run.unclear, 'recipient')} got no email, because the service lists "
-            f"{agree(run.unclear, 'the address', 'the addresses')} without an IsActive that can be read. Nothing "
-            "tells whether they have unsubscribed, so they are counted as suppressed. Look them up in the service. To "
-            "mail them, remove people who have unsubscribed from the source, and set skip_inactive: false in the job"
+            f"{agree(run.unclear, 'the address', 'the addresses')} without an IsActive that can be read. They may have "
+            "unsubscribed, so they are counted as suppressed. Look them up in the service. To mail them, remove people "
+            "who have unsubscribed from the source, and set skip_inactive: false in the job"
         )
 
 
 def _end(run: _Run, reason: str | None) -> None:
-    report, at = run.report, run.clock.now()
+    report, ended_at = run.report, run.clock.now()
     run.rejects.close()
     report.rejects_file, report.causes = run.rejects.path, run.rejects.findings.causes
     try:
         report.rows = count_mail_rows(run.checked.read, run.checked.outcomes)
     except UncountedError as error:
-        report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
-    is_partial = run.has_others or run.unclear > 0 or any(run.checked.outcomes[each] for each in _FOR_A_PERSON)
-    end_run(report, run.stop, "aborted" if reason is not None else "partial" if is_partial else "ok", at, reason)
+        report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
+    is_partial = run.has_others or run.unclear > 0 or any(run.checked.outcomes[outcome] for outcome in _FOR_A_PERSON)
+    status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
+    end_run(report, run.stop, status, ended_at, reason)
 
 
 _FAULTS_SHOWN = 10
@@ -327,9 +333,9 @@ _FORESEEN = {
 }
 
 
-async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progress: Progress) -> Report:
-    """Check every row, and write the first `number` emails into `folder`. Raises ConfigurationError if it is there and
-    not empty, or cannot be written."""
+async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, progress: Progress) -> Report:
+    """Check every row, and write the first `email_count` emails into `folder`. Raises ConfigurationError if the folder
+    is not empty or cannot be written."""
     clock = system_clock()
     report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.is_planned = True
@@ -353,15 +359,15 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
             report.messages += dict.fromkeys(checked.messages)
             return end_run(report, stop, "aborted", clock.now(), str(error))
         outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool, checked)
-        for place, (row,) in enumerate(islice(spool.read(1), number), start=1):
+        for number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
             message = plan.texts.compose(row, now)
             contents = {"eml": write_eml(message)} | ({"html": message.html.encode()} if message.html else {})
             for suffix, content in contents.items():
-                with create_private(folder / f"{place:04d}.{suffix}") as file:  # readable by their owner alone
+                with create_private(folder / f"{number:04d}.{suffix}") as file:  # readable only by its owner
                     file.write(content)
     report.rows = count_mail_rows(checked.read, outcomes)
     report.messages += [*dict.fromkeys(checked.messages), *faults]
-    written = min(number, spool.rows)
+    written = min(email_count, spool.rows)
     if plan.skips_inactive:
         report.messages.append(
             "The preview does not read the service's list. A run that sends also leaves out the addresses that the "
@@ -375,21 +381,21 @@ async def preview(plan: MailPlan, folder: Path, number: int, stop: Stop, progres
 
 
 async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Report:
-    """Send the email of the first row that makes one to `recipient` instead, at once, and record nothing. Raises
-    ConfigurationError if no row makes an email, and as `check_rows` does."""
+    """Send the first row's email to `recipient` instead, at once, and record nothing. Rows that make no email are
+    skipped. Raises ConfigurationError if no row makes an email, and as `check_rows` does."""
     now = stop.clock.now()
     with plan.source, MailRows() as spool:
         await asyncio.to_thread(check_rows, plan, now, spool, MailCheck(), lambda _: None, stop.event.is_set)
         row = next((row for rows in spool.read(1) for row in rows), None)
         if row is None:
-            raise ConfigurationError("no row makes an email, so there is nothing to send. See why by --preview 1")
+            raise ConfigurationError("no row makes an email, so nothing can be sent. Run with --preview 1 to see why")
         message = plan.texts.compose(row, now)
     message = replace(message, to=(recipient,), settings=replace(message.settings, send_at=None))
     return await send_unrecorded(message, plan.settings, plan.job, stop)
 
 
 def _foresee(plan: MailPlan, spool: MailRows, checked: MailCheck) -> Counter[MailOutcome]:
-    """What would become of the rows that make an email, by what is on record. Raises LedgerError."""
+    """Return the outcomes that the rows of the spool would have, by the records of the ledger. Raises LedgerError."""
     foreseen = Counter[MailOutcome]()
     account, name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
     with open_existing_emails(plan.settings.ledger_url) as log:
@@ -407,10 +413,13 @@ def _foresee(plan: MailPlan, spool: MailRows, checked: MailCheck) -> Counter[Mai
             if not plan.is_reopening:
                 history = History() if campaign is None else read_history(log, campaign)
                 refuse_older_ledger(log.name, account, name, reports, history)
-            for batch in spool.read(_AT_ONCE):
-                people = [_name_addressee(plan.texts, row).recipient for row in batch]
-                known = log.find(campaign, people) if campaign is not None else {}
-                foreseen.update(_FORESEEN[known[each].state] if each in known else MailOutcome.SENT for each in people)
+            for batch in spool.read(_BATCH_ROWS):
+                recipients = [_find_addressee(plan.texts, row).recipient for row in batch]
+                entries = log.find(campaign, recipients) if campaign is not None else {}
+                foreseen.update(
+                    _FORESEEN[entries[recipient].state] if recipient in entries else MailOutcome.SENT
+                    for recipient in recipients
+                )
     if plan.policy.allows_rejected:
         foreseen[MailOutcome.SENT] += foreseen.pop(MailOutcome.REJECTED, 0)
     return foreseen

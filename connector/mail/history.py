@@ -1,7 +1,7 @@
 """Compares a campaign's emails in the ledger with the reports of earlier mail runs (architecture 4.15).
 
-A ledger that a plain copy has put back lacks the emails that were sent after the copy was made. `ledger restore` closes
-its campaigns. After a plain copy, only the reports in the state folder show what is missing.
+An old copy of a ledger lacks the emails that were sent after the copy was made. `ledger restore` closes the campaigns
+of a restored ledger. If a person copied the file back instead, only the reports in the state folder show the gap.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +15,8 @@ from connector.ledger.emails import Campaign, EmailLog
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the ledger knows of a campaign's runs: the number of emails that each has sent, by its id, when the latest
-    run began, and when a run reopened the campaign (ISO 8601 in UTC, "": never)."""
+    """The ledger's records of a campaign: the number of sent emails by run id, the start of the latest run, and the
+    time at which a run reopened the campaign (ISO 8601 in UTC, "": never)."""
 
     sent_by_run: Mapping[str, int] = field(default_factory=dict)
     last_began_at: str = ""
@@ -26,8 +26,8 @@ class History:
 def check_history(
     log: EmailLog, campaign: Campaign, began_at: datetime, reports: Iterable[Mapping[str, Any]], *, is_reopening: bool
 ) -> None:
-    """Record when the campaign's latest run began. Raises ConfigurationError if the ledger lacks emails that an earlier
-    run has reported as sent, unless the campaign is reopened: then those reports count as known from now on."""
+    """Record the start of this run. Raises ConfigurationError if the ledger lacks emails that an earlier run has
+    reported as sent. `is_reopening` accepts those reports from now on."""
     with log.transaction():
         if is_reopening:
             log.mark_reopened(campaign, began_at.isoformat())
@@ -36,21 +36,21 @@ def check_history(
 
 
 def read_history(log: EmailLog, campaign: Campaign) -> History:
-    """Return what the ledger knows of the campaign's runs. Call it inside a transaction of the log."""
+    """Return the ledger's records of the campaign. Call this function inside a transaction of the log."""
     return History(log.count_sent(campaign), log.find_begin(campaign), log.find_reopen(campaign))
 
 
 def refuse_older_ledger(
     ledger: str, account: str, campaign: str, reports: Iterable[Mapping[str, Any]], history: History
 ) -> None:
-    """Raise ConfigurationError if a report says that more was sent in the campaign than the ledger knows."""
+    """Raise ConfigurationError if a report counts more sent emails of the campaign than the ledger."""
     for report in reports:
         is_of_campaign = (report.get("account"), _read(report, "settings", "campaign")) == (account, campaign)
         if is_of_campaign and report["command"] == "mail" and _is_lost(report, history):
             raise ConfigurationError(
                 f"the ledger {ledger} lacks emails that the run {report['run_id']} has sent in the campaign "
-                f"{campaign}: an older copy of the ledger was put back. Nothing was sent. Put the newest ledger back. "
-                "If it is lost, take the recipients of that run out of the source, and run with --reopen"
+                f"{campaign}: an older copy of the ledger is in use. Nothing was sent. Put the newest ledger back. If "
+                "it is lost, remove the recipients of that run from the source, and run with --reopen"
             )
 
 

@@ -1,8 +1,8 @@
-"""Reads before a campaign who is inactive in the service, and whose activity the list does not show.
+"""Reads from the list, before a campaign, who is inactive and whose IsActive is missing or unreadable.
 
-The interface document has IsActive in each row, and false as its default. A service may leave the field out, or write
-a form that nobody reads. A missing IsActive is false only if the filter IsActive agrees. Otherwise nobody knows whether
-the subscriber has unsubscribed, and the subscriber gets no email.
+The interface document has IsActive in each row, with the default false. A service may omit the field, or write another
+type. A missing IsActive means false only if the filter IsActive agrees. Otherwise the subscriber may have unsubscribed,
+and gets no email.
 """
 
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ from connector.subscribers.identity import digest_identity
 from connector.subscribers.suppression import InactiveIdentities
 
 _UNREADABLE = (
-    "No row of the service's list shows an IsActive that can be read, so nothing tells who has unsubscribed. Nothing "
-    "was sent. Remove the people who have unsubscribed from the source, or name them in suppress. Then set "
+    "No row of the service's list shows an IsActive that can be read, so the list does not show who has unsubscribed. "
+    "Nothing was sent. Remove the people who have unsubscribed from the source, or add them to suppress. Then set "
     "skip_inactive: false in the job"
 )
-_NOBODY_KNOWN = (
+_NOTHING_SENT = (
     "Nothing was sent, because people who have unsubscribed could get this email. To send without reading the list, "
     "set skip_inactive: false in the job"
 )
@@ -40,20 +40,21 @@ class ListedActivity:
 
 
 class _Sink:
-    """Takes pages of the list. Rows of an earlier sweep count, too: an address that was inactive a moment ago gets no
-    email."""
+    """Collects the addresses of rows that are not active, also from earlier sweeps: an address that was inactive a
+    moment ago gets no email."""
 
     def __init__(self) -> None:
         self.inactive, self.unclear = InactiveIdentities(), InactiveIdentities()
-        self.has_readable = False  # a row has shown IsActive as a boolean
-        self.has_unclear = False  # a row has shown no IsActive, or a form that nobody reads
-        self.has_email = self.has_rows = False  # rows that are not active, and whether one of them has shown its email
+        self.has_readable = False  # whether a row had IsActive as a boolean
+        self.has_unclear = False  # whether a row had no IsActive, or one of another type
+        self.has_rows = False  # whether a row was not active
+        self.has_email = False  # whether such a row had an email
 
     def start_sweep(self, number: int) -> None:
-        """Keep what was noted."""
+        """Keep the addresses of earlier sweeps."""
 
     def take(self, rows: WireRows) -> None:
-        """Note the addresses of the rows that do not say active."""
+        """Add the addresses of the rows that are not active."""
         for row in rows:
             is_active = row.get("IsActive")
             self.has_readable |= isinstance(is_active, bool)
@@ -63,13 +64,16 @@ class _Sink:
             self.has_rows = True
             if shows_identity(row, "email"):
                 self.has_email = True
-                noted = self.inactive if is_active is False else self.unclear
-                noted.add(digest_identity("email", row["Email"]))
+                identities = self.inactive if is_active is False else self.unclear
+                identities.add(digest_identity("email", row["Email"]))
 
 
 async def read_activity(client: Client, clock: Clock, stop: Stop) -> ListedActivity:
-    """Return who is inactive in the service. Raise RunAborted if the list is incomplete or shows no email, and
-    ConfigurationError if no row of the list shows an IsActive that can be read."""
+    """Return the addresses that are inactive in the service, and those whose IsActive cannot be read.
+
+    Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the list has an
+    IsActive that can be read.
+    """
     sink, retrier = _Sink(), Retrier()
 
     async def read_all(query: ListQuery) -> None:
@@ -77,7 +81,7 @@ async def read_activity(client: Client, clock: Clock, stop: Stop) -> ListedActiv
         certificate = await stop.until_stopped(reading)
         if not certificate.is_complete:
             raise RunAborted(
-                f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOBODY_KNOWN}"
+                f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOTHING_SENT}"
             )
 
     async def fetch(*, is_active: bool | None) -> WireRows:
@@ -102,7 +106,7 @@ async def read_activity(client: Client, clock: Clock, stop: Stop) -> ListedActiv
             else:
                 raise ConfigurationError(_UNREADABLE)
     except ListFailed as error:
-        raise RunAborted(f"{error} {_NOBODY_KNOWN}") from None
+        raise RunAborted(f"{error} {_NOTHING_SENT}") from None
     if sink.has_rows and not sink.has_email:
-        raise RunAborted(f"The list shows the email of no inactive subscriber. {_NOBODY_KNOWN}")
+        raise RunAborted(f"The list shows no email address of inactive subscribers. {_NOTHING_SENT}")
     return ListedActivity(sink.inactive, sink.unclear)

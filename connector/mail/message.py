@@ -1,7 +1,7 @@
-"""An outgoing email as values that hold every rule of service-api.md 2.2, and its JSON.
+"""An outgoing email as values that follow every rule of service-api.md 2.2, and its JSON.
 
-A value that exists can be sent: each checks itself when made and raises MessageError. None shows its content in its
-repr. What the service alone knows (protected headers, verified domains) is left to it.
+Each value checks itself when it is made, and raises MessageError. No repr shows the content of an email. Only the
+service can check protected headers and verified domains.
 """
 
 import re
@@ -17,7 +17,7 @@ from connector.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recipient:
-    """An element of To, Cc, Bcc or ReplyTo, or the sender; the name is recommended when known."""
+    """A recipient (To, Cc, Bcc or ReplyTo) or the sender. The name is recommended."""
 
     email: str
     name: str | None = None
@@ -30,20 +30,20 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Header:
-    """An extra header; a protected one is the service's to refuse (service-api.md 7.3)."""
+    """An additional header. The service refuses a protected one (service-api.md 7.3)."""
 
     name: str
     value: str
 
     def __post_init__(self) -> None:
         if not _HEADER_NAME.fullmatch(check_filled("Header.Name", self.name)):
-            raise MessageError("Header.Name", "is no header name; use letters, digits and hyphens, like X-Campaign")
+            raise MessageError("Header.Name", "is not a header name; use letters, digits and hyphens, like X-Campaign")
         check_text("Header.Value", self.value)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Attachment:
-    """A file with the email: `content` its bytes, `mime_type` like application/pdf; inline needs a content id."""
+    """A file of the email: its bytes, and a `mime_type` such as application/pdf. An inline file needs a content id."""
 
     content: bytes
     filename: str
@@ -53,7 +53,7 @@ class Attachment:
 
     def __post_init__(self) -> None:
         if not self.content:
-            raise MessageError("Attachment.ContentBase64", "is required and the file is empty")
+            raise MessageError("Attachment.ContentBase64", "is required, but the file is empty")
         check_filled("Attachment.Filename", self.filename)
         check_mime_type(self.mime_type)
         if self.disposition not in ("attachment", "inline"):
@@ -66,9 +66,11 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailSettings:
-    """All of TrackingSettings and EmailSettings must be said: None leaves the handling to the service, and only None
-    does; `send_at` (a Unix timestamp in seconds) and `use_dkim_selector` apart, whose None means at once, and no
-    selector."""
+    """All of TrackingSettings and EmailSettings. With None, the service decides.
+
+    Two fields differ: None means at once for `send_at` (a Unix timestamp in seconds), and no selector for
+    `use_dkim_selector`.
+    """
 
     track_links: bool | None
     track_plain_text_links: bool | None
@@ -84,8 +86,10 @@ class EmailSettings:
             flag = getattr(self, name)
             if name not in ("send_at", "use_dkim_selector") and flag is not None and not isinstance(flag, bool):
                 raise MessageError(".".join(path), f"must be true, false or null, not {type(flag).__name__}")
-        at: object = self.send_at
-        if at is not None and (not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < LATEST_SEND_AT):
+        send_at: object = self.send_at
+        if send_at is not None and (
+            not isinstance(send_at, int) or isinstance(send_at, bool) or not 0 <= send_at < LATEST_SEND_AT
+        ):
             raise MessageError(
                 "EmailSettings.SendAt", "must be a Unix timestamp in whole seconds (not milliseconds), or null"
             )
@@ -95,9 +99,9 @@ class EmailSettings:
 
 TRACKING = ("track_links", "track_plain_text_links", "track_open", "track_unsubscribe")
 SETTINGS = ("inline_images", "use_dkim", "use_dkim_selector")
-"""The settings of an email that a person may state, as keys of a message file; `send_at` apart."""
+"""The settings that a person may set, by their keys in a message file, without `send_at`."""
 
-_SETTINGS = {  # where each is in the JSON
+_SETTINGS = {  # the group and the name of each setting in the JSON
     "track_links": ("TrackingSettings", "TrackLinks"),
     "track_plain_text_links": ("TrackingSettings", "TrackPlainTextLinks"),
     "track_open": ("TrackingSettings", "TrackOpen"),
@@ -111,8 +115,8 @@ _SETTINGS = {  # where each is in the JSON
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Message:
-    """One email (the object SendEmail of service-api.md 2.2): someone in To, and a text, HTML or plain, that is not
-    empty."""
+    """One email (the object SendEmail of service-api.md 2.2), with at least one recipient in To and one body that is
+    not empty."""
 
     settings: EmailSettings
     sender: Recipient
@@ -128,7 +132,7 @@ class Message:
 
     def __post_init__(self) -> None:
         for name in ("to", "cc", "bcc", "reply_to", "headers", "attachments"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # a list that the caller keeps may change
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # the caller may change its list later
         if not self.to:
             raise MessageError("Email.To", "needs at least one recipient")
         check_text("Email.Subject", self.subject)
@@ -136,23 +140,23 @@ class Message:
             if text is not None:
                 check_text(field, text, is_one_line=False)
         if not self.html and not self.plain_text:
-            raise MessageError("Email.Html", "and Email.PlainText are both empty; give at least one of them")
-        seen: set[str] = set()
+            raise MessageError("Email.Html", "and Email.PlainText are both empty; set at least one of them")
+        content_ids: set[str] = set()
         for index, attachment in enumerate(self.attachments):
-            if attachment.content_id in seen:
+            if attachment.content_id in content_ids:
                 field = f"Email.Attachments[{index}].ContentId"
                 raise MessageError(field, "is used twice; it must be unique in an email")
             if attachment.content_id is not None:
-                seen.add(attachment.content_id)
+                content_ids.add(attachment.content_id)
 
 
 def encode_email(message: Message) -> bytes:
-    """Return the whole body of a send (service-api.md 4.1): every setting is written, null where it is None; empty
-    options are not."""
-    email: dict[str, object] = {"To": [_encode_recipient(each) for each in message.to]}
+    """Return the JSON of a send request (service-api.md 4.1): all settings, with null for None, and no empty lists or
+    bodies."""
+    email: dict[str, object] = {"To": [_encode_recipient(recipient) for recipient in message.to]}
     for key, recipients in (("Cc", message.cc), ("Bcc", message.bcc), ("ReplyTo", message.reply_to)):
         if recipients:
-            email[key] = [_encode_recipient(each) for each in recipients]
+            email[key] = [_encode_recipient(recipient) for recipient in recipients]
     email["From"] = _encode_recipient(message.sender)
     if message.headers:
         email["Headers"] = [{"Name": header.name, "Value": header.value} for header in message.headers]
@@ -186,21 +190,20 @@ def _encode_attachment(attachment: Attachment) -> dict[str, str]:
     return encoded
 
 
-# The checks that the parts share
+# Checks of texts
 
 # RFC 5322, 3.6.8: a header's name is printable ASCII without the colon.
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 _MIME_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(\s*;.*)?", re.ASCII)
-_CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three end a line, too
+_CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three are line ends of Unicode
 _BLANK = re.compile(r"\s")
 
 LATEST_SEND_AT = 32_503_680_000
-"""Seconds to the year 3000: a larger SendAt is a time in milliseconds."""
+"""The year 3000 as a Unix timestamp: a larger SendAt is a time in milliseconds."""
 
 
 class MessageError(ConfigurationError):
-    """An email cannot be sent as composed: `field` is the field's place, written as service-api.md writes it, and
-    `problem` what is wrong there."""
+    """An email breaks a rule. `field` is the name of the field in service-api.md, and `problem` describes the fault."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -209,36 +212,36 @@ class MessageError(ConfigurationError):
 
 
 def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:
-    """Return the text as given, if it is one that can be written; a value is never quoted in the error."""
+    """Return the text. Raises MessageError, which does not show the text, if it cannot be sent."""
     if not isinstance(text, str):
         raise MessageError(field, f"must be text, not {type(text).__name__}")
     if is_one_line and _CONTROL.search(text):
-        raise MessageError(field, "holds a line break or another control character; give it as one line")
+        raise MessageError(field, "has a line break or another control character; write one line")
     try:
         text.encode()
     except UnicodeEncodeError:
-        # `from None`: the codec's error holds the text itself, which may be personal.
-        raise MessageError(field, "holds a broken character (a lone surrogate)") from None
+        # `from None`: the codec's error holds the text, which may be personal data.
+        raise MessageError(field, "has a broken character (a lone surrogate)") from None
     return text
 
 
 def check_filled(field: str, text: object) -> str:
-    """Return the one-line text as given, if it is more than blanks."""
+    """Return the text. Raises MessageError if the text is blank or has more than one line."""
     if not check_text(field, text).strip():
         raise MessageError(field, "is required and is empty")
     return str(text)
 
 
 def check_address(field: str, text: object) -> str:
-    """Return the address as given, if it has the outline of one: something, one @, a domain, and no blanks."""
+    """Return the address. Raises MessageError unless it has a local part, an @ and a domain, and no blanks."""
     address = check_filled(field, text)
     local, _, domain = address.rpartition("@")
     if not local or not domain or _BLANK.search(address):
-        raise MessageError(field, "is no email address; write it like name@example.com")
+        raise MessageError(field, "is not an email address; write it like name@example.com")
     return address
 
 
 def check_mime_type(mime_type: object) -> None:
-    """A MIME type, like application/pdf."""
+    """Raise MessageError unless the text is a MIME type, such as application/pdf."""
     if not _MIME_TYPE.fullmatch(check_filled("Attachment.Type", mime_type)):
-        raise MessageError("Attachment.Type", "is no MIME type; give one like application/pdf")
+        raise MessageError("Attachment.Type", "is not a MIME type; write one like application/pdf")

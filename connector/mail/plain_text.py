@@ -1,6 +1,6 @@
-"""The plain text of an HTML body, for readers without HTML: its words in their order, links with their addresses.
+"""Converts an HTML body to plain text: the words in their order, and links with their addresses.
 
-It keeps lines, lists and cells apart and draws no layout: most tables of emails are layout themselves.
+Lines, list items and cells stay separate. Tables are not drawn, because most tables in emails are only layout.
 """
 
 import re
@@ -12,7 +12,7 @@ _BLOCKS = frozenset(
 )  # fmt: skip
 _APART = frozenset(
     {"blockquote", "dl", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "ul"}
-)  # with an empty line around
+)  # blocks with an empty line before and after
 _HIDDEN = frozenset({"head", "noframes", "script", "style", "template", "title"})
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
@@ -23,12 +23,12 @@ _NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
 _BLANKS = re.compile(r"[ \t\n\r\f]+")
 _NO_ADDRESS = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
-_LINE, _GAP = "\x1e", "\x1f"  # a new line, and an empty one before it, unless there is one already
-_DEEPEST_LIST = 8  # further ones are not indented further
+_LINE, _GAP = "\x1e", "\x1f"  # marks for a new line, and for an empty line before it; repeated marks count once
+_DEEPEST_LIST = 8  # deeper lists get no more indentation
 
 
 def html_to_text(html: str) -> str:
-    """Return the text of any HTML: links as `text [address]`, pictures by their alt; "" for HTML without text.
+    """Return the text of any HTML, or "" for HTML without text. A link becomes `text [address]`, and a picture its alt.
 
     No line ends in blanks, and no two lines in a row are empty.
     """
@@ -40,19 +40,19 @@ def html_to_text(html: str) -> str:
     text = re.sub(rf"[ \t{_LINE}]*{_GAP}[ \t{_LINE}{_GAP}]*", "\n\n", text)
     text = re.sub(rf"[ \t]*\n?[ \t]*{_LINE}[ \t{_LINE}]*|[ \t]*\n[ \t]*", "\n", text)
     text = re.sub(r" ?\t[ \t]*", "  ", text).replace("\xa0", " ")
-    lines = (line.rstrip() for line in text.split("\n"))  # of any blanks that Unicode has
+    lines = (line.rstrip() for line in text.split("\n"))  # rstrip removes every blank of Unicode
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
 
 
 class _Reader(HTMLParser):
-    """Collects pieces of text. A tab parts cells, and a no-break space is a blank that stays."""
+    """Collects pieces of text. A tab separates cells, and a no-break space is a blank that is kept."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
-        self._hidden, self._depth = "", 0  # the hidden element that is open, and how many of its like
+        self._hidden, self._depth = "", 0  # tag of the open hidden element, and the number of open elements of the tag
         self._link, self._link_start = "", 0
-        self._lists: list[int | None] = []  # of each list that is open the last number, None if it has none
+        self._lists: list[int | None] = []  # the last number of each open list, or None for a list without numbers
         self._preformatted = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -112,7 +112,7 @@ class _Reader(HTMLParser):
         return self.rawdata.find(">", i) + 1 or -1
 
     def end_link(self) -> None:
-        """Write the address of the link that is open, unless the text says it."""
+        """Write the address of the open link, unless the text of the link is the address."""
         text = "".join(self.pieces[self._link_start :]).strip() if self._link else ""
         if text and _SCHEME.sub("", text).rstrip("/") != _SCHEME.sub("", self._link).rstrip("/"):
             self.pieces.append(f" [{self._link}]")

@@ -1,4 +1,4 @@
-"""One email: on record before it leaves, and never sent again."""
+"""Sends one email, which is recorded before it leaves and is never sent again."""
 
 import asyncio
 
@@ -24,16 +24,16 @@ from connector.service.retry import Retrier
 from connector.service.wire import UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused
 from connector.settings import Settings, build_service
 
-_BY_HAND = (
-    "it may have been sent or not, and the service cannot be asked: look into the recipient's mailbox, or ask the "
-    "service's support, before you send it again"
+_MAY_BE_SENT = (
+    "The service may have sent this email already. Check the recipient's mailbox, or ask the service's support, before "
+    "you send it again"
 )
 
-_GIVEN_UP = Ambiguous(None, "a second signal ended it before an answer came")
+_GIVEN_UP = Ambiguous(None, "a second signal ended the run before an answer came")
 
 
 async def run_send(message: Message, settings: Settings, stop: Stop, progress: Progress) -> Report:
-    """Send one email, and report what became of it."""
+    """Send one email, and report its outcome."""
     clock = system_clock()
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("send", "", clock.now(), scope)
@@ -48,14 +48,14 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
         if report.finished_at is None:
             end_report(report, "aborted", clock.now(), str(error))
         else:
-            report.messages.insert(0, f"{error}. What became of the email is shown below, and is not on record")
+            report.messages.insert(0, f"{error}. The outcome of the email is shown below, and is not recorded")
             report.status = "aborted"
     return report
 
 
 async def _send(message: Message, settings: Settings, log: EmailLog, report: Report, stop: Stop) -> None:
     clock = stop.clock
-    addresses = ", ".join(each.email for each in (*message.to, *message.cc, *message.bcc))
+    addresses = ", ".join(recipient.email for recipient in (*message.to, *message.cc, *message.bcc))
     if stop.is_stopping:
         _end(report, MailOutcome.UNSENT, "stopped", clock)
         report.signal = stop.signal
@@ -77,7 +77,7 @@ async def _send(message: Message, settings: Settings, log: EmailLog, report: Rep
 
 
 async def send_unrecorded(message: Message, settings: Settings, job: str, stop: Stop) -> Report:
-    """Send one email, and report what became of it. Nothing is recorded: neither the email nor the run."""
+    """Send one email, and report its outcome. Neither the email nor the run is recorded."""
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("mail", job, stop.clock.now(), scope)
     _refuse_token(await _deliver(message, settings, report, stop), report)
@@ -87,7 +87,7 @@ async def send_unrecorded(message: Message, settings: Settings, job: str, stop: 
 async def _deliver(
     message: Message, settings: Settings, report: Report, stop: Stop
 ) -> Accepted | Refused | Ambiguous | NotSent:
-    """Send the email, put what became of it into the report, and return the answer."""
+    """Send the email, add its outcome to the report, and return the answer."""
     clock = stop.clock
     answer: Accepted | Refused | Ambiguous | NotSent
     async with open_client(build_service(settings, 1)) as client:
@@ -118,14 +118,14 @@ def _note_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSen
             _end(report, MailOutcome.SENT, "ok", clock)
         case Refused(status, words):
             report.email = {"state": "rejected", "http_status": status, "message": words}
-            _end(report, MailOutcome.REJECTED, "partial", clock, f"the service refused it ({status}): {words}")
+            _end(report, MailOutcome.REJECTED, "partial", clock, f"the service refused the email ({status}): {words}")
         case Ambiguous(status, words):
             report.email = {"state": "unknown", "http_status": status, "message": words}
-            said = f"status {status}, {words}" if status is not None else words
-            _end(report, MailOutcome.UNKNOWN, "partial", clock, f"no certain answer came ({said}): {_BY_HAND}")
+            reply = f"status {status}, {words}" if status is not None else words
+            _end(report, MailOutcome.UNKNOWN, "partial", clock, f"no certain answer came ({reply}). {_MAY_BE_SENT}")
         case NotSent(words):
             report.email = {"state": "unsent", "message": words}
-            _end(report, MailOutcome.UNSENT, "aborted", clock, f"it was not sent: {words}. Run it again")
+            _end(report, MailOutcome.UNSENT, "aborted", clock, f"the email was not sent: {words}. Run again")
 
 
 def _end(report: Report, outcome: MailOutcome, status: Status, clock: Clock, reason: str | None = None) -> None:

@@ -120,7 +120,7 @@ def test_a_file_is_attached_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "terms.pdf"
     path.write_bytes(bytes(range(256)))
     assert read_attachment(path, most_bytes=256).content == bytes(range(256))
-    with pytest.raises(MessageError, match=r"terms\.pdf' is larger than the 255 bytes"):
+    with pytest.raises(MessageError, match=r"terms\.pdf' is larger than 255 bytes"):
         read_attachment(path, most_bytes=255)
 
 
@@ -155,9 +155,9 @@ def test_the_machine_has_no_say_in_the_type() -> None:
         ("missing.pdf", "missing.pdf' does not exist"),
         (".", "is a folder"),
         ("empty.pdf", "empty.pdf' is empty"),
-        ("pipe", "pipe' is no ordinary file"),
+        ("pipe", "pipe' is not a regular file"),
         ("empty.pdf/x", "cannot be read: Not a directory"),
-        ("a\0b", r"a\\x00b' is no path"),
+        ("a\0b", r"a\\x00b' is not a path"),
         ("x" * 300, "cannot be read: File name too long"),
     ],
 )
@@ -173,7 +173,7 @@ def test_of_a_file_that_is_too_large_no_more_is_read_than_tells_so(tmp_path: Pat
     path = tmp_path / "huge.bin"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a terabyte of holes: to read it whole would fail
-    with pytest.raises(MessageError, match="larger than the 1,000 bytes"):
+    with pytest.raises(MessageError, match="larger than 1,000 bytes"):
         read_attachment(path, most_bytes=1000)
 
 

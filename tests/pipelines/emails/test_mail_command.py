@@ -216,7 +216,7 @@ def test_who_is_unknown_and_no_longer_in_the_source_is_told_of_all_the_same(mail
     ended = mailer.run_json("mail", "mail.yaml")
 
     assert (ended.code, ended.rows) == (1, {"read": 1, "sent": 1})
-    assert "1 further recipients" in ended.stderr
+    assert "1 more recipient of this campaign" in ended.stderr
     assert "ann@example.net" in read_rejects(ended)[0]["_message"]
 
 
@@ -436,7 +436,7 @@ def test_an_older_copy_of_the_ledger_does_not_send_a_campaign_again(
     for options in ((), ("--preview", "1", "--preview-dir", "out")):
         refused = mailer.run_json("mail", "mail.yaml", *options)
         assert refused.is_refused
-        assert "an older copy of the ledger was put back" in refused.stderr
+        assert "an older copy of the ledger is in use" in refused.stderr
     assert len(list_recipients(mailer.sandbox)) == 3
     assert mailer.run_json("mail", "mail.yaml", "--reopen", "--limit", "1").code == 0
     assert mailer.run_json("mail", "mail.yaml").code == 0  # reopened once and for all
