@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConnectorOptions(ServiceOptions, total=False):
-    """The service, and where runs keep what they know."""
+    """The service, the state folder and the ledger."""
 
     account: str | None
     state_dir: str | PathLike[str] | None
@@ -21,7 +21,7 @@ class ConnectorOptions(ServiceOptions, total=False):
 
 
 class RowOptions(TypedDict, total=False):
-    """The base of the rows, what their columns mean, and how a file is written."""
+    """The base of the rows, the meaning of their columns, and the format of a file."""
 
     base_id: int | None
     base_name: str | None
@@ -40,7 +40,7 @@ class RowOptions(TypedDict, total=False):
 
 
 class ImportOptions(RowOptions, total=False):
-    """The rows, and how they are sent."""
+    """The rows, and the settings of the load."""
 
     on_unknown: Literal["resend", "hold"]
     look: Literal["auto", "none"]
@@ -53,7 +53,7 @@ class ImportOptions(RowOptions, total=False):
 
 
 class SyncOptions(TypedDict, total=False):
-    """Which rows of a job's source are read, and how long a run may take."""
+    """The rows of a job's source that are read, and the time limits of a run."""
 
     full: bool
     since: str | None
@@ -63,7 +63,7 @@ class SyncOptions(TypedDict, total=False):
 
 
 class SendOptions(TypedDict, total=False):
-    """The parts of an email beside its recipients, sender and subject, and how the service sends the email."""
+    """The optional parts of an email, and the settings of sending."""
 
     html: str | None
     text: str | None

@@ -1,4 +1,4 @@
-"""The public face of the library: `Connector`, whose methods run as the commands of their names."""
+"""The public class of the library, `Connector`. Each method works as the command of its name."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ _JobFile = str | PathLike[str] | Job
 
 
 class Connector:
-    """A service, and where runs keep what they know of it.
+    """A service, with the state folder and the ledger of its runs.
 
-    What is not given of `base_url`, `token`, `state_dir` and `ledger` comes from the environment, as for the commands;
-    for a job, what is not given there either comes from the job. `authorization` is the form of the header ("{token}"
-    by default), `timeout_s` (seconds, 30 by default) bounds one request, `account` names the entries of the ledger (by
-    default the base URL). Methods and commands with the same ledger share what they know.
+    Without `base_url`, `token`, `state_dir` or `ledger`, the environment has the value, as for the commands, and else
+    the job. `authorization` is the form of the header ("{token}" by default), `timeout_s` (seconds, 30 by default)
+    limits one request, and `account` names the entries of the ledger (the base URL by default). Methods and commands
+    with the same ledger share its records.
 
-    A run that has begun returns its report, whatever became of it: `report.status` is ok, partial, aborted, locked or
-    stopped, and `report.raise_for_status()` raises for the last three. Methods raise ConfigurationError and SourceError
-    before anything is sent. KeyboardInterrupt ends a run in order and is raised when all under way is recorded.
+    A run that has started always returns its report. `report.status` is ok, partial, aborted, locked or stopped, and
+    `report.raise_for_status()` raises for the last three. Methods raise ConfigurationError and SourceError before
+    anything is sent. KeyboardInterrupt stops a run cleanly, and is raised when all requests in flight are recorded.
 
     >>> from connector import Connector
     >>> connector = Connector(account="demo")
@@ -78,18 +78,19 @@ class Connector:
     def import_file(
         self, rows: str | PathLike[str] | pd.DataFrame | ArrowStream, **options: Unpack[ImportOptions]
     ) -> Report:
-        """Create the subscribers that are not there yet, as `connector import` does.
+        """Create the subscribers that do not exist yet, as `connector import` does.
 
-        `rows` is a path, pattern or URL of what the sources read (CSV, Excel, Parquet, JSON Lines, packed), a
-        DataFrame, or Arrow data: a table, a reader (read once), a frame of Polars. `name` is what reports call rows in
-        memory. `base_id` or `base_name` names the base, and `active` says whether all are active; without it a column
-        must say so. Columns are recognised by their headers; `mapping` says more: `{"email": "E-mail address"}`, by
-        field, with "" for a field that no column fills. `ignore` has columns that seem to say who wants no email, and
-        mean something else. `identity` is "email" by default, and `zip` "omit". `format`, `encoding`, `delimiter`
-        ("auto" by default) and `sheet` (the first) describe a file. `on_unknown` is "resend" by default, `look` "auto",
-        `quiet_period_s` (the wait before absence can be proved) 30, `max_concurrency` 512, and `wait_s` (the wait for
-        another run that holds the ledger) 0; `time_limit_s` ends a longer run in order. `max_rate` is in creates a
-        second.
+        `rows` is a path, pattern or URL of files (CSV, Excel, Parquet, JSON Lines, also compressed), a DataFrame, or
+        Arrow data: a table, a reader (read once), or a frame of Polars. `name` is the name of rows in memory in
+        reports. `base_id` or `base_name` selects the base. `active` sets whether all rows are active; without it, a
+        column must show this. Headers decide the field of a column. `mapping` overrides them by field, as
+        `{"email": "E-mail address"}`, with "" for a field without a column. `ignore` lists columns that look like a
+        consent or an opt-out, but mean something else. `identity` is "email" by default, and `zip` "omit". `format`,
+        `encoding`, `delimiter` ("auto" by default) and `sheet` (the first by default) describe a file.
+
+        `on_unknown` is "resend" by default, `look` "auto", `quiet_period_s` (the wait before a subscriber counts as
+        absent) 30, `max_concurrency` 512, and `wait_s` (the wait for another run that holds the ledger) 0.
+        `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests per second.
 
         >>> import pandas
         >>> from connector import Connector
@@ -112,12 +113,12 @@ class Connector:
         list_rows: bool = False,
         **options: Unpack[RowOptions],
     ) -> Report:
-        """Return what `import_file` would do with each row, or `sync` with a job, as `connector plan` does; nothing is
+        """Return the report that `import_file` would return, or `sync` for a job, as `connector plan` does. Nothing is
         sent or written.
 
-        Takes what `import_file` takes, or a job (a file's path or a `Job`), with `limit` only. `rows_path` is a new CSV
-        with a line for each row; with `list_rows` the report has the lines in `planned_rows`. The report's `is_planned`
-        is true.
+        `rows` and the options are those of `import_file`. For a job (a file's path or a `Job`), only `limit` and
+        `time_limit_s` are allowed. `rows_path` is a new CSV file for the outcome of each row. With `list_rows`, the
+        report has these lines in `planned_rows`. `report.is_planned` is true.
 
         >>> from connector import Connector
         >>> report = Connector().plan("signups.csv", base_id=7, active=True, list_rows=True)
@@ -130,9 +131,9 @@ class Connector:
         path = Path(rows_path) if rows_path is not None else None
         check_rows_path(path, None)
         if isinstance(rows, Job) or (isinstance(rows, str | PathLike) and Path(rows).suffix in (".yaml", ".yml")):
-            others = [name for name in options if name not in ("limit", "time_limit_s")]
-            if others:
-                raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {', '.join(others)}")
+            refused = [name for name in options if name not in ("limit", "time_limit_s")]
+            if refused:
+                raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {', '.join(refused)}")
             plan = self._plan_sync(rows, {"limit": options.get("limit")}, is_writing=False)
         else:
             plan = self._plan_rows(rows, options, is_writing=False)
@@ -140,12 +141,12 @@ class Connector:
         return run_flow(lambda stop, progress: run_load(plan, stop, progress), options.get("time_limit_s"))
 
     def sync(self, job: _JobFile, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:
-        """Load what the source of a job (a file's path or a `Job`) gives, as `connector sync` does, and send the job's
-        alert.
+        """Load the rows of a job's source, as `connector sync` does, and send the job's alert.
 
-        `full` reads everything again, and `since` from this value of the cursor on. `limit` is a number of rows;
-        `wait_s` and `time_limit_s` are seconds. With `dry_run` the report says what would be done. Relative paths start
-        from the folder of the job file, those of a `Job` from the current one.
+        `job` is a file's path or a `Job`. `full` reads all rows again, and `since` reads from this value of the cursor
+        on. `limit` is a number of rows; `wait_s` and `time_limit_s` are seconds. With `dry_run`, nothing is sent, and
+        the report shows what a run would do. Relative paths start from the folder of the job file, or for a `Job` from
+        the current folder.
 
         >>> from connector import Connector
         >>> report = Connector().sync("crm.yaml")
@@ -194,15 +195,15 @@ class Connector:
             return _run_job(loaded, settings, lambda stop, progress: run_mail(plan, stop, progress))
 
     def send(self, *, to: str | Sequence[str], sender: str, subject: str, **options: Unpack[SendOptions]) -> Report:
-        """Send one email, at most once, as `connector send` does; `report.email` has the ids that the service answered.
+        """Send one email, at most once, as `connector send` does. `report.email` has the ids of the service's answer.
 
         Addresses are `ann@example.com` or `Ann Lee <ann@example.com>`, one or several. `html` and `text` are the bodies
-        themselves; the text is made from the HTML if it is not given. `attachments` are paths; `inline` are files that
-        the HTML shows as `cid:ID`, by id; none has more than `max_attached_bytes`. `send_at` is an aware time. Of the
-        settings from `track_links` on, None means what `connector send` does: nothing is tracked, and DKIM signs.
+        themselves. Without `text`, the text is made from the HTML. `attachments` are paths. `inline` has the paths of
+        files that the HTML shows as `cid:ID`, by id. No file may be larger than `max_attached_bytes`. `send_at` is an
+        aware time. For the settings from `track_links` on, None means the default: no tracking, and signed with DKIM.
 
-        The email is on record before it leaves and is never sent again: `report.email["state"]` is sent, rejected,
-        unknown or unsent. Raises ConfigurationError for a message that breaks a rule, and for a token that is refused.
+        The email is recorded before it leaves, and is never sent again: `report.email["state"]` is sent, rejected,
+        unknown or unsent. Raises ConfigurationError for a message that breaks a rule, and for a refused token.
 
         >>> from connector import Connector
         >>> report = Connector().send(to="ann@example.com", sender="hello@example.com", subject="Hi", text="Hello")
@@ -216,10 +217,10 @@ class Connector:
         return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), settings.time_limit_s)
 
     def explain(self, identity: str) -> Explanation:
-        """Return what the ledger and the records of runs know of one subscriber, as `connector explain` does.
+        """Return the records of one subscriber in the ledger and in the reports of runs, as `connector explain` does.
 
         `identity` is an email address or a client_user_id. `entries` has an entry for each base, in every account of
-        the ledger, and is empty if the ledger does not know the subscriber. The ledger is only read, without a lock.
+        the ledger, and is empty if the ledger does not have the subscriber. The ledger is only read, without a lock.
         Raises LedgerError if there is no ledger.
 
         >>> from connector import Connector
@@ -269,14 +270,14 @@ class Connector:
         if time_limit_s is not None and not time_limit_s > 0:  # nan compares false
             raise ConfigurationError(f"time_limit_s must be more than 0 seconds, not {time_limit_s}")
         options = self._options
-        given = {name: options.get(name) for name in ("account", "authorization", "timeout_s", "proxy")}
+        service = {name: options.get(name) for name in ("account", "authorization", "timeout_s", "proxy")}
         return read_settings(
             self._build_environ(),
             job,
             token=make_token(options.get("token")),
             time_limit_s=time_limit_s,
             is_writing=is_writing,
-            service={name: value for name, value in given.items() if value is not None},
+            service={name: value for name, value in service.items() if value is not None},
         )
 
     def _build_environ(self) -> Mapping[str, str]:
@@ -301,7 +302,7 @@ class Connector:
     def _plan_sync(self, job: _JobFile, options: SyncOptions, *, is_writing: bool) -> LoadPlan:
         loaded, since, is_full = _load(job), options.get("since"), options.get("full", False)
         if is_full and since is not None:
-            raise ConfigurationError("full reads everything, and since a part: give one of them")
+            raise ConfigurationError("full reads all rows, and since only some: set one of them")
         request = RunRequest(
             _check_number("limit", options.get("limit")), _check_wait(options.get("wait_s", 0.0)), is_full, since
         )
@@ -315,8 +316,8 @@ class Connector:
         *,
         is_writing: bool = True,
     ) -> LoadPlan:
-        """Return the load of these rows. Raises ConfigurationError also for values that no command line could give:
-        Python checks no types."""
+        """Return the plan to load these rows. Raises ConfigurationError, also for values of a wrong type, which Python
+        does not check."""
         arguments: dict[str, Any] = {**options}
         for name in ("base_id", "limit"):
             arguments[name] = _check_number(name, arguments.get(name))
@@ -339,7 +340,7 @@ def _load(job: _JobFile) -> Job:
 
 
 def _check_number(name: str, number: Any) -> int | None:
-    """Return a number of Python, also for a number of NumPy. Raises ConfigurationError."""
+    """Return the number as an int, also a number of NumPy. Raises ConfigurationError for other values."""
     if number is not None and (isinstance(number, bool) or not isinstance(number, Integral) or number < 1):
         raise ConfigurationError(f"{name} must be a whole number from 1, not {number!r}")
     return None if number is None else int(number)

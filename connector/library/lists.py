@@ -1,7 +1,7 @@
-"""The list of subscribers for a script or a notebook: DataFrames, whole or in chunks, and Arrow batches.
+"""Reads the list of subscribers for a script or a notebook: DataFrames, whole or in chunks, and Arrow batches.
 
-The whole list is read and certified before the first row is given: no caller works on rows that a later sweep takes
-back. What is given in chunks waits in a file without a name, so memory holds a chunk at a time.
+The whole list is read and certified before the first row is returned, so no caller works on rows that a later sweep
+replaces. The rows wait in a temporary file, so memory holds one chunk at a time.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ CHUNK_ROWS = 50_000
 
 
 class IncompleteList(RunAborted):
-    """The list was read, and is not known to be complete; `certificate` says why."""
+    """The list was read, but nothing proves that it is complete. `certificate` has the reason."""
 
     def __init__(self, certificate: Certificate) -> None:
         super().__init__(
-            f"The list is incomplete ({certificate.reason}). Read it again later, or take it with allow_incomplete."
+            f"The list is incomplete ({certificate.reason}). Read it again later, or accept it with allow_incomplete."
         )
         self.certificate = certificate
 
 
 class ListFilters(TypedDict, total=False):
-    """What to read of the list: filters (service-api.md 4.3), columns, and what to accept."""
+    """The filters of the list (service-api.md 4.3), its columns, and the faults of the list that are accepted."""
 
     id: int | None
     base_id: int | None
@@ -66,7 +66,7 @@ class ListFilters(TypedDict, total=False):
 
 
 class ListOptions(ListFilters, ServiceOptions, total=False):
-    """What to read of the list, and the service."""
+    """The filters and columns of the list, and the service."""
 
 
 _FILTERS = ("id", "base_id", "client_user_id", "email", "is_active", "first_name", "last_name", "gender")
@@ -83,20 +83,20 @@ def read_subscribers(*, chunksize: int, **options: Unpack[ListOptions]) -> Itera
 def read_subscribers(
     *, chunksize: int | None = None, **options: Unpack[ListOptions]
 ) -> pd.DataFrame | Iterator[pd.DataFrame]:
-    """Return the list as a DataFrame, or with `chunksize` an iterator of DataFrames of so many rows, the last with the
-    rest; `attrs["certificate"]` is the certificate, as in a report.
+    """Return the list as a DataFrame, or as an iterator of DataFrames with at most `chunksize` rows.
 
-    Columns are those of every export: numbers Int64, flags boolean, texts str, tags tuples, birthdays datetime64; then
-    `_run_id`, `_exported_at` (datetime64 in UTC, without a zone, which Excel could not take) and `_invalid`; of the
-    fields only `columns`, beside the id, where they are given. Chunks have an index of their own; an empty list gives
-    one without rows.
+    `attrs["certificate"]` is the certificate, as in a report. The columns are those of every export: numbers Int64,
+    flags boolean, texts str, tags tuples, birthdays datetime64, and then `_run_id`, `_exported_at` and `_invalid`.
+    `_exported_at` is datetime64 in UTC without a zone, because Excel does not accept a zone. With `columns`, only these
+    fields and the id are returned. Each chunk has its own index. An empty list yields one chunk without rows.
 
-    `id` to `gender` are the filters of service-api.md 4.3. The list is certified before the first row is given. One
-    that is not complete is given with `allow_incomplete`; with `ignore_total_count` a list is complete whose TotalCount
-    alone disagrees, with `allow_truncated` one that the service may cut off unseen.
+    `id` to `gender` are the filters of service-api.md 4.3. The list is certified before the first row is returned.
+    `allow_incomplete` accepts a list that is not complete. `ignore_total_count` accepts a list whose TotalCount
+    disagrees, and `allow_truncated` a list that the service may have cut off.
 
-    What is None of `base_url` and `token` comes from the environment, as for the commands; `timeout_s` (seconds) bounds
-    one request. May be called where an event loop runs. Raises ConfigurationError, ListFailed, and IncompleteList.
+    Without `base_url` or `token`, the environment has the value, as for the commands. `timeout_s` (seconds) limits one
+    request. The function also works inside a running event loop. Raises ConfigurationError, ListFailed and
+    IncompleteList.
 
     >>> from connector import read_subscribers
     >>> frame = read_subscribers(base_id=7, columns=["email", "is_active"])
@@ -105,10 +105,10 @@ def read_subscribers(
     >>> frame.attrs["certificate"]["verdict"]
     'complete'
     """
-    kept, certificate = _read_all(options, chunksize)
+    sweep, certificate = _read_all(options, chunksize)
     if chunksize is not None:
-        return (_certify(build_frame(table), certificate) for table in kept.read(chunksize))
-    return _certify(build_frame(pa.concat_tables(kept.read(CHUNK_ROWS))), certificate)
+        return (_certify(build_frame(table), certificate) for table in sweep.read(chunksize))
+    return _certify(build_frame(pa.concat_tables(sweep.read(CHUNK_ROWS))), certificate)
 
 
 def read_batches(*, chunksize: int = CHUNK_ROWS, **options: Unpack[ListOptions]) -> pa.RecordBatchReader:
@@ -117,26 +117,26 @@ def read_batches(*, chunksize: int = CHUNK_ROWS, **options: Unpack[ListOptions])
 
     Columns are those of `read_subscribers` in Arrow's types: id and base_id int64, is_active bool, tags list<string>,
     birthday date32, all other fields string, `_run_id` string, `_exported_at` timestamp[us, UTC], and `_invalid` (JSON
-    text of what breaks its type, else null). The certificate is JSON text in `reader.schema.metadata[b"certificate"]`.
-    Takes and raises what `read_subscribers` does.
+    text of the values that break their type, else null). The certificate is JSON text in
+    `reader.schema.metadata[b"certificate"]`. Other arguments and errors are those of `read_subscribers`.
 
     >>> from connector import read_batches
     >>> reader = read_batches(base_id=7)
     >>> reader.read_all()["email"].to_pylist()
     ['ann@example.com', 'bob@example.com']
     """
-    kept, certificate = _read_all(options, chunksize)
-    schema = kept.schema.with_metadata({"certificate": json.dumps(certificate.as_report())})
+    sweep, certificate = _read_all(options, chunksize)
+    schema = sweep.schema.with_metadata({"certificate": json.dumps(certificate.as_report())})
     batches = (
         batch
-        for table in kept.read(chunksize)
+        for table in sweep.read(chunksize)
         for batch in table.replace_schema_metadata(schema.metadata).combine_chunks().to_batches(chunksize)
     )
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def build_frame(table: pa.Table) -> pd.DataFrame:
-    """Return a table of an export as a DataFrame, each column of its own type whatever its values."""
+    """Return a table of an export as a DataFrame. The type of a column does not depend on its values."""
     import pandas as pd
 
     from connector.subscribers.validation import build_listed_schema
@@ -151,9 +151,9 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
     checked: pd.DataFrame = schema.remove_columns([name for name in schema.columns if name not in frame]).validate(
         frame
     )
-    # Types of Arrow's that pandas cannot write as JSON or to Excel, or tell apart.
+    # pandas cannot write these types of Arrow as JSON or to Excel.
     if "tags" in checked:
-        tags = [None if each is None else tuple(each) for each in table["tags"].to_pylist()]
+        tags = [None if texts is None else tuple(texts) for texts in table["tags"].to_pylist()]
         checked["tags"] = pd.Series(tags, index=checked.index, dtype=object)
     if "birthday" in checked:
         checked["birthday"] = checked["birthday"].astype("datetime64[s]")
@@ -162,10 +162,10 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
 
 
 class KeptSweep:
-    """A sink that keeps the current sweep in a file without a name, which is closed when the rows were read or when
-    the object goes.
+    """A sink that stores the current sweep in a temporary file without a name. The file is closed after the rows are
+    read, or with the object.
 
-    Raises OSError when the disk is full, and when there is no folder for such files.
+    Raises OSError if the disk is full, or if there is no folder for temporary files.
     """
 
     def __init__(self, schema: pa.Schema = SCHEMA) -> None:
@@ -175,18 +175,18 @@ class KeptSweep:
         self._begin()
 
     def start_sweep(self, number: int) -> None:
-        """Forget the sweep before."""
+        """Delete the rows of the previous sweep."""
         self.close()
         self._begin()
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Keep these."""
+        """Store a page of rows."""
         stamped = stamp_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
         self._staged.add(narrow_table(stamped, self.schema))
 
     def read(self, chunk_rows: int) -> Iterator[pa.Table]:
-        """Yield all rows in their order, once, in tables of `schema` with `chunk_rows` each, the last with the rest;
-        one empty table for no rows."""
+        """Yield all rows in their order, once, in tables of at most `chunk_rows` rows. Without rows, yield one empty
+        table."""
         try:
             remaining = self.schema.empty_table()
             for batch in self._staged.close_rows().read():
@@ -199,7 +199,7 @@ class KeptSweep:
             self.close()
 
     def close(self) -> None:
-        """Give up the file, and all rows with it."""
+        """Close the file, which deletes all rows."""
         self._close()
 
     def _begin(self) -> None:
@@ -209,13 +209,13 @@ class KeptSweep:
 
 
 def _read_all(options: ListOptions, chunksize: int | None) -> tuple[KeptSweep, Certificate]:
-    """Read the whole list; when this returns, no connection is left."""
+    """Read the whole list, and return its rows and certificate. No connection remains open."""
     refuse_unknown(options, ListOptions)
     if chunksize is not None and chunksize < 1:
         raise ConfigurationError(f"chunksize must be at least 1, not {chunksize}.")
     filters: dict[str, Any] = {name: value for name, value in options.items() if name in _FILTERS}
     query = ListQuery(**filters | ({"gender": ""} if filters.get("gender") == "unspecified" else {}))
-    kept = KeptSweep(select_columns(check_columns(options.get("columns"))))
+    sweep = KeptSweep(select_columns(check_columns(options.get("columns"))))
     service = read_service(
         override_environ(options.get("base_url")),
         token=make_token(options.get("token")),
@@ -232,7 +232,7 @@ def _read_all(options: ListOptions, chunksize: int | None) -> tuple[KeptSweep, C
                     client,
                     Retrier(),
                     query,
-                    kept,
+                    sweep,
                     form=columns,
                     now=lambda: datetime.now(UTC),
                     ignore_total_count=options.get("ignore_total_count", False),
@@ -242,12 +242,12 @@ def _read_all(options: ListOptions, chunksize: int | None) -> tuple[KeptSweep, C
     try:
         certificate = run_in_thread(lambda stop: stop.until_stopped(read()))
     except BaseException:
-        kept.close()
+        sweep.close()
         raise
     if not certificate.is_complete and not options.get("allow_incomplete", False):
-        kept.close()
+        sweep.close()
         raise IncompleteList(certificate)
-    return kept, certificate
+    return sweep, certificate
 
 
 def _certify(frame: pd.DataFrame, certificate: Certificate) -> pd.DataFrame:

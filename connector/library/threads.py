@@ -1,8 +1,8 @@
-"""How a function of the library runs: in a thread with an event loop of its own, while its caller waits.
+"""Runs a function of the library in a thread with its own event loop, while the caller waits.
 
-So it works in a script, in a notebook, whose own loop runs already, and in a thread of an orchestrator. No signal
-handler is set, no policy and no logging is changed. What interrupts the caller (Ctrl-C, an orchestrator's exception)
-ends the run in order, and is raised once that is done.
+This works in a script, in a notebook with a running loop, and in a thread of an orchestrator. No signal handler, event
+loop policy or logging is changed. An interruption of the caller (Ctrl-C, an exception of an orchestrator) stops the run
+cleanly, and is raised afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ServiceOptions(TypedDict, total=False):
-    """How to speak to the service. `timeout_s` (seconds, 30 by default) bounds one request."""
+    """The service and its connection. `timeout_s` (seconds, 30 by default) limits one request."""
 
     base_url: str | None
     token: str | Token | None
@@ -39,14 +39,14 @@ class ServiceOptions(TypedDict, total=False):
     proxy: str | None
 
 
-_PATIENCE = 2  # interruptions that are waited for; after a third the thread is left to end by itself
+_PATIENCE = 2  # interruptions after which the caller still waits; after a third the thread is abandoned
 
 
 def run_in_thread(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
-    """Return what the work gives, or raise what it raises.
+    """Return the result of the work, or raise its error.
 
-    A first interruption of the caller sets the Stop that the work was given, a second cancels the work, a third leaves
-    it behind. What interrupted is raised.
+    A first interruption of the caller sets the Stop of the work, a second cancels the work, and a third abandons its
+    thread. The first interruption is raised.
     """
     loop, stop, ended = uvloop.new_event_loop(), Stop(), Future[T]()
     task = loop.create_task(work(stop))
@@ -65,7 +65,7 @@ def run_in_thread(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
             wait((ended,))
         except BaseException as interruption:  # noqa: BLE001 - it is raised below
             interruptions.append(interruption)
-            with suppress(RuntimeError):  # the work has ended at this very moment, and its loop is closed
+            with suppress(RuntimeError):  # the work has just ended, and its loop is closed
                 loop.call_soon_threadsafe(interrupt)
     if interruptions:
         raise interruptions[0]
@@ -73,22 +73,23 @@ def run_in_thread(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
 
 
 def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], ended: Future[T]) -> None:
-    async def see_through() -> T:
+    async def wait_for_task() -> T:
         return await task
 
     try:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            value = runner.run(see_through())
+            result = runner.run(wait_for_task())
     except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
         ended.set_exception(error)
     else:
-        ended.set_result(value)
+        ended.set_result(result)
 
 
 def run_flow(
     flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], time_limit_s: float | None = None
 ) -> Report:
-    """Run one flow to its end, or end it in order once its time is over; what interrupts it says as what it ended."""
+    """Run one flow, and stop it cleanly after `time_limit_s` seconds. A note of an interruption shows the status of the
+    run."""
     reports: list[Report] = []
 
     async def work(stop: Stop) -> Report:
@@ -110,17 +111,17 @@ def run_flow(
 def override_environ(
     base_url: str | None, state_dir: str | PathLike[str] | None = None, ledger: str | None = None
 ) -> Mapping[str, str]:
-    """Return the environment with the arguments of a function above its own values; None or "" changes nothing."""
-    given = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_STATE_DIR": state_dir, "CONNECTOR_LEDGER": ledger}
-    return {**os.environ, **{name: os.fspath(value) for name, value in given.items() if value}}
+    """Return the environment with these arguments in place of its values. None or "" changes nothing."""
+    overrides = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_STATE_DIR": state_dir, "CONNECTOR_LEDGER": ledger}
+    return {**os.environ, **{name: os.fspath(value) for name, value in overrides.items() if value}}
 
 
 def make_token(token: str | Token | None) -> Token | None:
-    """Return the token of an argument. Raises ConfigurationError for a text that no header can carry."""
+    """Return the argument as a Token. Raises ConfigurationError for a text that a header cannot contain."""
     return Token(token) if isinstance(token, str) else token
 
 
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
-    """Raise TypeError for an argument that `kind`, a TypedDict, does not have: Python does not check it."""
+    """Raise TypeError for an argument that the TypedDict `kind` lacks: Python does not check this."""
     if unknown := options.keys() - kind.__annotations__.keys():
         raise TypeError(f"no such argument: {', '.join(sorted(unknown))}; known: {', '.join(kind.__annotations__)}")

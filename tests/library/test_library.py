@@ -241,7 +241,7 @@ REFUSED: list[tuple[Callable[[], object], dict[str, Any], str]] = [
     ),
     (lambda: "signups.csv", {"base_id": 7, "on_unknown": "drop"}, "on_unknown: must be resend or hold"),
     (lambda: "signups.csv", {"base_id": 7, "look": "never"}, "look: must be auto or none"),
-    (lambda: "signups.csv", {"base_id": 7, "encoding": "klingon"}, "encoding: is no encoding"),
+    (lambda: "signups.csv", {"base_id": 7, "encoding": "klingon"}, "encoding: is not a known encoding"),
     (lambda: "signups.csv", {"base_id": 7, "delimiter": ";;"}, "delimiter: must be auto"),
     (lambda: "signups.csv", {"base_id": 7, "mapping": {"emial": "email"}}, "did you mean email"),
     (lambda: "signups.csv", {"base_id": 7, "active": True, "token": "another"}, "[Cc]heck the token"),
@@ -273,10 +273,10 @@ def test_what_cannot_be_used_is_refused_in_words(
     [
         ("export.yaml", {"limit": 1, "full": True}, "exports the list. Run it by connector export"),
         ("mail.yaml", {"dry_run": True}, "sends emails. Run it by connector mail"),
-        ("sync.yaml", {"full": True, "since": "1"}, "give one of them"),
+        ("sync.yaml", {"full": True, "since": "1"}, "set one of them"),
         ("sync.yaml", {"limit": 0}, "limit must be a whole number from 1"),
         ("sync.yaml", {"since": "1"}, "has no source.sql.cursor"),
-        ("signups.csv", {}, "is no job file"),
+        ("signups.csv", {}, "is not a job file"),
     ],
 )
 def test_an_argument_that_a_job_cannot_use_is_refused(

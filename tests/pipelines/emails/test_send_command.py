@@ -167,6 +167,6 @@ def test_a_second_signal_gives_the_answer_up_and_says_that_it_is_unknown(mailer:
     assert process.returncode == 130
     report = json.loads(stdout)
     assert (report["status"], report["email"]["state"], report["rows"]["unknown"]) == ("stopped", "unknown", 1)
-    assert "it may have been sent or not" in stderr
+    assert "The service may have sent this email already" in stderr
     with open_emails(ledger_url(mailer)) as log, log.transaction() as connection:
         assert connection.exec_driver_sql("SELECT state FROM email").scalars().all() == [EmailState.UNKNOWN]

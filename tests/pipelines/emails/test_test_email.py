@@ -49,7 +49,7 @@ def test_a_refused_test_email_says_why(mailer: Connector) -> None:
     mailer.sandbox.switch(verified_domains="verified.example")
     ended = mailer.run_json("mail", "mail.yaml", "--test", "me@example.com")
     assert (ended.code, ended.rows) == (1, {"read": 1, "rejected": 1}), ended.stderr
-    assert "the service refused it" in ended.stderr
+    assert "the service refused the email" in ended.stderr
 
 
 @pytest.mark.parametrize(
