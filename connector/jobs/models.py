@@ -169,7 +169,8 @@ class Load(BaseModel):
     )
     look: Literal["auto", "none"] = Field(
         default="auto",
-        description="auto: look up each subscriber before creating it; none: create without a look-up.",
+        description="Whether to look up each subscriber before creating it. auto: look it up; none: create it "
+        "without a look-up.",
     )
     allow_truncated: bool = Field(
         default=False,
@@ -358,8 +359,8 @@ class Job(BaseModel):
     notify: Notify | None = Field(default=None, description="Webhook that receives alerts. Without this key, none.")
     ledger: Literal["may_be_new", "must_exist"] = Field(
         default="may_be_new",
-        description="may_be_new: create the ledger if it is missing; must_exist: end the run before it sends anything, "
-        "for example on a machine that lost its disk.",
+        description="Whether a run may create a missing ledger. may_be_new: create it; must_exist: end the run before "
+        "it sends anything, for example on a machine that lost its disk.",
     )
     time_limit_s: Duration | None = Field(
         default=None,
