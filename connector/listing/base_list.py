@@ -100,8 +100,8 @@ async def list_account(
 
 @dataclass(frozen=True, slots=True)
 class BaseCounts:
-    """What a reading of the list shows of a base: the number of identities with more than one id, and the number of
-    confirmed subscribers that the reading lacks though it should show them."""
+    """Counts of a base in a reading of the list: identities with more than one id (`doubled`), and confirmed
+    subscribers that the reading should show and lacks (`lacking`)."""
 
     doubled: int
     lacking: int

@@ -4,8 +4,8 @@ A list that a result window cuts off, or that hides a class of subscribers, look
 and its end leave out the same subscribers. Other questions show the gap: counts of classes and bases, look-ups by Id
 of subscribers that the ledger knows and the sweep lacks, and look-ups of Ids that no page showed.
 
-`plan_questions` returns the next questions, and `ask_together` asks them. What the answers mean is decided in
-`connector.listing.findings`; both decisions are pure.
+`plan_questions` returns the next questions, and `ask_together` asks them. `connector.listing.findings` decides what the
+answers mean. Both decisions are pure.
 """
 
 import asyncio
@@ -82,10 +82,10 @@ async def ask_lacking(ask: Ask, lacking: Sequence[int], answers: Sequence[Answer
 
 async def ask_together(ask: Ask, questions: Sequence[Question], at_once: int) -> list[Answer]:
     """Ask the questions, at most `at_once` at a time, and return the answers in the order of the questions."""
-    places = asyncio.Semaphore(max(1, at_once))
+    slots = asyncio.Semaphore(max(1, at_once))
 
     async def ask_one(question: Question) -> Answer:
-        async with places:
+        async with slots:
             return Answer(question, await ask(question.query))
 
     try:

@@ -56,7 +56,7 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
 
 
 def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
-    """Return the classes that the list shows only to a request that asks for them, as far as the answers tell."""
+    """Return the classes that the list shows only to a request that asks for them, according to the answers."""
     return [each for finding in decide_evidence(suspect, answers) for each in finding.hidden]
 
 
@@ -283,10 +283,10 @@ def _compute_jump(total: int) -> float:
 
 
 def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Return what look-ups of confirmed subscribers that the list lacks say; None without such look-ups.
+    """Return the finding of the look-ups of confirmed subscribers that the list lacks, or None without such look-ups.
 
-    One of them that exists contradicts the list. If the query has a filter besides the base, two must exist: the values
-    of one may have changed."""
+    If one of these subscribers exists, the finding contradicts the list. If the query has a filter besides the base,
+    two must exist, because the values of one may have changed."""
     asked = [each for each in answers if each.question.topic is Topic.LACKING]
     if not asked:
         return None
@@ -298,10 +298,10 @@ def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | No
 
 
 def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Return what look-ups of ids that the list lacks say; None without such look-ups.
+    """Return the finding of the look-ups of ids that the list lacks, or None without such look-ups.
 
-    An id that exists contradicts the list, unless its subscriber came meanwhile. If the ids at the end are dense and no
-    id exists beyond the end, the list is not cut off there."""
+    An id that exists contradicts the list, unless its subscriber was created meanwhile. If the ids at the end are dense
+    and no id exists beyond the end, the list is not cut off there."""
     asked = [each for each in answers if each.question.topic in (Topic.MISSING, Topic.BEYOND)]
     if not asked:
         return None

@@ -5,7 +5,7 @@ round. While the mean stays near the least, and the limit is what holds requests
 the first slow round, and grows by a tenth after that. In a slow round, requests wait for each other somewhere. Then the
 limit falls to the number that would hardly wait (Little's law: the same rate at the least time). If fewer requests per
 second are served after such a fall, the requests did not wait for each other: the service has become slower. Then the
-mean of the present round becomes the least.
+mean of the present round is the new least.
 
 A refusal or a failure halves the limit while the limit doubles, and reduces it by a quarter later. After refusals the
 limit grows only after several good rounds: four times as many for each refusal, half as many after each growth.

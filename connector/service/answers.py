@@ -297,7 +297,7 @@ def refusal_kind(status: int, message: str) -> str:
     """Return the kind of a refusal (architecture 3): its status, and its message with the text masked that differs
     from row to row.
 
-    Quoted text becomes `'…'`, an address `@`, an identifier or a run of digits `#`.
+    The masks are `'…'` for quoted text, `@` for an address, and `#` for an identifier or a run of digits.
     """
     masked = _ADDRESS.sub("@", _QUOTED.sub("'…'", message))
     masked = _DIGITS.sub("#", _IDENTIFIER.sub("#", masked))
