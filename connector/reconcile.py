@@ -32,11 +32,11 @@ ListedBase = tuple[int | None, str | None]
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
 }  # fmt: skip
-"""DuckDB takes 80 % of the machine's memory otherwise, and may load code from the network. With one thread, version 2.0
+"""By default DuckDB uses 80 % of the machine's memory, and may load code from the network. With one thread, version 2.0
 joins ten million subscribers within 128 MB; version 1.4 cannot join a million within 256 MB (both measured)."""
 
-_INSERTED_TOGETHER = 20_000  # listed subscribers: an INSERT takes a millisecond, however few rows it has
-_FETCHED_TOGETHER = 10_000  # differences
+_INSERT_ROWS = 20_000  # listed subscribers of one INSERT, which takes a millisecond for any few rows
+_FETCH_ROWS = 10_000  # differences that are fetched at once
 
 _TYPES = {
     "INTEGER": pa.int32(), "TINYINT": pa.int8(), "BIGINT": pa.int64(), "BLOB": pa.binary(), "VARCHAR": pa.string()
@@ -54,9 +54,9 @@ _TABLES = {
     },
     "base_side": {"base": "INTEGER", "side": "INTEGER"},
 }  # fmt: skip
-"""A side is a base that is compared; `base_side` says which listed base is which side. `listed.digest` is NULL for a
-subscriber without an identity. `source.position` counts the rows that are compared from 0, and is NULL for a row that
-is not compared. `content` is what `write_values` made of the compared fields."""
+"""A side is a base that is compared; `base_side` assigns a side to each listed base. `listed.digest` is NULL for a
+subscriber without an identity. `source.position` counts the compared rows from 0, and is NULL for a row that is not
+compared. `content` has the compared fields as `write_values` writes them."""
 
 _JOIN = (
     """
@@ -77,7 +77,7 @@ _JOIN = (
         AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.id = joined.subscriber_id)
     """,
 )
-"""Of a subscriber that is listed several times, the smallest id is compared."""
+"""If a subscriber is listed several times, the smallest id is compared."""
 
 
 class Comparison(Closing):
@@ -112,7 +112,7 @@ class Comparison(Closing):
         self._execute("DELETE FROM listed")
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Add a page."""
+        """Add a page of listed subscribers."""
         for wire in wire_objects:
             base = self._bases.setdefault(read_base(wire), len(self._bases))
             name = wire.get(self._identity.path[0])
@@ -122,7 +122,7 @@ class Comparison(Closing):
             digest = digest_identity(self._identity.name, name)
             content = write_values([_read_value(wire, field) for field in self._names])
             self._waiting.append((base, digest, wire["Id"], name.encode(errors="surrogatepass"), content))
-        if len(self._waiting) >= _INSERTED_TOGETHER:
+        if len(self._waiting) >= _INSERT_ROWS:
             self._insert_waiting()
 
     @property
@@ -140,7 +140,7 @@ class Comparison(Closing):
         self, sides: Integers, identities: Digests, numbers: Integers, names: Sequence[str], contents: Iterable[bytes]
     ) -> None:
         """Add rows that are compared: side, identity (S16), record number, text of the identity, and the values as
-        `write_values` writes them. Of several rows of a subscriber the first one counts."""
+        `write_values` writes them. If a subscriber has several rows, the first row is compared."""
         positions = range(self._row_count, self._row_count + len(numbers))
         self._row_count += len(numbers)
         columns = (sides, split_digests(identities), positions, numbers, names, list(contents))
@@ -157,7 +157,7 @@ class Comparison(Closing):
     # The join
 
     def assign_bases(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Record the side of listed bases, as pairs (index in `bases`, side)."""
+        """Record the sides of listed bases, as pairs (index in `bases`, side)."""
         self._insert_waiting()
         self._execute("DELETE FROM base_side")
         self._insert_rows("base_side", pairs)
@@ -172,7 +172,7 @@ class Comparison(Closing):
         """Yield the rows of a query. The caller reads all rows before the next statement."""
         with _translated():
             self._database.execute(statement)
-            while rows := self._database.fetchmany(_FETCHED_TOGETHER):
+            while rows := self._database.fetchmany(_FETCH_ROWS):
                 yield from rows
 
     # DuckDB
@@ -203,12 +203,12 @@ def _translated() -> Iterator[None]:
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise RunAborted(
             f"source, ledger and list cannot be compared in {tempfile.gettempdir()}: {say_safely(error)}. Make room "
-            f"there, or set TMPDIR to another folder, and run again. DuckDB {duckdb.__version__} is installed: with a "
-            "version before 2, install a later one for a million subscribers"
+            f"there, or set TMPDIR to another folder, and run again. DuckDB {duckdb.__version__} is installed: for a "
+            "million subscribers, install version 2 or later"
         ) from None
 
 
 def _read_value(wire: dict[str, Any], field: str) -> object:
-    """Return a listed value; None for an empty text, as a row has no empty texts."""
+    """Return a listed value, or None for an empty text, because an empty cell of a row is None."""
     value = read_field(wire, field)
     return None if value == "" else value

@@ -1,1 +1,1 @@
-"""Exports: the list is read, certified, and only then published in a warehouse."""
+"""Exports: read the list, certify it, and only then publish it in a warehouse."""

@@ -36,13 +36,13 @@ T = TypeVar("T")
 _ROUNDING = 1e-9  # 70 % of 10 is a little less than 7 in binary
 
 _STOP_S, _COMMIT_S = 3.0, 10.0
-"""How long an export waits for an interrupted method, and for a commit; the thread then ends with the process."""
+"""Seconds that an export waits for an interrupted method, and for a commit. After that, the thread is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
     """The result of an export: the certificate of the list and the number of rows written. If nothing was written,
-    `note` tells a person why, and `is_refused` is set if the list shrank too much."""
+    `note` has the reason for a person, and `is_refused` is set if the list shrank too much."""
 
     certificate: Certificate
     written: int
@@ -127,8 +127,8 @@ async def export_subscribers(
 
 
 async def _block(work: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
-    """Do blocking work of the writer in a thread. A cancellation interrupts the work and waits for its end; if a commit
-    succeeds nevertheless, its result is returned."""
+    """Run a blocking method of the writer in a thread. A cancellation interrupts the method and waits for its end. If a
+    commit succeeds despite the cancellation, return its result."""
     working = asyncio.ensure_future(_in_thread(work))
     try:
         return await asyncio.shield(working)
@@ -155,7 +155,7 @@ async def _block(work: Callable[[], T], writer: Writer, *, is_commit: bool = Fal
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Do blocking work in a thread; the process can end before the thread."""
+    """Run blocking work in a daemon thread, which does not keep the process alive."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -189,9 +189,9 @@ def _explain_incomplete(
         return ""
     if not is_allowed and certificate.reason is Reason.CUT_OFF_POSSIBLE:
         return (
-            f"The list may be cut off: it ends after {certificate.distinct:,} subscribers, a size that result windows "
-            f"have, and the service shows nothing that would tell. {destination} was left as it was. If that is how "
-            "many there are, run again with --allow-truncated."
+            f"The list may be cut off: {certificate.distinct:,} subscribers is a typical limit, and nothing proves "
+            f"that the list ends there. {destination} was left as it was. If the number is right, run again with "
+            "--allow-truncated."
         )
     if not is_allowed and certificate.reason is Reason.TOTAL_COUNT and certificate.total_last is None:
         return (
@@ -202,17 +202,17 @@ def _explain_incomplete(
         return (
             f"The service lists subscribers in another order at each request, so nothing proves that the list is "
             f"complete: {destination} was left as it was. Export by a filter whose answer fits one page (--base-id), "
-            "or take what there is with --allow-incomplete."
+            "or accept the incomplete list with --allow-incomplete."
         )
     if not is_allowed:
         return (
-            f"The list is incomplete ({certificate.reason}): {destination} was left as it was. Run again, or take what "
-            "there is with --allow-incomplete."
+            f"The list is incomplete ({certificate.reason}): {destination} was left as it was. Run again, or accept "
+            "the incomplete list with --allow-incomplete."
         )
     if has_target and destination.mode is Mode.REPLACE:
         return (
             f"The list is incomplete ({certificate.reason}), and an incomplete export replaces nothing: {destination} "
-            "was left as it was. Export to another place, or remove it first."
+            "was left as it was. Export to another destination, or remove this one first."
         )
     return ""
 
@@ -291,7 +291,7 @@ def _find_format(destination: Destination) -> "type[FileFormat]":
 
 
 def _find_maker(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], FileFormat] | None":
-    """Return what makes a CSV as the destination has it, or None for the other formats."""
+    """Return a function that opens a CSV with the destination's options, or None for other formats."""
     if destination.format is not Format.CSV:
         return None
     from connector.warehouse.file_formats import CsvFormat, CsvOptions

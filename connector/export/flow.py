@@ -1,4 +1,4 @@
-"""The flow of an export: list, certify, normalise, write, report."""
+"""The flow of an export: read the list, certify it, write it, and report."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
-_KNOWN_COMPARED = 20_000  # confirmed entries of a base that are laid beside a list: one in a thousand missing shows
-_QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`: an export has none of its own
+_KNOWN_COMPARED = 20_000  # confirmed entries of a base that are compared with the list: finds 1 missing in 1,000
+_QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The list query, the destination and the settings of one export, and what the export accepts: a list that is not
-    certified, one against which TotalCount alone stands, one that may be cut off, and one that is smaller than the last
-    by the share `max_shrink`."""
+    """The list query, the destination and the settings of one export, and the faults of a list that it accepts.
+
+    `allow_incomplete`: the list is not certified; `ignore_total_count`: only TotalCount disagrees; `allow_truncated`:
+    the list may be cut off; `max_shrink`: the share by which the list may be smaller than the last one.
+    """
 
     job: str
     query: ListQuery
@@ -54,7 +56,7 @@ class ExportPlan:
 
 
 async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report:
-    """Copy the list to the plan's destination, and tell how complete it is."""
+    """Copy the list to the plan's destination, and report whether the list is complete."""
     from connector.listing.reader import LIST_CONNECTIONS
     from connector.service.client import open_client
 
@@ -70,11 +72,11 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
             pace = await start_pace(plan.settings, plan.max_rate, clock, stop)
         async with open_client(service, rate=pace.rate) as client:
             try:
-                # Nothing is half written: a writer swaps at its very end or not at all.
+                # A cancellation leaves no half-written target: a writer publishes all rows at once, or none.
                 copying = _copy(plan, report, client, progress, clock)
                 exported = await stop.until_stopped(copying, is_cancelled_once=True)
-                is_kept = bool(exported.note)  # the target was left as it was, and the note says why
-                is_whole = exported.certificate.is_complete and not is_kept
+                is_unchanged = bool(exported.note)  # the target was not written, and the note has the reason
+                is_whole = exported.certificate.is_complete and not is_unchanged
                 status: Status = "aborted" if exported.is_refused else "ok" if is_whole else "partial"
                 end_report(report, status, clock.now())
             except LockedError as error:
@@ -148,7 +150,7 @@ async def _copy(plan: ExportPlan, report: Report, client: Client, progress: Prog
 
 
 def _list_bases(plan: ExportPlan) -> list[int]:
-    """Return the Ids of the bases that the ledger knows for the account; none if the ledger cannot be read."""
+    """Return the Ids of the account's bases in the ledger, or an empty list if the ledger cannot be read."""
     if plan.settings.has_no_ledger:
         return []
     from connector.ledger.beside import read_ledger
@@ -166,8 +168,8 @@ def _list_bases(plan: ExportPlan) -> list[int]:
 
 
 def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:
-    """Subscribers that the ledger has confirmed, that should have shown when the export began, and that are not among
-    these ids (architecture 7, rule 7); none while a run may be creating some. Raises ConnectorError."""
+    """Return confirmed subscribers of the ledger that the list should have shown and that are not among `ids`
+    (architecture 7, rule 7). Return none if a run may be creating subscribers now. Raises ConnectorError."""
     if plan.settings.has_no_ledger:
         return []
     import numpy as np
@@ -185,10 +187,10 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
         shown_since = started_at - max(_QUIET_PERIOD_S, read_largest_lag(connection, account))
         bases = [base for base in list_bases(connection, account) if base_id in (None, base.service_id)]
         start = os.urandom(IDENTITY_BYTES)
-        known = [each for base in bases for each in ledger.find_confirmed(base, start, _KNOWN_COMPARED)]
-        return [each for each in known if (each.known_since or 0.0) <= shown_since]
+        entries = [entry for base in bases for entry in ledger.find_confirmed(base, start, _KNOWN_COMPARED)]
+        return [entry for entry in entries if (entry.known_since or 0.0) <= shown_since]
 
-    known = read_ledger(plan.settings.ledger_url, read) or []
-    asked = np.array([each.subscriber_id for each in known], dtype=np.int64)
-    lacking: list[int] = asked[~np.isin(asked, ids)].tolist()
+    entries = read_ledger(plan.settings.ledger_url, read) or []
+    known_ids = np.array([entry.subscriber_id for entry in entries], dtype=np.int64)
+    lacking: list[int] = known_ids[~np.isin(known_ids, ids)].tolist()
     return lacking
