@@ -1,7 +1,7 @@
-"""The service of service-api.md on loopback, independently made, with switches for all that is left unsaid, and with
-faults.
+"""An independent implementation of service-api.md on loopback, with faults, and with switches for all that the document
+does not show.
 
-It imports nothing of the rest of this project, so that no shared encoder can hide a shared mistake.
+It imports no other package of this project, so that no shared encoder can hide a shared mistake.
 """
 
 from connector.sandbox.process import SandboxProcess

@@ -11,7 +11,7 @@ TOKEN_VARIABLE = "CONNECTOR_SANDBOX_TOKEN"  # noqa: S105 - the variable's name
 
 
 def main() -> int:
-    """Serve until stopped; returns 2 when something cannot be used as given."""
+    """Serve until stopped. Return 2 if an option cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m connector.sandbox", description="Serves service-api.md on loopback."
     )
@@ -21,12 +21,19 @@ def main() -> int:
     parser.add_argument("--data", type=Path, metavar="DIR", help="keep everything here; without it, in memory")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings")
     parser.add_argument("--stop-with-stdin", action="store_true", help="end when stdin ends")
-    given = parser.parse_args()
-    token = given.token or os.environ.get(TOKEN_VARIABLE)
+    options = parser.parse_args()
+    token = options.token or os.environ.get(TOKEN_VARIABLE)
     if not token:
         parser.error(f"the sandbox needs a token: give --token, or set {TOKEN_VARIABLE}")
     try:
-        serve(given.port, token, given.data, given.settings, host=given.host, stop_with_stdin=given.stop_with_stdin)
+        serve(
+            options.port,
+            token,
+            options.data,
+            options.settings,
+            host=options.host,
+            stop_with_stdin=options.stop_with_stdin,
+        )
     except (ValueError, OSError, OverflowError) as error:
         sys.stderr.write(f"sandbox: {error}\n")
         return 2

@@ -1,6 +1,6 @@
-"""What goes wrong: the faults, drawn once for a request in the order in which they strike, and three rate limits.
+"""The faults of a request, drawn once in the order in which they strike, and three rate limits.
 
-Pure: chance and time come in as arguments, time in seconds of any clock that does not go back.
+Pure: chance and time are arguments. Time is in seconds of any clock that does not go back.
 """
 
 import math
@@ -119,10 +119,10 @@ _HAIR = 1e-9  # sums of floats may miss a whole token, or the end of a window, b
 
 
 class RateLimiter(Protocol):
-    """Lets a request in, or says how long until the next would be let in."""
+    """Admits a request, or returns the time until the next one is admitted."""
 
     def admit(self, now: float) -> float:
-        """Return 0 when the request is let in and counted; otherwise the seconds to wait, and nothing is counted."""
+        """Admit and count the request and return 0, or return the seconds to wait and count nothing."""
 
 
 class Unlimited:
@@ -134,7 +134,7 @@ class Unlimited:
 
 
 class Bucket:
-    """A bucket that holds `burst` tokens and gains `rate` of them a second; each request takes one."""
+    """A bucket that holds `burst` tokens and gains `rate` tokens per second. Each request takes one token."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate
@@ -143,7 +143,7 @@ class Bucket:
         self._counted_at = -math.inf
 
     def admit(self, now: float) -> float:
-        """Take a token, or return how long until there is one."""
+        """Take a token and return 0, or return the seconds until the bucket has a token."""
         if self._counted_at > -math.inf:
             self._tokens = min(self._burst, self._tokens + (now - self._counted_at) * self._rate)
         self._counted_at = now
@@ -154,7 +154,7 @@ class Bucket:
 
 
 class FixedWindow:
-    """At most so many requests in each window of the clock."""
+    """A limit of `rate * window_s` requests in each window of the clock."""
 
     def __init__(self, rate: float, window_s: float) -> None:
         self._allowed = max(1, math.floor(rate * window_s + _HAIR))
@@ -163,7 +163,7 @@ class FixedWindow:
         self._count = 0
 
     def admit(self, now: float) -> float:
-        """Count in the present window, or return how long until the next begins."""
+        """Count the request in the present window and return 0, or return the seconds until the next window."""
         window = now // self._window_s
         if window != self._window:
             self._window, self._count = window, 0
@@ -174,7 +174,7 @@ class FixedWindow:
 
 
 class SlidingWindow:
-    """At most so many requests in any stretch of a window's length."""
+    """A limit of `rate * window_s` requests in any period of `window_s` seconds."""
 
     def __init__(self, rate: float, window_s: float) -> None:
         self._allowed = max(1, math.floor(rate * window_s + _HAIR))
@@ -182,7 +182,7 @@ class SlidingWindow:
         self._admitted: deque[float] = deque()
 
     def admit(self, now: float) -> float:
-        """Count what was let in since a window ago, or return how long until the oldest of it is that old."""
+        """Count the request and return 0, or return the seconds until the oldest counted request leaves the window."""
         while self._admitted and self._admitted[0] + self._window_s <= now:
             self._admitted.popleft()
         if len(self._admitted) < self._allowed:

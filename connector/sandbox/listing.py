@@ -81,17 +81,17 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=64)
     except ValueError:
         raise RejectedError("The query cannot be read", 400) from None
-    given = dict(pairs)
-    if len(given) < len(pairs):
+    parameter_texts = dict(pairs)
+    if len(parameter_texts) < len(pairs):
         raise RejectedError("A parameter is given twice")
     try:
-        parameters = _Parameters.model_validate(given, extra=settings.extra_fields)
+        parameters = _Parameters.model_validate(parameter_texts, extra=settings.extra_fields)
     except ValidationError as error:
         raise reject(error) from None
     values = parameters.model_dump(exclude={"offset", "limit"}, exclude_unset=True)
     if "IsActive" in values:
         values["IsActive"] = values["IsActive"] == "1"
-    filters = tuple(Filter(name, values[name]) for name in given if name in values)
+    filters = tuple(Filter(name, values[name]) for name in parameter_texts if name in values)
     if settings.filters == "ignored":
         filters = ()
     if settings.combine == "last":

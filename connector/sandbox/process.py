@@ -1,4 +1,4 @@
-"""A sandbox as a child process, for tests, benchmarks and the demo: it ends with its context, or with its parent."""
+"""Runs a sandbox as a child process, for tests, benchmarks and the demo. It ends with its context or its parent."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ _CONTROL_TIMEOUT_S = 120.0
 
 
 class SandboxProcess:
-    """Starts `python -m connector.sandbox`; the token goes by the environment and is random when not given."""
+    """Starts `python -m connector.sandbox`. The child reads the token from its environment; None: a random token."""
 
     def __init__(
         self, *, data: Path | None = None, token: str | None = None, port: int = 0, **switches: object
@@ -30,12 +30,12 @@ class SandboxProcess:
 
     @property
     def base_url(self) -> str:
-        """Where it serves, without a slash at the end; it keeps its port when started again."""
+        """The URL of the sandbox, without a slash at the end. A restart keeps the port."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the running child; raises RuntimeError when none runs."""
+        """The process id of the child. Raises RuntimeError if no child runs."""
         if self._child is None:
             raise RuntimeError("the sandbox does not run: enter its context, or start() it")
         return self._child.pid
@@ -50,9 +50,9 @@ class SandboxProcess:
         self.terminate()
 
     def start(self) -> None:
-        """Start the child and wait until it serves; also after `kill` or `terminate`, on the same port and data.
+        """Start the child and wait until it serves. After `kill` or `terminate`, it keeps its port and data.
 
-        Raise RuntimeError if the child ends, or is not ready in a minute; its stderr has the reason.
+        Raises RuntimeError if the child ends, or is not ready within a minute; its stderr has the reason.
         """
         if self._child is not None:
             raise RuntimeError("the sandbox runs already")
@@ -112,11 +112,11 @@ class SandboxProcess:
         return emails
 
     def switch(self, **settings: object) -> dict[str, Any]:
-        """Set switches and return all of them; raises ValueError naming one that cannot be."""
+        """Set switches and return all of them. Raises ValueError that names a switch that cannot be set."""
         return self._control("POST", "switches", settings)
 
     def reset(self) -> None:
-        """Empty it and put the switches back as they were at the start."""
+        """Empty the sandbox and set the switches as at the start."""
         self._control("POST", "reset")
 
     def seed(self, count: int, *, base_id: int | None = None, base_name: str | None = None) -> dict[str, Any]:
@@ -127,8 +127,8 @@ class SandboxProcess:
     def _control(self, method: str, action: str, body: object = None) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_CONTROL_TIMEOUT_S)
         try:
-            given = None if body is None else json.dumps(body)
-            connection.request(method, f"/_sandbox/{action}", given, {"Authorization": self.token})
+            content = None if body is None else json.dumps(body)
+            connection.request(method, f"/_sandbox/{action}", content, {"Authorization": self.token})
             answer = connection.getresponse()
             value: dict[str, Any] = json.loads(answer.read())
         finally:

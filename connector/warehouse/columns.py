@@ -67,10 +67,10 @@ def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     narrowed = table.select(schema.names)
     if narrowed[INVALID].null_count == len(narrowed):
         return narrowed
-    kept = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
+    kept_names = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
     texts = []
     for text in narrowed[INVALID].to_pylist():
-        values = {name: value for name, value in json.loads(text or "{}").items() if name in kept}
+        values = {name: value for name, value in json.loads(text or "{}").items() if name in kept_names}
         texts.append(json.dumps(values) if values else None)
     index = schema.get_field_index(INVALID)
     return narrowed.set_column(index, schema.field(index), pa.array(texts, pa.string()))
@@ -79,8 +79,8 @@ def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def stamp_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
     """Return columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
     stamps = _write_stamps(run_id, exported_at, len(columns))
-    given = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | stamps
-    return pa.Table.from_arrays([given[name] for name in SCHEMA.names], schema=SCHEMA)
+    by_name = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | stamps
+    return pa.Table.from_arrays([by_name[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 @lru_cache(maxsize=4)  # nearly all pages are of one length
@@ -130,7 +130,7 @@ def write_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
     for lists in column.chunks:
         data = lists.flatten().buffers()[2]
         if data is not None and bool((np.frombuffer(data, np.uint8) < _BLANK).any()):
-            texts = [None if each is None else orjson.dumps(each).decode() for each in lists.to_pylist()]
+            texts = [None if tags is None else orjson.dumps(tags).decode() for tags in lists.to_pylist()]
             chunks.append(pa.array(texts, pa.string()))
         else:
             chunks.append(quote_lists(lists, "[", "]"))
@@ -198,8 +198,8 @@ def move_nuls(batch: pa.RecordBatch) -> pa.RecordBatch:
     if not broken:
         return batch
     texts = columns[INVALID].to_pylist()
-    for row, found in broken.items():
-        texts[row] = json.dumps(json.loads(texts[row] or "{}") | found)
+    for row, broken_values in broken.items():
+        texts[row] = json.dumps(json.loads(texts[row] or "{}") | broken_values)
     columns[INVALID] = pa.array(texts, pa.string())
     return pa.record_batch(list(columns.values()), schema=batch.schema)
 

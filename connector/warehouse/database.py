@@ -109,7 +109,7 @@ class Statement:
     values: Values = field(default_factory=dict)
 
 
-class Interrupted(Exception):  # noqa: N818 - an ending that was asked for, not a fault
+class Interrupted(Exception):  # noqa: N818 - a requested stop, not an error
     """An interruption came before the commit: nothing was written."""
 
 
@@ -155,7 +155,7 @@ class Interruption:
 
 
 _STAGED_BATCH = 16_384
-"""Rows of a staged batch: a few MB in memory, and large enough that a batch costs nothing by itself."""
+"""Rows of a staged batch: a few MB in memory, and enough rows that the overhead of a batch does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class StagedRows:
 
 
 class Stage:
-    """Takes rows until `close_rows`, which returns all rows. `discard` closes the file."""
+    """Collects rows in a file until `close_rows`, which returns all rows. `discard` closes the file."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
@@ -194,7 +194,7 @@ class Stage:
         return StagedRows(self._schema, self._read)
 
     def discard(self) -> None:
-        """Forget the rows."""
+        """Delete the rows."""
         self._waiting.clear()
         self._file.close()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MAX_SHRINK = 0.5
-"""A list that is smaller by half than the last one is most often the fault of a token or a filter."""
+"""A list that lost half of its subscribers since the last export is most often the fault of a token or a filter."""
 
 
 class Format(StrEnum):
@@ -69,7 +69,7 @@ _SUPPORTED = (
 )
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _OWN = "_connector_"
-_CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may hold a slash or an @ of its own
+_CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may contain a slash or an @
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,12 +268,16 @@ def _check_means_something(destination: Destination, file_format: str | None, *,
             "run_columns), or export to a file."
         )
     if destination.object_url is not None and destination.is_group_readable:
-        raise ConfigurationError(f"{destination} is in a store, which says itself who may read it")
+        raise ConfigurationError(
+            f"{destination} is in a store, whose own settings decide who may read it: leave group_readable out"
+        )
     if destination.is_database:
         if file_format is not None:
             raise ConfigurationError(f"{destination} is a database: --format (in a job: format) is for files")
         if destination.is_group_readable:
-            raise ConfigurationError(f"{destination} is a database, which says itself who may read it")
+            raise ConfigurationError(
+                f"{destination} is a database, whose own settings decide who may read it: leave group_readable out"
+            )
         if destination.format is Format.SQL and destination.mode.is_by_id:
             raise ConfigurationError(
                 f"{destination} can be written in the modes replace and append only: {destination.mode} is for "
@@ -281,7 +285,9 @@ def _check_means_something(destination: Destination, file_format: str | None, *,
             )
         return
     if destination.is_standard_output and (destination.is_group_readable or destination.is_adopting):
-        raise ConfigurationError("Standard output has no owner and no earlier export: leave those options out.")
+        raise ConfigurationError(
+            "Standard output has no owner and no earlier export: leave overwrite and group_readable out."
+        )
     if destination.mode is not Mode.REPLACE:
         raise ConfigurationError(
             f"{destination} is a file, which can only be replaced: {destination.mode} needs a database"

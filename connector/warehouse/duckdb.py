@@ -72,7 +72,7 @@ and one thread compresses the remainders of all: 200,000 rows took 0.25 s, and 0
 same size."""
 
 _NO_ROOM = os.strerror(errno.ENOSPC)
-"""The end of DuckDB's messages of a full disk, after the file's path and whatever the type of the error."""
+"""The last words of DuckDB's errors for a full disk. The type of the error differs."""
 
 _LOCKED = ("Could not set lock", "already attached")
 
@@ -128,7 +128,7 @@ class DuckdbDatabase:
             raise
         try:
             connection.execute(f"DETACH {_FILE}")
-        except duckdb.Error:  # what was to be written is written
+        except duckdb.Error:  # the rows are committed already
             self._disconnect()
 
     def _disconnect(self) -> None:

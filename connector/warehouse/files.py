@@ -200,7 +200,7 @@ class StandardOutput:
 
 
 class FileWriter:
-    """Writes one file at `target`, packed by gzip or not. A file that no export made is replaced only if
+    """Writes one file at `target`, with or without gzip. A file that no export made is replaced only if
     `is_adopting`."""
 
     def __init__(

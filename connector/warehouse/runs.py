@@ -216,7 +216,9 @@ def refuse_now(found: TargetState, number: int, run: ExportRun, mode: Mode, show
         )
     if mode is Mode.APPEND:
         return
-    newer = [each.number for each in found.runs if each.number > number and _may_overlap(mode, each.filters, run.asked)]
+    newer = [
+        other.number for other in found.runs if other.number > number and _may_overlap(mode, other.filters, run.asked)
+    ]
     if newer:
         raise RunAborted(
             f"An export to {shown} that began later (number {newer[0]}, this one is {number}) has been written "

@@ -94,7 +94,7 @@ def test_a_bucket_that_is_not_there_or_refuses_is_said_before_the_list_is_read_a
 @pytest.mark.parametrize(
     ("to", "options", "words"),
     [
-        ("s3://bucket/a.csv", {"group_readable": True}, "says itself who may read"),
+        ("s3://bucket/a.csv", {"group_readable": True}, "decide who may read"),
         ("s3://bucket/a.txt", {}, "Cannot export to"),
         ("s3://k:pass-word@bucket/a.csv", {}, "may hold no credentials"),
         ("s3://bucket/a.csv", {"mode": "upsert"}, "can only be replaced"),
