@@ -1,7 +1,7 @@
-"""Columns that say who wants no email: found by their headers and by their cells, in eight languages.
+"""Finds columns that say who wants no email, by their headers and cells, in eight languages.
 
-A load creates nobody while such a column is there and nothing reads it: the subscribers would be active, also those
-who have unsubscribed.
+If such a column is neither mapped nor ignored, a load is refused, because it would create unsubscribed people as
+active.
 """
 
 import json
@@ -30,11 +30,13 @@ _NEWS = (
     "|consens"
 )
 _MAIL = re.compile("mail|correo|courriel")
-_REFUSED = re.compile(  # beside the news or the mail: Refus newsletter, consent_withdrawn_at, emails_disabled
+_REFUSED = re.compile(  # with a word for news or mail: Refus newsletter, consent_withdrawn_at, emails_disabled
     "refus|declin|revo[ck]|withdr[ae]w|exclud|ausgeschl|abgelehnt|abgewahlt|widerspr|oppos|disabl|deaktiv|desactiv"
     "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
 )
-_ENDED = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")  # of mail: another thing
+_ENDED = re.compile(
+    "cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$"
+)  # with a word for news only: "cancel" beside "mail" has another meaning
 
 # Headers as `split_header` writes them.
 _THINGS = (
@@ -70,7 +72,7 @@ _NO = ("", *(word for word, is_yes in YES_OR_NO.items() if not is_yes))
 
 
 def is_unsubscribed_header(column: str) -> bool:
-    """Return whether a column's header alone says that the column holds who has unsubscribed."""
+    """Return whether a column's header says that the column tells who has unsubscribed."""
     header = normalise_header(column)
     if _is_other(header):
         return False
@@ -84,14 +86,14 @@ def is_unsubscribed_header(column: str) -> bool:
 
 
 def _is_other(header: str) -> bool:
-    """Return whether a header is about an address of a page, or about phones alone (`Email/SMS opt-out` is not)."""
+    """Return whether a header is about a URL or token, or only about phones (`Email/SMS opt-out` is not)."""
     return bool(_OTHER.search(header) or (_OTHER_CHANNEL.search(header) and "mail" not in header))
 
 
 def build_consent_rule(column: str) -> ColumnRule:
-    """Return the rule that makes is_active of a column, by the column's header.
+    """Return the rule that reads is_active from a column, by the column's header.
 
-    In a column of who has unsubscribed, any text but an empty one, a 0 or a no is inactive: also a date.
+    In a column of unsubscribed people, each text is inactive, also a date, except an empty text, 0 and words for no.
     """
     if not is_unsubscribed_header(column):
         return ColumnRule(column=column)
@@ -100,25 +102,26 @@ def build_consent_rule(column: str) -> ColumnRule:
 
 
 def find_unread(mapping: FieldMapping, columns: Sequence[str], ignored: Collection[str]) -> list[str]:
-    """Return the columns that neither is_active nor email is made of, without the ignored ones; none if nobody becomes
-    active."""
+    """Return the columns that are neither ignored nor read by is_active or email. Return none if is_active is false for
+    all rows."""
     rule = mapping.rules.get("is_active")
     if rule is not None and rule.value == "false":
         return []
     rules = (rule, mapping.rules.get("email"))
-    read = {column for each in rules if each is not None for column in each.columns}
-    return [column for column in columns if column not in read and column not in ignored]
+    read_columns = {column for rule in rules if rule is not None for column in rule.columns}
+    return [column for column in columns if column not in read_columns and column not in ignored]
 
 
 def find_consent(frame: pd.DataFrame, mapping: FieldMapping, ignored: Collection[str]) -> list[str]:
-    """Return the columns of a chunk's frame (texts) that say who wants no email, and that is_active is not made of."""
+    """Return the columns of a chunk's frame (texts) that say who wants no email, and that is_active does not read."""
     rule = mapping.rules.get("is_active")
-    is_said = rule is not None and bool(rule.columns)
+    has_column = rule is not None and bool(rule.columns)
     unread = find_unread(mapping, [str(column) for column in frame.columns], ignored)
-    return [column for column in unread if _says_consent(column, frame[column], is_said=is_said)]
+    return [column for column in unread if _says_consent(column, frame[column], has_activity_column=has_column)]
 
 
-def _says_consent(column: str, cells: "pd.Series[str]", *, is_said: bool) -> bool:
+def _says_consent(column: str, cells: "pd.Series[str]", *, has_activity_column: bool) -> bool:
+    """Return whether a column says who wants no email. `has_activity_column`: is_active is mapped to another column."""
     header = normalise_header(column)
     if _is_other(header):
         return False
@@ -130,12 +133,12 @@ def _says_consent(column: str, cells: "pd.Series[str]", *, is_said: bool) -> boo
         return True
     if (is_subscribed or _STATUS.search(header)) and (_contains(words, INACTIVE_WORDS) or _begins_with_refusal(words)):
         return True
-    if is_said or not is_subscribed:
+    if has_activity_column or not is_subscribed:
         return False
     filled = words.filter(pc.fill_null(pc.not_equal(words, ""), False))
     if len(filled) > 0 and pc.all(pc.is_in(filled, pa.array(YES_OR_NO, words.type))).as_py():
         return True
-    first = pc.struct_field(pc.extract_regex(filled, r"^(?P<word>\pL{2,})"), "word")  # of Nein, danke
+    first = pc.struct_field(pc.extract_regex(filled, r"^(?P<word>\pL{2,})"), "word")  # "Nein" in "Nein, danke"
     return all(_contains(first, [word for word in YES_OR_NO if YES_OR_NO[word] is is_yes]) for is_yes in (True, False))
 
 
@@ -143,7 +146,7 @@ _REFUSAL = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
 
 
 def _begins_with_refusal(words: pa.Array) -> bool:
-    """Return whether a cell is such as `Opted out (by contact)` or `Unsubscribed by customer`."""
+    """Return whether a cell begins with a refusal: `Opted out (by contact)`, `Unsubscribed by customer`."""
     return bool(pc.any(pc.match_substring_regex(words, _REFUSAL)).as_py())
 
 
@@ -152,8 +155,8 @@ def _contains(cells: pa.Array, words: Sequence[str]) -> bool:
 
 
 def read_activity(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
-    """Return which rows of a chunk's frame (texts) one of these columns calls inactive, and which rows have a word that
-    means neither active nor inactive."""
+    """Return two masks of a chunk's frame (texts): rows that one of these columns calls inactive, and other rows with a
+    word that means neither active nor inactive."""
     is_inactive, is_unclear = np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
     for column in columns:
         words = pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(frame[column]))), "")
@@ -167,7 +170,7 @@ def read_activity(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, 
 
 
 def explain_consent(columns: Sequence[str]) -> Iterator[str]:
-    """Yield, for each column that says who wants no email and that nothing reads, what to do."""
+    """Yield a message for each unmapped column that says who wants no email."""
     for column in columns:
         yield (
             f"the column {column} says who wants no email, but nothing reads it, so people who have unsubscribed would "

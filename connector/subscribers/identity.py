@@ -1,7 +1,7 @@
-"""The digests by which the ledger knows subscribers, which of them a run has met, and how an identity is spelt.
+"""Digests of identities and rows, the identities that a run has read, and the spellings of an identity.
 
-An identity has a digest of 16 bytes, all that a row would send one of 8 bytes (the fingerprint). No address is stored:
-a ledger that a stranger reads names no subscriber that the stranger does not already know.
+The digest of an identity has 16 bytes. The digest of all values that a row would send (its fingerprint) has 8 bytes.
+The ledger stores no addresses, so a stranger who reads the ledger can only recognise people whom the stranger knows.
 """
 
 import re
@@ -26,20 +26,20 @@ IDENTITY_BYTES = 16  # 128 bits: among 10 million identities a chance collision 
 FINGERPRINT_BYTES = 8  # compared only with one earlier version of the same person
 FINGERPRINT_FORMAT = b"fingerprint-1"
 
-_SPACE = "".join(chr(code) for code in range(128) if chr(code).isspace())  # what str.strip takes, as far as it is ASCII
+_SPACE = "".join(chr(code) for code in range(128) if chr(code).isspace())  # the ASCII characters that str.strip removes
 
 Digests = npt.NDArray[np.bytes_]
-"""An array of dtype S16 or S8. Take single digests out by `split_digests`: NumPy's own `tolist` drops trailing NULs."""
+"""An array of dtype S16 or S8. Get single digests by `split_digests`, because NumPy's `tolist` drops trailing NULs."""
 
 
 def digest_identity(field: str, value: str) -> bytes:
-    """Return the digest of one identity, under the normal form of its `field` (email or client_user_id)."""
+    """Return the digest of the normal form of one identity; `field` is email or client_user_id."""
     normal = normalise_identity(field, value).encode(errors="surrogatepass")
     return blake2b(normal, digest_size=IDENTITY_BYTES, person=field.encode()).digest()
 
 
 def compute_identities(values: "pd.Series", field: str) -> Digests:
-    """Return the digests of a column of identities: text in, S16 out; no value may be missing."""
+    """Return the digests (S16) of a column of identities (texts). No value may be missing."""
     texts = pa.chunked_array(pa.array(values, from_pandas=True))
     trimmed = pc.ascii_trim(texts, characters=_SPACE)  # nearly all identities are ASCII: those are normalised at once
     normal = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
@@ -49,11 +49,11 @@ def compute_identities(values: "pd.Series", field: str) -> Digests:
 
 
 def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
-    """Return a digest of all that each row would send: a frame of typed columns in, S8 out.
+    """Return the digest (S8) of all values that each row of a typed frame would send.
 
-    Base and `identity` (a field's name) are left out: a fingerprint is only ever compared under the same two, and how
-    an address is spelt is no change. Built column by column as `name:length:value`, so that no two rows are written
-    alike unless they are.
+    The base and the field `identity` are left out: fingerprints are compared only within one base and identity, and
+    another spelling of an address is no change. Each value is written as `name:length:value`, so that different rows
+    have different texts.
     """
     written_fields = [field for field in SENT if field.name in subscribers and field.name != identity]
     parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in written_fields]
@@ -63,7 +63,7 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
 
 
 def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> "npt.NDArray[np.bytes_]":
-    """Return a digest of each value that would be sent: a row for each subscriber, a column for each of these fields.
+    """Return the digest of each value: a row for each subscriber, and a column for each of the fields `names`.
 
     A field that the frame lacks has the digest of a missing value.
     """
@@ -78,7 +78,7 @@ def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> 
 
 
 def _digest_all(texts: Iterable[bytes], size: int, person: bytes) -> Digests:
-    """Return the digests of many texts. To copy an empty state takes two thirds of the time that making one takes."""
+    """Return the digests of many texts. Copying an empty hash state takes two thirds of the time of creating one."""
     copy_empty, digests = blake2b(digest_size=size, person=person).copy, []
     for text in texts:
         state = copy_empty()
@@ -88,33 +88,33 @@ def _digest_all(texts: Iterable[bytes], size: int, person: bytes) -> Digests:
 
 
 def separate_digests(digests: Digests, groups: Digests) -> Digests:
-    """Return each digest (S16) mixed with its group's: what is equal in one group stays so, and differs in two."""
+    """Return each digest (S16) combined with the digest of its group: equal digests in two groups become different."""
     size = digests.dtype.itemsize
-    left, right = (np.ascontiguousarray(each).view(np.uint8).reshape(-1, size) for each in (digests, groups))
+    left, right = (np.ascontiguousarray(array).view(np.uint8).reshape(-1, size) for array in (digests, groups))
     return np.ascontiguousarray(left ^ right).reshape(-1).view(digests.dtype)
 
 
 def digest_text(text: str) -> bytes:
-    """Return a digest (16 bytes) of any text."""
+    """Return the digest (16 bytes) of any text."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=IDENTITY_BYTES).digest()
 
 
 def join_digests(digests: Iterable[bytes], size: int) -> Digests:
-    """Return single digests of `size` bytes as one array."""
+    """Return an array of single digests, which have `size` bytes each."""
     return np.frombuffer(b"".join(digests), dtype=f"S{size}")
 
 
 def split_digests(digests: Digests) -> list[bytes]:
-    """Return the array's digests one by one, each at its full length."""
+    """Return the single digests of an array, each with all its bytes."""
     size = digests.dtype.itemsize
     whole = np.ascontiguousarray(digests).tobytes()
     return [whole[start : start + size] for start in range(0, len(whole), size)]
 
 
 def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray:
-    """The column as bytes: `name:length:value`, or nothing where the value is missing and would not be sent."""
+    """Return the column as bytes: `name:length:value`, or nothing for a missing value, which would not be sent."""
     values = pa.chunked_array(pa.array(column, from_pandas=True))
-    if kind is Kind.TAGS:  # each tag by its length, so that no tag can hold a separator
+    if kind is Kind.TAGS:  # each tag has its length before it, because a tag may contain any separator
         rows = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in values.to_pylist()]
         values = pa.chunked_array([pa.array(rows, pa.string())])
     text = values.cast(pa.string()).cast(pa.binary())
@@ -122,32 +122,31 @@ def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray
     return pc.fill_null(pc.binary_join_element_wise(name.encode(), length, text, b":"), b"")
 
 
-# Which identities a run has met already, in 16 bytes each: a set of Python objects would take ten times that. Of the
-# digest of an identity 12 bytes are kept, which two of ten million subscribers share once in 10^15 runs; of a
-# fingerprint 4, by which one repeat in four thousand million that says something else is taken to say the same.
+# The identities that a run has read, in 16 bytes each: a set of Python objects would take ten times as much memory. An
+# identity keeps 12 bytes of its digest, which two of ten million subscribers share once in 10^15 runs. A fingerprint
+# keeps 4 bytes, so one of four thousand million different repeats counts as equal.
 
 _IDENTITY, _FINGERPRINT = np.dtype("S12"), np.dtype("S4")
-_GROWTH = 4  # identities are merged with an array that is less than four times as long: few arrays, few copies
-_MOST_MERGED = 1 << 19  # a longer array stays as it is, so that no copy takes much memory
+_GROWTH = 4  # arrays are merged if one is less than four times as long: this keeps few arrays and makes few copies
+_MAX_MERGED = 1 << 19  # identities; a longer array is not copied, which would take much memory
 
 Mask = npt.NDArray[np.bool_]
 
 
 class SeenIdentities:
-    """The identities met so far, with the fingerprint of the row that is used for each, as a few sorted arrays.
+    """The identities that were read, with the fingerprints of their used rows, as a few sorted arrays.
 
-    The first row of an identity is used, unless a later row says that the subscriber is inactive and the first does
-    not.
+    The first row of an identity is used, unless only a later row says that the subscriber is inactive.
     """
 
     def __init__(self) -> None:
-        self._kept: list[_Known] = []
+        self._arrays: list[_Known] = []
 
     def add(self, identities: Digests, fingerprints: Digests, is_inactive: Mask) -> tuple[Mask, Mask]:
-        """Add one chunk, in its order (S16 and S8, of one length; `is_inactive` is true for a row that says inactive).
+        """Add the rows of one chunk in their order; `is_inactive` is the mask of rows that say inactive.
 
-        Return which rows are not used, because another row of the identity is, and which rows differ from the row
-        that was used until then.
+        Return two masks: the rows that are not used, because another row of the identity is used, and the rows that
+        differ from the row that was used before.
         """
         identities, fingerprints = identities.astype(_IDENTITY), fingerprints.astype(_FINGERPRINT)
         order = np.argsort(identities, kind="stable")
@@ -158,57 +157,57 @@ class SeenIdentities:
         group = np.cumsum(is_first) - 1
         chunk = _Known(ordered[is_first], fingerprints[order[is_first]], inactive[is_first])
         is_known = np.zeros(len(begins), dtype=bool)
-        for known in self._kept:
+        for known in self._arrays:
             index, is_here = known.find(chunk.identities)
             is_known |= is_here
             chunk.fingerprints[is_here] = known.fingerprints[index[is_here]]
             chunk.is_inactive[is_here] = known.is_inactive[index[is_here]]
         is_repeat = ~is_first | is_known[group]
         is_different = is_repeat & (fingerprints[order] != chunk.fingerprints[group])
-        places = np.flatnonzero(inactive & is_repeat & ~chunk.is_inactive[group])
-        overruled, firsts = np.unique(group[places], return_index=True)
-        places = places[firsts]  # the first of each identity
-        chunk.fingerprints[overruled], chunk.is_inactive[overruled] = fingerprints[order[places]], True
-        for known in self._kept if len(overruled) else ():
+        overruling = np.flatnonzero(inactive & is_repeat & ~chunk.is_inactive[group])
+        overruled, firsts = np.unique(group[overruling], return_index=True)
+        overruling = overruling[firsts]  # the first such row of each identity
+        chunk.fingerprints[overruled], chunk.is_inactive[overruled] = fingerprints[order[overruling]], True
+        for known in self._arrays if len(overruled) else ():
             known.replace(chunk, overruled)
-        self._keep(chunk.select(~is_known))
-        is_repeat[places] = False
+        self._append(chunk.select(~is_known))
+        is_repeat[overruling] = False
         masks = np.empty((2, len(order)), dtype=bool)
         masks[:, order] = is_repeat, is_different
         return masks[0], masks[1]
 
-    def _keep(self, known: "_Known") -> None:
-        while self._kept and len(self._kept[-1].identities) < min(_GROWTH * len(known.identities), _MOST_MERGED):
-            known = self._kept.pop().merge(known)
+    def _append(self, known: "_Known") -> None:
+        while self._arrays and len(self._arrays[-1].identities) < min(_GROWTH * len(known.identities), _MAX_MERGED):
+            known = self._arrays.pop().merge(known)
         if len(known.identities):
-            self._kept.append(known)
+            self._arrays.append(known)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Some identities, in order, with the fingerprint of the row that is used and whether that row says inactive."""
+    """Sorted identities, with the fingerprint of each used row, and whether that row says inactive."""
 
     identities: Digests
     fingerprints: Digests
     is_inactive: Mask
 
     def find(self, identities: Digests) -> tuple[npt.NDArray[np.intp], Mask]:
-        """Return the index of each of these identities, and whether it is there."""
+        """Return an index for each of these identities, and the mask of the identities that are in this array."""
         index = np.minimum(np.searchsorted(self.identities, identities), len(self.identities) - 1)
         return index, self.identities[index] == identities
 
-    def replace(self, other: "_Known", chosen: npt.NDArray[np.intp]) -> None:
-        """Take over the chosen rows of another for the identities that are here."""
-        index, is_here = self.find(other.identities[chosen])
-        self.fingerprints[index[is_here]] = other.fingerprints[chosen[is_here]]
+    def replace(self, other: "_Known", indices: npt.NDArray[np.intp]) -> None:
+        """Replace rows by inactive rows of `other` at these indices, for identities that are in this array."""
+        index, is_here = self.find(other.identities[indices])
+        self.fingerprints[index[is_here]] = other.fingerprints[indices[is_here]]
         self.is_inactive[index[is_here]] = True
 
     def select(self, mask: Mask) -> "_Known":
-        """Return some of the identities."""
+        """Return the identities of a mask."""
         return _Known(self.identities[mask], self.fingerprints[mask], self.is_inactive[mask])
 
     def merge(self, other: "_Known") -> "_Known":
-        """Return both together, in order."""
+        """Return the sorted identities of both."""
         identities = np.concatenate([self.identities, other.identities])
         order = np.argsort(identities, kind="stable")
         fingerprints = np.concatenate([self.fingerprints, other.fingerprints])
@@ -216,34 +215,32 @@ class _Known:
         return _Known(identities[order], fingerprints[order], is_inactive[order])
 
 
-# How an identity is spelt when it is looked up, and to which class each spelling belongs. A service's filter may fail
-# for one class of texts alone (capitals, a plus that it decodes as a blank): what is known of one spelling is known of
-# its class, and of no other.
+# The spellings of an identity in look-ups, and the class of each spelling. A service's filter may fail for one class of
+# texts only (capitals, a plus that is decoded as a blank). So a proof for one spelling holds for its class only.
 
 _PLAIN = {
     "email": re.compile(r"[a-z0-9._-]+@(?!xn--)[a-z0-9-]+(\.(?!xn--)[a-z0-9-]+)*"),
     "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
 }
 _PLAIN_CHARACTERS = frozenset("._-")
-_LARGEST_16_BITS = "\uffff"  # what lies beyond needs four bytes in UTF-8, for which some databases have no room
+_LARGEST_16_BITS = "\uffff"  # characters beyond need four bytes in UTF-8, which some databases cannot store
 
 CAPITALS = frozenset({"local: capitals", "domain: capitals"})
-"""The traits of an email that has capitals."""
+"""The traits of an email with capitals."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpellingClass:
-    """Texts of one field that a filter is taken to treat alike; `traits` is empty for the plain ones."""
+    """A class of texts of one field that a filter should treat alike. Plain texts have no `traits`."""
 
     field: str
     traits: frozenset[str]
 
 
 def build_spellings(field: str, value: str) -> tuple[str, ...]:
-    """Return the texts to ask for, each different: as sent, with its domain normalised, and as normalised (architecture
-    4.5).
+    """Return the different texts to look up: as sent, with a normalised domain, and normalised (architecture 4.5).
 
-    `field` is email or client_user_id, `value` the identity as it was sent.
+    `field` is email or client_user_id, and `value` is the identity as it was sent.
     """
     if field != "email":
         return tuple(dict.fromkeys((value, normalise_identity(field, value))))
@@ -254,7 +251,7 @@ def build_spellings(field: str, value: str) -> tuple[str, ...]:
 
 
 def classify(field: str, text: str) -> SpellingClass:
-    """Return the class of a text that is asked for in this field."""
+    """Return the class of a text that is looked up in this field."""
     if is_plain(field, text):
         return SpellingClass(field, frozenset())
     if field != "email":
@@ -263,21 +260,21 @@ def classify(field: str, text: str) -> SpellingClass:
     if not at:
         return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
     parts = (("local", local), ("domain", domain))
-    found = {f"{name}: {trait}" for name, part in parts for trait in _find_traits(part)}
+    traits = {f"{name}: {trait}" for name, part in parts for trait in _find_traits(part)}
     if any(label.startswith("xn--") for label in domain.lower().split(".")):
-        found.add("domain: A-label")
-    return SpellingClass(field, frozenset(found))
+        traits.add("domain: A-label")
+    return SpellingClass(field, frozenset(traits))
 
 
 def is_plain(field: str, text: str) -> bool:
-    """Return whether its class has no traits; spares finding out which, for nearly all texts."""
+    """Return whether the class of a text has no traits. This test is fast, and nearly all texts pass it."""
     return _PLAIN[field].fullmatch(text) is not None
 
 
 def has_spellings_by_case_alone(field: str, value: str) -> bool:
-    """Return whether all spellings of this identity differ in upper and lower case alone.
+    """Return whether all spellings of this identity differ only in upper and lower case.
 
-    Letters beyond ASCII have several forms that a service may keep, and so has a domain that holds them.
+    A letter beyond ASCII, and a domain with such letters, has several forms that a service may store.
     """
     if field != "email":
         return True
@@ -286,7 +283,7 @@ def has_spellings_by_case_alone(field: str, value: str) -> bool:
 
 
 def describe_spelling(text: str) -> frozenset[str]:
-    """Return the traits of a text of any field but email; none for a plain one."""
+    """Return the traits of a text that is not an email; a plain text has none."""
     traits = set(_find_traits(text))
     if text.isascii() and text.isdigit():
         traits.add("digits only")
@@ -304,4 +301,4 @@ def _find_traits(text: str) -> Iterator[str]:
             yield "not composed"
         if max(text) > _LARGEST_16_BITS:
             yield "beyond 16 bits"
-    yield from {each for each in text if each.isascii() and not each.isalnum()} - _PLAIN_CHARACTERS
+    yield from {sign for sign in text if sign.isascii() and not sign.isalnum()} - _PLAIN_CHARACTERS
