@@ -1,6 +1,6 @@
-"""Typed values as the texts of a CSV file, and rows of them as a chunk.
+"""Writes typed values as texts, like the cells of a CSV file, and builds chunks from rows.
 
-This module knows Python's types as drivers give them, and no database or file format.
+This module knows the Python types that drivers return. It knows no database and no file format.
 """
 
 import math
@@ -23,21 +23,21 @@ import pyarrow.compute as pc
 from connector.rows import Chunk, MalformedRow
 
 CHUNK_ROWS = 20_000
-"""Rows of Python objects in a chunk: they weigh about ten times what they do as text."""
+"""Rows of Python objects in a chunk. They take about ten times as much memory as their texts."""
 
 TEXT = pd.StringDtype(na_value=np.nan)
 """The type of every column of every chunk."""
 
 Text = tuple[pa.Array, dict[int, str]]
-"""A column as large_string (null for None), and why some values, by index, are no text."""
+"""A column as large_string (null for None), and the problems of values that are not text, by index."""
 
 
 def build_texts(values: Sequence[object]) -> Text:
-    """Make a column of values texts. NaN is null, too: programs write it for a number that is not there."""
+    """Return a column of values as texts. NaN is null, too, because programs write NaN for a missing number."""
     try:
-        return pa.array(values, pa.large_string()), {}  # texts, and bytes that are UTF-8, the fast way
+        return pa.array(values, pa.large_string()), {}  # the fast way, for texts and UTF-8 bytes
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
-        pass  # another type is among them, or a byte that is not UTF-8: one by one
+        pass  # a value of another type, or bytes that are not UTF-8: write each value
     texts: list[str | None] = []
     wrong: dict[int, str] = {}
     for index, value in enumerate(values):
@@ -66,10 +66,10 @@ def build_chunk(
     *,
     advice: str = "",
 ) -> Chunk:
-    """Make a chunk of a column each of `texts`; `numbers` are those of all rows.
+    """Return a chunk with the columns `texts`; `numbers` are the record numbers of all rows.
 
-    A row with a value that is no text in a column of `used` (None: in any column) is malformed. `show` gives the row,
-    by its index, as text. `advice` ends the message about the value.
+    A row is malformed if a value in a column of `used` (None: in any column) is not text. `show` returns a row as text
+    by its index. `advice` is the end of the message about the value.
     """
     wrong = find_wrong(columns, [problems for _, problems in texts], used, advice)
     table = pa.table([array for array, _ in texts], names=list(columns))
@@ -87,8 +87,8 @@ def find_wrong(
 ) -> dict[int, str]:
     """Return the first problem of each row, by its index, in the columns of `used` (None: in all columns)."""
     wrong: dict[int, str] = {}
-    for column, of_column in zip(columns, problems, strict=True):
-        for index, problem in of_column.items() if used is None or column in used else ():
+    for column, column_problems in zip(columns, problems, strict=True):
+        for index, problem in column_problems.items() if used is None or column in used else ():
             wrong.setdefault(index, f"column {column} {problem}{advice}")
     return wrong
 
@@ -100,8 +100,8 @@ def build_row_chunk(
     first: int,
     used: Collection[str] | None,
 ) -> Chunk:
-    """Make a chunk of `values`, a sequence a column, of a database's rows; `first` is the number of the first row.
-    `used` is as for `build_chunk`."""
+    """Return a chunk of a database's rows. `values` has a sequence for each column, and `first` is the number of the
+    first row. `used` is as for `build_chunk`."""
     return build_chunk(
         name,
         columns,
@@ -109,7 +109,7 @@ def build_row_chunk(
         first + np.arange(len(values[0])),
         show=lambda index: show_record(columns, [column[index] for column in values]),
         used=used,
-        advice="; if it is no text at all, read by a query without it",
+        advice="; if the column is not text, read by a query without this column",
     )
 
 
@@ -121,7 +121,7 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class NoText:
-    """A value that has no text; `shown` is for the rejects file."""
+    """A value without a text; `shown` is written to the rejects file."""
 
     shown: str
 
@@ -130,8 +130,8 @@ class NoText:
 
 
 def read_scalar(value: pa.Scalar) -> object:
-    """Return one value of Arrow as Python's: bytes that are not UTF-8 as they are, and a date that Python does not have
-    as its text, or as `NoText` if Arrow has no text for it either (infinity)."""
+    """Return an Arrow value as a Python value. Bytes that are not UTF-8 stay bytes. A date that Python cannot represent
+    is its text, or `NoText` if Arrow has no text either (infinity)."""
     try:
         return value.as_py()
     except UnicodeDecodeError as error:
@@ -145,13 +145,13 @@ def read_scalar(value: pa.Scalar) -> object:
 
 
 def is_text_type(kind: pa.DataType) -> bool:
-    """Return whether Arrow keeps the values of this type as texts."""
+    """Return whether this Arrow type is a text type."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
-    """Return a column of Arrow as Python's values: a text as its bytes, a list of plain values as a list of texts, and
-    a short float as the number that is written for it."""
+    """Return an Arrow column as Python values: a text as its bytes, a list of plain values as a list of texts, and a
+    float of 16 or 32 bits as the float with the same digits."""
     if pa.types.is_dictionary(column.type):
         return read_values(pc.dictionary_decode(column))
     if is_text_type(column.type):
@@ -182,15 +182,14 @@ def _is_short_float(kind: pa.DataType) -> bool:
 
 
 def _lengthen(value: object, short: type[np.floating[Any]]) -> object:
-    """Return the float of 64 bits that has the digits of one of 32 or 16 bits: 0.1 for 0.10000000149011612."""
+    """Return the float of 64 bits with the digits of a float of 16 or 32 bits: 0.1 for 0.10000000149011612."""
     return float(str(short(value))) if isinstance(value, float) else value
 
 
 def write_text(value: object) -> str:
-    """One value: numbers plain, without exponent or a needless `.0`; dates ISO; lists and objects JSON.
+    """Return a value as text: a number without exponent or needless `.0`, a date in ISO form, a list or object as JSON.
 
-    Raises ValueError (mostly a UnicodeError) for bytes that are not UTF-8, for text that cannot be written as such, and
-    for a value of another type, whose text only its driver knows.
+    Raises ValueError for a value of another type, and UnicodeError for bytes and texts that cannot be UTF-8.
     """
     write = _WRITERS.get(type(value)) or next(
         (write for kind, write in _WRITERS.items() if isinstance(value, kind)), None
@@ -203,16 +202,16 @@ def write_text(value: object) -> str:
 
 
 def show_record(columns: Sequence[str], values: Sequence[object]) -> str:
-    """Return a record for the rejects file, as JSON; a value that is no text is shown as well as it can be."""
+    """Return a record for the rejects file as JSON. A value that is not text is shown with escaped bytes."""
     return orjson.dumps(dict(zip(columns, map(_show, values), strict=True))).decode()
 
 
 def write_lists(values: list[object]) -> list[object]:
-    """Return lists of plain values as lists of texts, null left out, as tags are; other values stay as they are."""
+    """Return lists of plain values as lists of texts without nulls. Other values stay."""
     written: list[object] = []
     for value in values:
         if type(value) is list and not any(isinstance(item, list | dict | tuple) for item in value):
-            with suppress(ValueError):  # build_texts says what is wrong with the list
+            with suppress(ValueError):  # build_texts reports the problem of the list
                 value = [write_text(item) for item in value if item is not None]
         written.append(value)
     return written
@@ -231,8 +230,8 @@ def _show(value: object) -> str | None:
 
 
 def _write_float(value: float) -> str:
-    """Return a number in digits. A whole number with more digits than spreadsheets keep (15) comes in scientific
-    notation: its last digits are an accident of the float, so it is no id or phone number."""
+    """Return a number in digits. A whole number with more digits than a float keeps (15) is written in scientific
+    notation, because its last digits may be wrong. So the number is not taken for an id or a phone number."""
     if value.is_integer() and abs(value) >= 2.0**53 and float(f"{value:.15g}") != value:
         return repr(value)
     return _write_decimal(Decimal(repr(value)))
@@ -254,13 +253,13 @@ def _write_json(value: object) -> str:
 
 
 def _write_duration(value: timedelta) -> str:
-    """`04:05:06`, as MySQL writes a TIME, which comes as a duration."""
+    """Return a duration as `04:05:06`: drivers return a TIME of MySQL as a duration."""
     seconds, micros = divmod(abs(value) // timedelta(microseconds=1), 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{'-' if value < timedelta(0) else ''}{text}{f'.{micros:06}' if micros else ''}"
 
 
-# In order: a bool is an int too, and a datetime is a date.
+# The order matters: a bool is also an int, and a datetime is also a date.
 _WRITERS: dict[type, Callable[..., str]] = {
     str: str,
     bool: lambda value: str(value).lower(),

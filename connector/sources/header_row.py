@@ -1,4 +1,4 @@
-"""Reads the first rows of a table: titles, names of columns, and the delimiter of a CSV. Pure."""
+"""Reads the first rows of a table: titles, names of columns, and the delimiter of a CSV. Without side effects."""
 
 import csv
 import io
@@ -12,12 +12,12 @@ from connector.errors import ConfigurationError, SourceError
 DELIMITERS = (",", ";", "\t", "|")
 _NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 _SINGLE_QUOTED = re.compile(r"'[^']+'")
-_LEAST_TAILED = 0.8  # some rows may be ragged for reasons of their own
-_SNIFFED_RECORDS = 200  # enough to outvote ragged rows; more changed no decision
+_MIN_TAILED_SHARE = 0.8  # of the rows: other rows may be ragged
+_SNIFFED_RECORDS = 200  # enough to outvote ragged rows; more records changed no decision
 
 
 def parse_delimiter(delimiter: str) -> str | None:
-    """Return the delimiter that an option names, None for `auto`. Raises ConfigurationError."""
+    """Return the delimiter that an option names, or None for `auto`. Raises ConfigurationError for another name."""
     if delimiter == "auto":
         return None
     named = _NAMES.get(delimiter, delimiter)
@@ -29,17 +29,18 @@ def parse_delimiter(delimiter: str) -> str | None:
 
 
 def find_single_quotes(text: str) -> int | None:
-    """Return the number (from 1) of the first filled line if all of its cells are in single quotes, or None."""
+    """Return the number (from 1) of the first filled line if all its cells are in single quotes, else None."""
     number, line = next(((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, ""))
     rows = (line.strip().split(sign) for sign in DELIMITERS)
     return number if any(all(_SINGLE_QUOTED.fullmatch(cell) for cell in cells) for cells in rows) else None
 
 
 def decide_delimiter(text: str, *, is_whole: bool) -> str:
-    """Choose the delimiter that cuts most records into most cells as its header does; a comma if none does.
+    """Return the delimiter that cuts the most records into as many cells as the first record; a comma if none does.
 
-    Where none cuts most of them so, the first lines are no header: most cells in most records decide. `text` is the
-    file's beginning; unless it `is_whole`, its last record may be incomplete and is left out.
+    If no delimiter fits more than half of the records, the first lines are titles. Then the delimiter with the most
+    cells in the most records is returned. `text` is the beginning of the file. Unless `is_whole`, the last record may
+    be incomplete and is left out.
     """
     widths: dict[str, list[int]] = {}
     for sign in DELIMITERS:
@@ -51,19 +52,19 @@ def decide_delimiter(text: str, *, is_whole: bool) -> str:
     best = max(DELIMITERS, key=lambda sign: rate(sign, widths[sign][0]))
     if widths[best].count(widths[best][0]) > len(widths[best]) / 2 and widths[best][0] > 1:
         return best
-    by_most = max(DELIMITERS, key=lambda sign: rate(sign, _find_most(widths[sign])))
-    return by_most if _find_most(widths[by_most]) > 1 else best
+    best_without_header = max(DELIMITERS, key=lambda sign: rate(sign, _find_common_width(widths[sign])))
+    return best_without_header if _find_common_width(widths[best_without_header]) > 1 else best
 
 
-def _find_most(widths: Sequence[int]) -> int:
-    """The width that most records have, of two the larger."""
+def _find_common_width(widths: Sequence[int]) -> int:
+    """Return the most frequent width. If two widths are equally frequent, return the larger one."""
     return max(set(widths), key=lambda width: (widths.count(width), width))
 
 
 def _read_records(text: str, delimiter: str, *, is_whole: bool) -> list[list[str]]:
     """Return the first records that are not blank lines, without an incomplete last one."""
     records = []
-    with suppress(csv.Error):  # a cell longer than csv's limit under a wrong delimiter: what was read has to do
+    with suppress(csv.Error):  # under a wrong delimiter a cell may exceed csv's limit: the records before it are enough
         for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
             if len(cells) > 1 or "".join(cells).strip(" \t"):  # as csv_records.find_blank
                 records.append(cells)
@@ -73,23 +74,23 @@ def _read_records(text: str, delimiter: str, *, is_whole: bool) -> list[list[str
 
 
 def count_titles(text: str, delimiter: str) -> int:
-    """Return how many records (blank lines apart) stand above the header: titles, each a single cell, in a file whose
-    records mostly have more, the first of those being the header. 0 where that is not plain to see."""
+    """Return the number of titles above the header: records of a single cell before a record of the most frequent
+    width. Return 0 if this is not certain. Blank lines do not count."""
     records = _read_records(text, delimiter, is_whole=True)[:_SNIFFED_RECORDS]
-    most = _find_most([len(cells) for cells in records]) if records else 0
+    width = _find_common_width([len(cells) for cells in records]) if records else 0
     titles = find_titles(records)
-    return titles if most > 1 and titles < len(records) and len(records[titles]) == most else 0
+    return titles if width > 1 and titles < len(records) and len(records[titles]) == width else 0
 
 
 def has_tails(text: str, width: int, delimiter: str, *, is_whole: bool) -> bool:
-    """Return whether the rows of a text end with a delimiter that the header, of `width` cells, does not end with."""
+    """Return whether most rows end with a delimiter after the last cell, and the header of `width` cells does not."""
     rows = _read_records(text, delimiter, is_whole=is_whole)
-    tailed = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
-    return bool(rows) and tailed > _LEAST_TAILED * len(rows)
+    tailed_count = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
+    return bool(rows) and tailed_count > _MIN_TAILED_SHARE * len(rows)
 
 
 def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
-    """Give the column names of a header record, each made unique. Raises SourceError if it is no header."""
+    """Return the unique column names of a header record. Raises SourceError if the record is not a header."""
     try:
         cells = next(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
@@ -103,35 +104,34 @@ def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
     return name_columns(cells)
 
 
-_MOST_TITLES = 20  # above a header; more is another table
+_MAX_TITLES = 20  # above a header; more lines are another table
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _NUMBER = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
 
 
 def find_titles(rows: Sequence[Sequence[str]]) -> int:
-    """Return how many of the first rows (blank ones apart) are titles: each of a single filled cell, above a row of
-    several.
+    """Return the number of titles: the first rows with a single filled cell, above a row with several filled cells.
 
-    0 where a title, or the row below them, looks like a subscriber's.
+    Return 0 if a title or the row below the titles looks like a subscriber.
     """
-    titles = list(takewhile(lambda cells: count_filled(cells) < 2, rows[:_MOST_TITLES]))
+    titles = list(takewhile(lambda cells: count_filled(cells) < 2, rows[:_MAX_TITLES]))
     header = rows[len(titles)] if len(titles) < len(rows) else []
     return 0 if not header or looks_like_row(header) or any(map(looks_like_row, titles)) else len(titles)
 
 
 def looks_like_row(cells: Sequence[str]) -> bool:
-    """It has an address in it, or numbers alone; no column is called so."""
+    """Return whether a row has an address or only numbers, which are not names of columns."""
     return any(_ADDRESS.fullmatch(cell.strip()) for cell in cells) or all(_NUMBER.fullmatch(cell) for cell in cells)
 
 
 def count_filled(cells: Sequence[str]) -> int:
-    """Return how many cells hold more than white space."""
+    """Return the number of cells with more than white space."""
     return sum(1 for cell in cells if cell.strip())
 
 
 def name_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Trim the names; an empty one becomes `column N` (from 1), a second `Email` becomes `Email (2)`."""
-    trimmed = [name.strip() or f"column {place}" for place, name in enumerate(names, start=1)]
+    """Return the trimmed names. An empty name becomes `column N` (from 1), and a second `Email` becomes `Email (2)`."""
+    trimmed = [name.strip() or f"column {number}" for number, name in enumerate(names, start=1)]
     taken, unique = set(trimmed), []
     seen: set[str] = set()
     for name in trimmed:

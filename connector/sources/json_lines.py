@@ -1,7 +1,7 @@
-"""JSON Lines as a source: an object a line, memory bounded by the batch.
+"""Reads JSON Lines as a source: one object on each line. Memory is limited by the size of a batch.
 
-The file is read twice, since a key may come with the last line. A broken line, or a line that is not an object, costs
-that line alone.
+The file is read twice, because the last line may have a new key. A broken line, or a line that is not an object, is
+malformed; the other lines are read.
 """
 
 import json
@@ -25,28 +25,28 @@ from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
 
 _READ_BYTES = 1 << 22  # about 20,000 lines
-_MOST_LINE = 1 << 20  # bytes; a subscriber's line has a few hundred
-_MOST_KEYS = 10_000  # an object with a key of its own for each subscriber is not a row
-_DEEPEST = 20  # objects within objects; exports of subscribers are two or three deep
-_EXACT = 2.0**53  # from here on a float no longer holds every whole number
+_MAX_LINE = 1 << 20  # bytes; the line of a subscriber has a few hundred bytes
+_MAX_KEYS = 10_000  # a file with more keys has subscribers as keys, and not rows
+_MAX_DEPTH = 20  # of nested objects; exports of subscribers have a depth of two or three
+_FIRST_INEXACT = 2.0**53  # from this number on a float cannot represent each whole number
 
 
 class JsonLinesSource(Closing):
-    """A file of JSON Lines: its columns are all keys of all objects, in the order in which they come.
+    """A file of JSON Lines. Its columns are the keys of all objects, in the order of their first lines.
 
-    Nested objects are flattened (`address.city`), lists stay JSON, null and an absent key are missing. Raises
-    SourceError for a file without any object, or with a line of more than a MiB.
+    Nested objects are flattened (`address.city`), lists stay JSON, and null and absent keys are missing values. Raises
+    SourceError for a file without an object, and for a line of more than a MiB.
     """
 
     def __init__(self, source_input: Input, encoding: str) -> None:
         self.name, self._input = source_input.name, source_input
-        # RFC 8259: no other encoding is found in what it exchanges.
+        # RFC 8259 allows only UTF-8 for JSON that programs exchange.
         encoding = "utf-8" if encoding == "auto" else encoding
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         self._keys = self._find_keys()
         self.columns = name_columns(self._keys)
         within = [key for key in self._keys if "." in key]
-        self._mixed = {  # columns that may be an object in some rows, with the keys within
+        self._mixed = {  # columns that are an object in some rows, with the columns of the inner keys
             key: inner for key in self._keys if (inner := [path for path in within if path.startswith(f"{key}.")])
         }
 
@@ -62,7 +62,7 @@ class JsonLinesSource(Closing):
 
     def _find_keys(self) -> list[str]:
         keys: dict[str, None] = {}
-        filled: set[str] = set()  # those for which any object has a value
+        filled: set[str] = set()  # keys with a value in at least one object
         for lines in self._read_lines():
             for _, text in lines:
                 row: dict[str, object] = {}
@@ -71,28 +71,30 @@ class JsonLinesSource(Closing):
                 if not row.keys() <= filled:
                     keys |= dict.fromkeys(row)
                     filled |= {key for key, value in row.items() if value is not None}
-            if len(keys) > _MOST_KEYS:
-                raise SourceError(f"{self.name}: has more than {_MOST_KEYS:,} keys; is each line a row?")
+            if len(keys) > _MAX_KEYS:
+                raise SourceError(f"{self.name}: has more than {_MAX_KEYS:,} keys; check whether each line is a row")
         if not keys:
             raise SourceError(f"{self.name}: holds no JSON object with a key; JSON Lines has one on each line")
         nested = {key[:end] for key in keys for end, sign in enumerate(key) if sign == "."}
-        return [key for key in keys if key in filled or key not in nested]  # an object that is null is no key
+        return [
+            key for key in keys if key in filled or key not in nested
+        ]  # a key of an object that is null in some rows is not a column
 
     def _read_lines(self) -> Iterator[list[tuple[int, bytes]]]:
-        """Yield the lines that are not blank with their numbers (from 1), about four megabytes at a time."""
+        """Yield lists of filled lines with their numbers (from 1); a list has about four megabytes."""
         self._stream.rewind()
-        first, rest, is_ended = 1, b"", False
+        first, incomplete, is_ended = 1, b"", False
         while not is_ended:
             block = self._stream.read(_READ_BYTES)
             is_ended = not block
-            *lines, rest = [rest, b""] if is_ended else (rest + block).split(b"\n")
+            *lines, incomplete = [incomplete, b""] if is_ended else (incomplete + block).split(b"\n")
             numbered = list(enumerate(lines, first))
             first += len(lines)
-            for number, text in [*numbered, (first, rest)]:
-                if len(text) > _MOST_LINE:
+            for number, text in [*numbered, (first, incomplete)]:
+                if len(text) > _MAX_LINE:
                     raise ContentError(
-                        f"{self.name}: line {number} is longer than {_MOST_LINE >> 20} MiB, as no row is; look there "
-                        "for a missing line end"
+                        f"{self.name}: line {number} is longer than {_MAX_LINE >> 20} MiB, which is not a row; look "
+                        "there for a missing line end"
                     )
             if filled := [(number, stripped) for number, text in numbered if (stripped := text.strip())]:
                 yield filled
@@ -127,7 +129,7 @@ class JsonLinesSource(Closing):
         return Chunk(build_frame(table), numbers[is_good], malformed, self.name)
 
     def _find_unread_object(self, row: Mapping[str, object], used: frozenset[str]) -> str | None:
-        """Return the problem of a row that has an object of which nothing is used in a column of `used`, or None."""
+        """Return the problem of a row with an object in a column of `used`, if no inner key is used; else None."""
         for column, inner in self._mixed.items():
             filled = [key for key in inner if row.get(key) is not None]
             if column in used and column not in row and filled and used.isdisjoint(filled):
@@ -136,34 +138,33 @@ class JsonLinesSource(Closing):
 
 
 def parse_object(text: bytes) -> dict[str, object]:
-    """Return the keys and values of a line of JSON, nested objects flattened to `address.city`.
+    """Return the keys and values of a line of JSON. Nested objects are flattened to `address.city`.
 
-    Numbers are exact: a number that a float cannot hold comes as a Decimal. Raises ValueError for a line that is not an
-    object.
+    A number that a float cannot represent exactly is a Decimal. Raises ValueError for a line that is not an object.
     """
     try:
-        found = orjson.loads(text)
+        parsed = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        found = _load_with_nan(text, f"is no JSON: {str(error).partition(': line')[0]}")
-    if not isinstance(found, dict):
-        raise ValueError('is JSON, and no object: a row looks like {"email": "ann@example.com"}')  # noqa: TRY004
-    row = _flatten(found)
-    inexact = [key for key, value in row.items() if type(value) is float and abs(value) >= _EXACT]
+        parsed = _load_with_nan(text, f"is not JSON: {str(error).partition(': line')[0]}")
+    if not isinstance(parsed, dict):
+        raise ValueError('is JSON, but not an object: a row looks like {"email": "ann@example.com"}')  # noqa: TRY004
+    row = _flatten(parsed)
+    inexact = [key for key, value in row.items() if type(value) is float and abs(value) >= _FIRST_INEXACT]
     if inexact:
-        exact = _flatten(json.loads(text, parse_float=Decimal))
-        row |= {key: exact[key] for key in inexact}
+        exact_row = _flatten(json.loads(text, parse_float=Decimal))
+        row |= {key: exact_row[key] for key in inexact}
     return row
 
 
 _MEMBER = re.compile(rb'"\s*:')
-"""The end of a key. Texts may have the same characters, so there are at least as many of them as keys."""
+"""The end of a key. Texts may contain the same characters, so a line has at least as many matches as keys."""
 
 
 def find_repeated_keys(text: bytes, row: Mapping[str, object]) -> list[str]:
-    """Return the keys that an object of the line `text` has twice; `row` is what `parse_object` made of the line.
+    """Return the keys that an object of the line `text` has twice; `row` is the result of `parse_object`.
 
-    Each parser of JSON drops one of the values in silence. Keys are counted, because the other way takes five times as
-    long."""
+    Parsers of JSON silently drop one of the values. Keys are counted first, because collecting all pairs takes five
+    times as long."""
     if text.count(b":") == len(row) or (members := len(_MEMBER.findall(text))) == len(row):
         return []
     repeated: list[str] = []
@@ -171,7 +172,7 @@ def find_repeated_keys(text: bytes, row: Mapping[str, object]) -> list[str]:
     def build(pairs: list[tuple[str, object]]) -> dict[str, object]:
         built = dict(pairs)
         if len(built) < len(pairs):
-            repeated.extend(key for key, number in Counter(key for key, _ in pairs).items() if number > 1)
+            repeated.extend(key for key, key_count in Counter(key for key, _ in pairs).items() if key_count > 1)
         return built
 
     with suppress(orjson.JSONDecodeError):  # NaN
@@ -183,7 +184,7 @@ def find_repeated_keys(text: bytes, row: Mapping[str, object]) -> list[str]:
 
 
 def _count_keys(value: object) -> int:
-    """Return how many keys the objects of a value of JSON have."""
+    """Return the number of keys in all objects of a JSON value."""
     count, values = 0, [value]
     while values:
         value = values.pop()
@@ -196,23 +197,24 @@ def _count_keys(value: object) -> int:
 
 
 def _load_with_nan(text: bytes, problem: str) -> object:
-    """Return the value of JSON in which pandas or Python wrote NaN or Infinity: NaN as null, Infinity as a number.
+    """Return the value of JSON that contains NaN (read as null) or Infinity (read as a number), as pandas writes them.
 
-    Raises ValueError with `problem` if the text has another fault."""
+    Raises ValueError with `problem` if the text is invalid for another reason."""
     try:
         return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
     except (ValueError, RecursionError):
         raise ValueError(problem) from None
 
 
-def _flatten(found: Mapping[str, object], prefix: str = "", depth: int = 1) -> dict[str, object]:
-    """Return every value by its path; a list is a value. Raises ValueError for a repeated path, or one too deep."""
-    if depth > _DEEPEST:
-        raise ValueError(f"holds objects nested more than {_DEEPEST} deep")
-    if not prefix and dict not in map(type, found.values()):
-        return dict(found)
+def _flatten(nested: Mapping[str, object], prefix: str = "", depth: int = 1) -> dict[str, object]:
+    """Return each value by its path; a list is one value. Raises ValueError for a repeated path, and for a path that is
+    too deep."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"holds objects nested more than {_MAX_DEPTH} deep")
+    if not prefix and dict not in map(type, nested.values()):
+        return dict(nested)
     row: dict[str, object] = {}
-    for key, value in found.items():
+    for key, value in nested.items():
         path = prefix + key
         inner = _flatten(value, f"{path}.", depth + 1) if isinstance(value, dict) else {path: value}
         for name in inner.keys() & row.keys():

@@ -76,12 +76,12 @@ def test_an_object_among_other_values_costs_its_row_if_only_the_other_values_are
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"nope", "is no JSON: "),
-        (b'{"a": 1', "is no JSON: "),
-        (b"[1]", "is JSON, and no object"),
+        (b"nope", "is not JSON: "),
+        (b'{"a": 1', "is not JSON: "),
+        (b"[1]", "is JSON, but not an object"),
         (b'{"a.b": 1, "a": {"b": 2}}', "has a.b twice"),
         (b'{"a":' * 30 + b"1" + b"}" * 30, "nested more than 20 deep"),
-        (b'{"a": "M\xfcller"}', "is no JSON: "),
+        (b'{"a": "M\xfcller"}', "is not JSON: "),
     ],
 )
 def test_a_line_that_is_no_object_costs_itself_by_its_number(tmp_path: Path, line: bytes, words: str) -> None:
