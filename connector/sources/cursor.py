@@ -1,9 +1,8 @@
-"""Cursors of SQL sources, and the statement that reads from one on. Pure.
+"""Values of cursors, and the statement that reads rows from a cursor on. Without side effects.
 
-The values of a cursor column are read from a job and from a database, kept as text, and compared by what they are.
-What a database gives as text or number is read as the kind that the job's `start` is of. The statement is a query, or a
-table's SELECT; its `:cursor` is bound as the kind that it is of, so that PostgreSQL sees a
-timestamp and not a text. It is looked for in the statement only, not in its texts and comments.
+The job's `start` decides the kind of all values: a text or number of the database is read as this kind. Cursors are
+saved as text. The statement is a query, or the SELECT of a table. Its `:cursor` is bound with the type of its kind, so
+that PostgreSQL compares a timestamp and not a text. A `:cursor` in a text or comment of the query does not count.
 """
 
 import math
@@ -22,14 +21,14 @@ import sqlalchemy as sa
 CursorValue = datetime | date | int | str
 
 CURSOR = "cursor"
-"""The name under which a query has its cursor's value: `:cursor`."""
+"""The name of the cursor's value in a query: `:cursor`."""
 
 MYSQL = ("mysql", "mariadb")
-"""SQLAlchemy's names of databases that speak MySQL's dialect."""
+"""SQLAlchemy's names of databases with the dialect of MySQL."""
 
 
 class CursorKind(StrEnum):
-    """What a cursor's values are."""
+    """The kind of a cursor's values."""
 
     TIMESTAMP = "timestamp"
     DATE = "date"
@@ -52,9 +51,10 @@ class ColumnType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CursorBound:
-    """What to read: rows whose `column` is `value` or larger; None: no rows, only their columns.
+    """A bound: rows whose `column` is at least `value` are read. If `value` is None, no rows are read, only the
+    columns.
 
-    `value` is as the column compares (`cursor_columns.convert_bound`)."""
+    `cursor_columns.convert_bound` has converted `value` for the column."""
 
     column: str
     kind: CursorKind
@@ -63,21 +63,21 @@ class CursorBound:
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_LARGEST = 2**63 - 1  # of a bigint, the largest that every database takes
+_LARGEST = 2**63 - 1  # the largest bigint
 
 _KINDS: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
-    # kind: Python's type, the type that a value is bound as, what a written value must be
+    # kind: (Python type, SQL type of the bound value, description of a valid text)
     CursorKind.TIMESTAMP: (
         datetime, sa.DateTime(), "a timestamp, such as 2026-11-21T10:00:00 or 2026-11-21T10:00:00+01:00"
     ),
     CursorKind.DATE: (date, sa.Date(), "a date, such as 2026-11-21"),
     CursorKind.INTEGER: (int, sa.BigInteger(), "a whole number of at most 64 bits"),
-    CursorKind.TEXT: (str, sa.types.NULLTYPE, "text"),  # the column says what its texts are: a UUID is one
+    CursorKind.TEXT: (str, sa.types.NULLTYPE, "text"),  # the column decides the type: a text may be a UUID
 }  # fmt: skip
 
 
 def find_kind(text: str) -> CursorKind:
-    """Return what a job's `start` is: `7`, `2026-11-21`, `2026-11-21T10:00:00`, or any other text."""
+    """Return the kind of a job's `start`: `7`, `2026-11-21`, `2026-11-21T10:00:00`, or another text."""
     text = text.strip()
     if _INTEGER.fullmatch(text):
         return CursorKind.INTEGER
@@ -87,7 +87,8 @@ def find_kind(text: str) -> CursorKind:
 
 
 def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
-    """Return the value of a text by a person or by `write_cursor`. Raises ValueError that says what it must be."""
+    """Return the value of a text from a person or from `write_cursor`. Raises ValueError with a description of valid
+    texts."""
     value: CursorValue | None = text
     try:
         match kind:
@@ -105,18 +106,19 @@ def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
 
 
 def write_cursor(value: CursorValue) -> str:
-    """Return the value as text, which `parse_cursor` reads back."""
+    """Return the value as a text for `parse_cursor`."""
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def read_value(value: object, kind: CursorKind) -> CursorValue | None:
-    """Return a database's value as this kind, rounded down where it is finer; None for NULL and for another kind."""
+    """Return a database's value as this kind, rounded down if the value is finer. Return None for NULL and for another
+    kind."""
     try:
         plain = bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
         if plain is None:
             return None
         if kind is CursorKind.TEXT:
-            return None if "\0" in str(plain) else str(plain)  # not every ledger can keep a NUL
+            return None if "\0" in str(plain) else str(plain)  # PostgreSQL cannot store a NUL
         if kind is CursorKind.INTEGER:
             if isinstance(plain, str) and _INTEGER.fullmatch(plain):
                 number = int(plain)
@@ -125,7 +127,7 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
             else:
                 return None
             return number if abs(number) <= _LARGEST else None
-        if isinstance(plain, datetime):  # a moment with nanoseconds is pandas' own: a subclass
+        if isinstance(plain, datetime):  # a moment with nanoseconds is a subclass of pandas
             is_plain = type(plain) is datetime
             moment = plain if is_plain else datetime.fromisoformat(plain.isoformat(timespec="microseconds"))
         elif isinstance(plain, date):
@@ -140,7 +142,7 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
 
 
 def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
-    """Return a value so much earlier; a date by whole days, rounded up. Numbers and texts stay as they are."""
+    """Return the value minus `lookback_s`. For a date, the look-back is rounded up to days. Numbers and texts stay."""
     if not isinstance(value, date):
         return value
     is_moment = isinstance(value, datetime)
@@ -152,7 +154,7 @@ def look_back(value: CursorValue, lookback_s: float) -> CursorValue:
 
 
 def is_larger(value: CursorValue, other: CursorValue) -> bool:
-    """Return whether it comes after the other, of the same kind; a timestamp without a zone counts as one in UTC."""
+    """Return whether `value` is larger than `other` of the same kind. A timestamp without a zone is in UTC."""
     return bool(_key(value) > _key(other))
 
 
@@ -169,9 +171,9 @@ def find_latest(value: CursorValue, now: datetime) -> CursorValue | None:
     if isinstance(value, date):
         return tomorrow.date()
     if isinstance(value, str):
-        found = _YEAR_FIRST.match(value)
-        # "~" sorts behind all that can follow a day: its separator and its hours
-        return None if found is None else f"{tomorrow:%Y}{found[1]}{tomorrow:%m}{found[1]}{tomorrow:%d}~"
+        match = _YEAR_FIRST.match(value)
+        # "~" sorts after each separator and hour that can follow a day
+        return None if match is None else f"{tomorrow:%Y}{match[1]}{tomorrow:%m}{match[1]}{tomorrow:%d}~"
     for form in _NUMBER_FORMS:
         with suppress(ValueError):
             if datetime.strptime(str(value), form).strftime(form) == str(value):  # noqa: DTZ007 - only its digits
@@ -198,16 +200,16 @@ _YEAR_FIRST = re.compile(r"(?:19|20)\d\d([-/. ])\d\d(?!\d)", re.ASCII)
 _NUMBER_FORMS = ("%Y%m%d", "%Y%m%d%H%M%S")
 _YEAR_2000_S = 946_684_800
 _UNITS_PER_S = (1, 10**3, 10**6, 10**9)
-_SAMPLED = 100  # numbers of a chunk that tell whether the column holds Unix times
+_SAMPLE_SIZE = 100  # numbers of a chunk that decide whether the column has Unix times
 
 
 @dataclass(slots=True)
 class CursorWatch:
-    """Sees every value of a cursor column that is read: the largest one up to `latest`, how many are missing, how many
-    are none of their kind, and how many are beyond `latest`.
+    """Records the values of a cursor column: the `largest` value up to `latest`, and the numbers of values that are
+    `missing`, that are not of the kind (`strays`), and that are beyond `latest` (`ahead`).
 
-    With `now` and without `latest`, whole numbers that are read may show that they are Unix times. With `is_moment` the
-    column has moments, and a time without a zone is one in UTC: the largest one gets this zone.
+    With `now` and without `latest`, whole numbers are recognised as Unix times. With `is_moment` the column has
+    moments, and `largest` without a zone gets UTC.
     """
 
     column: str
@@ -218,21 +220,21 @@ class CursorWatch:
     largest: CursorValue | None = None
     missing: int = 0
     strays: int = 0
-    first_stray: tuple[int, object] | None = None  # its record number, from 1, and its value
+    first_stray: tuple[int, object] | None = None  # record number, from 1, and value
     ahead: int = 0
-    first_ahead: tuple[int, CursorValue] | None = None  # its record number, from 1, and its value
+    first_ahead: tuple[int, CursorValue] | None = None  # record number, from 1, and value
 
-    def take(self, values: Sequence[object], first: int) -> None:
-        """Take the column's values in some consecutive rows; `first` is the record number of the first."""
+    def record(self, values: Sequence[object], first: int) -> None:
+        """Record the values of consecutive rows; `first` is the record number of the first row."""
         largest: CursorValue | None = None
         self.missing += sum(value is None for value in values)
         if {*map(type, values)} - {type(None)} == {_KINDS[self.kind][0]} and self.kind is not CursorKind.TEXT:
-            with suppress(TypeError):  # moments with a zone and without
+            with suppress(TypeError):  # some moments have a zone and others have none
                 largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
         if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
             self.latest = self._find_unix_limit(values, self.now)
         is_beyond = isinstance(largest, int) and largest > _LARGEST
-        if largest is None or is_beyond or self._is_ahead(largest):  # the slow way, one by one
+        if largest is None or is_beyond or self._is_ahead(largest):  # the slow way: read each value
             read = [read_value(value, self.kind) for value in values]
             strays = [index for index, value in enumerate(values) if value is not None and read[index] is None]
             self.strays += len(strays)
@@ -254,10 +256,10 @@ class CursorWatch:
 
     def _find_unix_limit(self, values: Sequence[object], now: datetime) -> int | None:
         """Return the limit in the unit in which more than half of the first values are Unix times, or None."""
-        sample = [read_value(value, self.kind) for value in values[:_SAMPLED]]
+        sample = [read_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
         limits = Counter(find_latest_unix(value, now) for value in sample if value is not None)
-        limit, number = limits.most_common(1)[0] if limits else (None, 0)
-        return limit if number * 2 > limits.total() else None
+        limit, limit_count = limits.most_common(1)[0] if limits else (None, 0)
+        return limit if limit_count * 2 > limits.total() else None
 
 
 def _key(value: CursorValue) -> Any:
@@ -265,12 +267,12 @@ def _key(value: CursorValue) -> Any:
 
 
 def uses_cursor(query: str, database: str) -> bool:
-    """Return whether the query of a database (SQLAlchemy's name of it) has a `:cursor`, texts and comments apart."""
+    """Return whether a query has a `:cursor` outside texts and comments. `database` is SQLAlchemy's name."""
     return any(found["name"] == CURSOR for found in _choose_tokens(database).finditer(query))
 
 
 def build_query(query: str, bound: CursorBound | None, database: str) -> sa.TextClause:
-    """Return the query with its `:cursor` bound, if there is a bound; a colon elsewhere ('… :draft') stays one."""
+    """Return the query with a bound `:cursor`, if there is a bound. Other colons ('… :draft') stay."""
 
     def escape(found: re.Match[str]) -> str:
         if bound is not None and found["name"] == CURSOR:
@@ -282,7 +284,7 @@ def build_query(query: str, bound: CursorBound | None, database: str) -> sa.Text
 
 
 def mark_cursor(query: str, database: str, mark: str) -> str:
-    """Return the query with another mark in place of its `:cursor`, such as `$cursor`."""
+    """Return the query with `mark` instead of `:cursor`, for example `$cursor`."""
 
     def replace_name(found: re.Match[str]) -> str:
         return f"{mark}{found['cast'] or ''}" if found["name"] == CURSOR else found[0]
@@ -291,8 +293,8 @@ def mark_cursor(query: str, database: str, mark: str) -> str:
 
 
 def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
-    """Return all of a table (`name` or `schema.name`), or what is new in it; rows without a cursor's value always
-    are. A bound without a value gives no row, whatever the type of the column is."""
+    """Return the SELECT of all rows of a table (`name` or `schema.name`), or of the rows from the bound on and the rows
+    without a cursor value. A bound without a value selects no row."""
     schema, _, name = table.rpartition(".")
     select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(name, schema=schema or None))
     if bound is None:
@@ -311,7 +313,7 @@ def _build_bind(bound: CursorBound, database: str) -> sa.BindParameter[Any]:
     return sa.bindparam(CURSOR, value, sql_type if is_of_kind and database != "sqlite" else sa.types.NULLTYPE)
 
 
-# A text or comment that is never closed does not count as one: what follows is looked at.
+# A text or comment that is never closed is not skipped.
 _TEXTS = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
 _TEXTS_OF_MYSQL = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
 _COLON_NAME = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"
@@ -333,10 +335,10 @@ _READ_ONLY = ("postgresql", "sqlite", *MYSQL)
 
 
 def explain_write(query: str, database: str) -> str:
-    """Return why a query of a source is not only a reading one; "" if it is.
+    """Return why a query may write, or "" if the query only reads.
 
-    A database that has no read-only session here is also refused a word of a statement that writes, such as the `into`
-    of SELECT … INTO or the `delete` of a WITH.
+    If the database has no read-only session, words of writing statements are refused, too: the `into` of SELECT … INTO,
+    or the `delete` of a WITH.
     """
     is_read_only = database in _READ_ONLY
     pattern = _WORDS_OF_MYSQL if database in MYSQL else _WORDS if is_read_only else _WORDS_OF_OTHERS

@@ -77,7 +77,7 @@ class DuckdbSource(Closing):
                 for index in self._unreadable:
                     values[index] = [None if value is None else NoText(str(value)) for value in values[index]]
                 if batch.num_rows and self._watch is not None:
-                    self._watch.take(values[self.columns.index(self._watch.column)], number)
+                    self._watch.record(values[self.columns.index(self._watch.column)], number)
                 if batch.num_rows:
                     yield build_row_chunk(self.name, self.columns, values, number, used)
                 number += batch.num_rows

@@ -1,8 +1,7 @@
-"""A query or a table of a database as a source, streamed: rows in, chunks of texts out; nothing is ever written.
+"""Reads a query or a table of a database as a source, as a stream of chunks. Nothing is ever written to the database.
 
-`open_sql` reads all of it, `IncrementalSource` only what is new: from a cursor's value on, and to its end or not. The
-value is the ledger's, which is opened later, so the database is asked for no longer than it takes to learn the columns
-until the rows are wanted.
+`open_sql` reads all rows, and `IncrementalSource` reads rows from the value of a cursor on. The ledger has this value
+and is opened later. So an incremental source first reads only its columns, and connects again for its rows.
 """
 
 import re
@@ -56,11 +55,11 @@ _UNREACHABLE = re.compile(
     "(?i)connection refused|timed? ?out|timeout|starting up|shutting down|too many (clients|connections)|is locked"
     "|closed the connection|connection reset|no route to host"
 )
-"""What drivers say of a database that may answer later."""
+"""Texts in errors of drivers, if the database may answer later."""
 
 
 class QuerySource(Closing):
-    """A query's result, opened by `open_sql`; `watch` sees the values of its cursor column."""
+    """The result of a query, opened by `open_sql`. `watch` records the values of the cursor column."""
 
     def __init__(
         self,
@@ -89,17 +88,19 @@ class QuerySource(Closing):
             for rows in self._result.partitions(CHUNK_ROWS):
                 values = list(zip(*rows, strict=True))
                 if self._watch is not None:
-                    self._watch.take(values[self.columns.index(self._watch.column)], number)
+                    self._watch.record(values[self.columns.index(self._watch.column)], number)
                 chunk = build_row_chunk(self.name, self.columns, values, number, used)
-                yield replace(chunk, share=1.0) if len(rows) < CHUNK_ROWS else chunk  # fewer are the last
+                yield (
+                    replace(chunk, share=1.0) if len(rows) < CHUNK_ROWS else chunk
+                )  # only the last chunk has fewer rows
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            # A value that the query cannot convert, or text that is not in its encoding, is there in the next run, too.
+            # The next run would read the same value that the query cannot convert, or the same undecodable text.
             kind = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
             raise kind(f"{self.name}: reading stopped after row {number - 1}: {explain(error, self._url)}") from None
 
     def find_type(self, column: str) -> ColumnType | None:
-        """Return the type of a column of the result; None if the driver does not say it."""
+        """Return the type of a column of the result, or None if the driver does not report the type."""
         description: Any = self._result.cursor.description if self._result is not None else None
         return read_type(self._engine.dialect.name, description[self.columns.index(column)][1])
 
@@ -109,7 +110,7 @@ class QuerySource(Closing):
         self._engine.dispose()
 
     def _execute(self) -> tuple[str, ...]:
-        """Ask for the rows, and return the names of their columns."""
+        """Execute the statement, and return the names of the columns."""
         self._release()
         options: dict[str, object] = {"yield_per": CHUNK_ROWS}
         if self._engine.dialect.name == "postgresql":
@@ -128,9 +129,9 @@ class QuerySource(Closing):
         return name_columns([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
 
     def _release(self) -> None:
-        """Close the connection without reading what is left of the result.
+        """Close the connection without reading the remaining rows.
 
-        PyMySQL would read all of it, since MySQL cannot be asked to stop sending: a cut connection stops it.
+        PyMySQL would read all of them, because MySQL does not stop sending. So the connection is cut.
         """
         if self._connection is None:
             return
@@ -152,13 +153,13 @@ def open_sql(
     bound: CursorBound | None = None,
     watch: CursorWatch | None = None,
 ) -> "QuerySource | DuckdbSource":
-    """Open a query, or a table (`name` or `schema.name`), of which every value comes as text; read from a cursor's
-    `bound` on, whose values `watch` sees.
+    """Open a query, or a table (`name` or `schema.name`), with each value as text. Read rows from the cursor's `bound`
+    on; `watch` records the values of the cursor.
 
-    NULL is missing, booleans are true and false, numbers plain, dates and times ISO, lists and objects JSON. Bytes
-    that are not UTF-8 make their row malformed. A colon in the query stays what it is. Nothing is ever written, and no
-    error shows a password. Raises ConfigurationError for a URL without a driver or a query without rows, SourceError
-    for a database that cannot be reached or does not take the query.
+    NULL is missing, booleans are true and false, numbers are plain, dates and times ISO, lists and objects JSON. A row
+    with bytes that are not UTF-8 is malformed. Other colons in the query than `:cursor` stay. Errors show no password.
+    Raises ConfigurationError for a URL without a driver and for a query that is not a SELECT, and SourceError if the
+    database cannot be reached or refuses the query.
     """
     if (query is None) == (table is None):
         raise ConfigurationError("a SQL source needs either a query or a table")
@@ -177,19 +178,19 @@ def open_sql(
 
 
 class IncrementalSource(Closing):
-    """A query with a `:cursor` in it, or a table, whose rows from a value of the cursor's `column` on are read.
+    """A query with `:cursor`, or a table, whose rows are read from a value of the cursor's `column` on.
 
-    Of a table, rows that have no value there are read each time. `begin_at` a value, then read the chunks, as often as
-    is wanted.
+    Rows of a table without a value in this column are always read. Call `begin_at`, then read the chunks one or more
+    times.
     """
 
     def __init__(
         self, url: str, *, query: str | None = None, table: str | None = None, column: str, kind: CursorKind
     ) -> None:
-        """Ask the database for the columns, and for values of the column that cannot be compared with the cursor.
+        """Read the columns, and check that all values of the cursor's column can be compared with the cursor.
 
-        A query has NULL for its cursor then, to which no value compares, so it gives no rows. Raises as `open_sql`
-        does, and ConfigurationError if the column is not in the result, or if rows cannot be compared.
+        The query is executed with NULL as its cursor, so it returns no rows. Raises the errors of `open_sql`, and
+        ConfigurationError if the column is not in the result, or if a value cannot be compared.
         """
         self.watch = CursorWatch(column, kind)
         self.is_read_to_end = False
@@ -211,25 +212,25 @@ class IncrementalSource(Closing):
         self._offset = self._check_values()
 
     def begin_at(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
-        """Read from this value on; `now` and `latest` tell the watch which values lie in the future. Raises
-        ConfigurationError for a text that a UUID of MariaDB cannot be compared with."""
+        """Set the value from which rows are read. The watch uses `now` and `latest` to recognise values in the future.
+        Raises ConfigurationError if a column of MariaDB has UUIDs and the value is another text."""
         self._bound = convert_bound(value, self._database, self._type, self._offset)
         if self._database in MYSQL and self._query is None and self.watch.kind is CursorKind.TEXT:
             self._refuse_uuid(self._bound)
         self.watch = replace(self.watch, now=now, latest=latest)
 
     def convert_saved(self, value: CursorValue) -> CursorValue:
-        """Return a cursor that was kept. An earlier version kept a TIMESTAMP of MySQL without a zone, as a session of
-        an unknown zone had shown it: return the earliest moment that this can be."""
+        """Return a saved cursor. An earlier version saved a TIMESTAMP of MySQL without a zone, in the unknown zone of a
+        session. For such a cursor, return the earliest possible moment."""
         is_of_session = self._database in MYSQL and self.watch.is_moment
         if is_of_session and isinstance(value, datetime) and value.tzinfo is None:
             return convert_session_time(value)
         return value
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. The values of the cursor that an earlier reading saw are forgotten.
+        """See `Source`. Each call resets the recorded values of the cursor.
 
-        Raises ConfigurationError at the end if rows had a value that cannot be compared.
+        Raises ConfigurationError at the end if a value cannot be compared with the cursor.
         """
         self.close()
         self.is_read_to_end = False
@@ -244,7 +245,7 @@ class IncrementalSource(Closing):
         self.is_read_to_end = True
 
     def close(self) -> None:
-        """Release the connection, if there is one; may be called more than once."""
+        """Close the connection if it is open. May be called more than once."""
         if self._source is not None:
             self._source.close()
 
@@ -254,20 +255,20 @@ class IncrementalSource(Closing):
         return open_sql(self._url, query=self._query, table=self._table, bound=bound, watch=watch)
 
     def _refuse_column(self, column: str) -> None:
-        if f"{column} (2)" in self.columns:  # so sources name a second one
-            raise ConfigurationError(f"{self.name}: more than one column is named {column}: which is the cursor?")
+        if f"{column} (2)" in self.columns:  # the name that sources give to a second column
+            raise ConfigurationError(f"{self.name}: more than one column is named {column}: rename the other columns")
         if column not in self.columns:
-            meant = get_close_matches(column, self.columns, n=1)
-            hint = f" (did you mean {meant[0]}?)" if meant else ""
+            similar = get_close_matches(column, self.columns, n=1)
+            hint = f" (did you mean {similar[0]}?)" if similar else ""
             raise ConfigurationError(
                 f"{self.name}: the cursor's column {column} is not in the result{hint}; select it, too. "
                 f"Its columns: {', '.join(self.columns)}"
             )
 
     def _check_values(self) -> timedelta:
-        """Refuse rows that a comparison would leave out, by one statement. Return the smallest offset from UTC of texts
-        with a zone."""
-        if not compares_texts(self._database):  # the types of the columns have decided
+        """Raise ConfigurationError if values cannot be compared, because a comparison would leave out their rows.
+        Return the smallest offset from UTC of texts with a zone."""
+        if not compares_texts(self._database):  # the type of the column was checked before
             return timedelta()
         column, kind = self.watch.column, self.watch.kind
         if self._query is None:
@@ -275,20 +276,21 @@ class IncrementalSource(Closing):
             rows = f"SELECT {self._quote(column)} FROM {self._quote_table()}"  # noqa: S608 - names, quoted
         else:
             columns, rows = self.columns, self._query.rstrip().rstrip(";")
-            if self._database == "sqlite":  # a column of texts would turn a plain number into text
+            if self._database == "sqlite":  # compared with a column of texts, a number without a cast becomes text
                 rows = mark_cursor(rows, self._database, f"CAST(:{CURSOR} AS REAL)")
         text = build_check(self._database, kind, self._type, rows, columns, column)
         if text is None:
             return timedelta()
         lowest = CursorBound(column, kind, choose_lowest(self._database)) if self._query is not None else None
         (row,) = self._fetch(build_query(text, lowest, self._database))
-        number, example, quarters = tuple(row)
-        if number:
-            self._refuse_values(int(number), example)
+        value_count, example, quarters = tuple(row)
+        if value_count:
+            self._refuse_values(int(value_count), example)
         return read_quarters(quarters)
 
     def _refuse_uuid(self, value: object) -> None:
-        """MariaDB compares a UUID with a text that is not a UUID to NULL, which would leave out every row."""
+        """Raise ConfigurationError if the column has UUIDs and the value is another text. For MariaDB their comparison
+        is NULL, so no row would be read."""
         column = self._quote(self.watch.column)
         text = f"SELECT {column} >= :{CURSOR} FROM {self._quote_table()} WHERE {column} IS NOT NULL LIMIT 1"  # noqa: S608 - names, quoted
         bound = CursorBound(self.watch.column, self.watch.kind, value)
@@ -316,14 +318,14 @@ class IncrementalSource(Closing):
         finally:
             engine.dispose()
 
-    def _refuse_values(self, number: int, example: object, where: str = "") -> NoReturn:
+    def _refuse_values(self, value_count: int, example: object, record: str = "") -> NoReturn:
         column, kind = self.watch.column, self.watch.kind
-        what = "whole number" if kind is CursorKind.INTEGER else str(kind)
+        kind_name = "whole number" if kind is CursorKind.INTEGER else str(kind)
         raise ConfigurationError(
-            f"{self.name}: {count(number, 'row')} {agree(number, 'has', 'have')} no {what} in {column} that can be "
-            f"compared with the cursor (for example {where}{show_example(example)}), so later runs would not read "
-            f"{agree(number, 'it', 'them')}. Correct {agree(number, 'the row', 'the rows')}, convert the column in a "
-            "query, or write start as the column's values are"
+            f"{self.name}: {count(value_count, 'row')} {agree(value_count, 'has', 'have')} no {kind_name} in {column} "
+            f"that can be compared with the cursor (for example {record}{show_example(example)}), so later runs would "
+            f"not read {agree(value_count, 'it', 'them')}. Correct {agree(value_count, 'the row', 'the rows')}, "
+            "convert the column in a query, or write start as the column's values are"
         )
 
 
@@ -337,7 +339,7 @@ _MYSQL_BIT = 16  # the protocol's number of the type
 
 
 def describe_place(text: str) -> str:
-    """Name the database of a URL without its password, driver and options: the same text for the same database."""
+    """Return a text that identifies the database of a URL. Its password, driver and options are left out."""
     url = parse_url(text)
     return repr((url.get_backend_name(), url.username, url.host, url.port, url.database))
 
@@ -367,16 +369,16 @@ def _build_engine(url: sa.URL, *, is_in_utc: bool = False) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Texts come as bytes, so that one that is not UTF-8 costs its row and not the query; and nothing is written."""
+    """Return texts as bytes, so that a text that is not UTF-8 makes only its row malformed, and forbid writing."""
     connection.text_factory = bytes
     connection.execute("PRAGMA query_only = ON")
     connection.create_function(OFFSET_FUNCTION, 1, read_offset, deterministic=True)
 
 
 def _prepare_psycopg(connection: Any, _: object) -> None:
-    """Let arrays of the database's own types (enums, domains, types of extensions) come as lists, and as texts what has
-    no like in Python: intervals, whose months have no fixed length, and dates and times beyond Python's. A composite
-    value comes as `NoText`."""
+    """Load arrays of user-defined types (enums, domains, types of extensions) as lists. Load values that Python cannot
+    represent as texts: intervals, whose months have no fixed length, and dates and times beyond Python's range. Load a
+    composite value as `NoText`."""
     import psycopg
     from psycopg.adapt import Loader
     from psycopg.types import TypeInfo, datetime as types
@@ -405,7 +407,7 @@ def _prepare_psycopg(connection: Any, _: object) -> None:
 
 
 def _build_lenient_loader(base: Any, error: type[Exception]) -> Any:
-    """Return a psycopg loader that gives the text of a value that `base` cannot load, such as infinity."""
+    """Return a psycopg loader that returns a value as text if `base` cannot load the value, for example infinity."""
 
     class LenientLoader(base):  # type: ignore[misc] # the class is chosen at run time
         def load(self, data: Any) -> object:
@@ -418,7 +420,7 @@ def _build_lenient_loader(base: Any, error: type[Exception]) -> Any:
 
 
 def _prepare_mysql(connection: Any, _: object) -> None:
-    """Nothing is written; for the session, since a statement such as CREATE TABLE ends a transaction and its rules."""
+    """Forbid writing for the session, because a statement such as CREATE TABLE would end a read-only transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
     if hasattr(connection, "decoders"):  # PyMySQL's: a BIT(1), which is a boolean, would come as the character U+0001

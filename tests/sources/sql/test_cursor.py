@@ -70,7 +70,7 @@ def test_the_largest_is_found_whatever_the_order_and_the_chunks(given_: tuple[Cu
     values = [each for each in values if read_value(each, kind) is not None]
     watch = CursorWatch("c", kind)
     for start in range(0, len(values), 3):
-        watch.take([*values[start : start + 3], None], start + 1)
+        watch.record([*values[start : start + 3], None], start + 1)
     assert all(watch.largest is not None and not is_larger(each, watch.largest) for each in values)
     assert watch.largest is None or watch.largest in values
     assert watch.strays == 0
@@ -129,14 +129,14 @@ def test_values_are_compared_by_what_they_are_and_not_as_text(
     values: list[object], kind: CursorKind, largest: CursorValue | None
 ) -> None:
     watch = CursorWatch("c", kind)
-    watch.take(values, 1)
+    watch.record(values, 1)
     assert watch.largest == largest
 
 
 def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
     watch = CursorWatch("moment", CursorKind.TIMESTAMP)
-    watch.take([NOON, None], 1)
-    watch.take([None, "soon", "later", NOON], 3)
+    watch.record([NOON, None], 1)
+    watch.record([None, "soon", "later", NOON], 3)
     assert (watch.strays, watch.first_stray, watch.largest) == (2, (4, "soon"), NOON)
     assert watch.missing == 2
 
