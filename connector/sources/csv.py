@@ -1,11 +1,12 @@
-"""A CSV file as a source: blocks of bytes in, numbered chunks of texts out, memory bounded by the block.
+"""Reads a CSV file as a source, block by block. Memory is limited by the size of a block.
 
-Blocks are cut at the ends of records and parsed one by one by pyarrow; this module says which of a block's records
-became which row, and why the others did not. pyarrow's own streaming reader is not used: it reads 32 blocks ahead, from
-threads that crash the interpreter if it ends before they do (measured, pyarrow 26). It stops at a byte that is not
-UTF-8 in a ragged record, and glues what follows a closing quote to the value: so such records are taken out before. A
-record with a fault is malformed, and the other records are read. A file is refused if a record may hide other rows, or
-has spaces before a quote.
+Blocks end at the ends of records, and pyarrow parses each block. This module numbers the records, and reports the
+records that are not rows. pyarrow's streaming reader is not used: it reads 32 blocks ahead, in threads that crash the
+interpreter
+if the interpreter ends first (measured, pyarrow 26). pyarrow stops at a ragged record with a byte that is not UTF-8,
+and appends the text after a closing quote to the value. So such records are removed before. A record with a fault is
+malformed, and the other records are read. A file is refused if a record may hide other rows, or has spaces before a
+quote.
 """
 
 import codecs
@@ -36,25 +37,25 @@ from connector.sources.header_row import (
 from connector.sources.inputs import Input
 
 _HEAD_BYTES = 1 << 18
-_CHUNK_ROWS = 30_000  # aimed at; fewer cost pandera's fixed time per run too often, more only memory
-_MOST_ROWS = 50_000
+_CHUNK_ROWS = 30_000  # target; with fewer rows pandera's fixed cost dominates, and more rows only need memory
+_MAX_ROWS = 50_000
 _LEAST_BLOCK, _MOST_BLOCK = 1 << 16, 1 << 23
-_MOST_RECORD = 1 << 20  # a thousand times what a subscriber's fields hold; a cell longer than a record may be is in one
-_MOST_SHOWN = 1 << 16  # of a record in a rejects file: a person finds the fault at its beginning
-_DECODED_BYTES = 1 << 16  # at a time: after a wrong byte Python copies the whole text
-_SWALLOWING = ("stray_quote", "unclosed_quote", "oversized")  # for these the record's end may be far from its fault
+_MAX_RECORD = 1 << 20  # bytes; a thousand times the record of a subscriber
+_MAX_SHOWN = 1 << 16  # bytes of a record in a rejects file; its beginning shows the fault
+_DECODED_BYTES = 1 << 16  # at a time, because Python copies the whole text after an invalid byte
+_SWALLOWING = ("stray_quote", "unclosed_quote", "oversized")  # with these faults a record may contain other lines
 _LOST_BYTES = LOST.encode()
-_MOST_HELD = 1 << 24  # a record of 16 MiB is a quote that was never closed
+_MAX_HELD = 1 << 24  # bytes; a longer record has a quote that is never closed
 
 
 _Failures = dict[int, tuple[str, str]]
-"""Code and message of what is no row, by its index among the block's records."""
+"""Code and message of each malformed record, by its index in the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
-    """A block's rows as large_string columns; `indices` says which record each row is, `failed` which are none and why,
-    `is_record` which of the block's records count: a blank line, or one of just the header's delimiters, does not."""
+    """The rows of a block as large_string columns. `indices` has the record of each row, and `failed` the malformed
+    records. `is_record` is the mask of records that count: blank lines and lines of only delimiters do not."""
 
     table: pa.Table
     indices: npt.NDArray[np.int64]
@@ -64,18 +65,17 @@ class ParsedBlock:
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The form of a file: its delimiter, the number of its columns, the encoding by which it is read, the encoding to
-    advise for rows with undecodable bytes, and whether an extra delimiter follows the last cell of each row."""
+    """The form of a file."""
 
     delimiter: str
-    width: int
+    width: int  # number of columns
     encoding: str
-    advised: str = "cp1252"
-    has_tails: bool = False
+    advised: str = "cp1252"  # the encoding that a message advises for undecodable bytes
+    has_tails: bool = False  # an extra delimiter follows the last cell of each row
 
     @property
     def cells(self) -> int:
-        """How many cells a row has, the empty one after a last delimiter counted."""
+        """The number of cells of a row, with the empty cell after an extra delimiter."""
         return self.width + self.has_tails
 
 
@@ -102,13 +102,13 @@ class CsvSource(Closing):
         chosen = delimiter or hinted or decide_delimiter(text, is_whole=is_whole)
         titles = count_titles(text, chosen)
         self.columns, size = self._read_header(head[above:], chosen, titles, lines_above, is_whole=is_whole)
-        self._above = head[: above + size]  # the header, and what stands above it
-        rest = head[above + size :]
-        is_tailed = has_tails(rest.decode("utf-8", "replace"), len(self.columns), chosen, is_whole=is_whole)
+        self._above = head[: above + size]  # the header and the lines above it
+        rows_head = head[above + size :]
+        is_tailed = has_tails(rows_head.decode("utf-8", "replace"), len(self.columns), chosen, is_whole=is_whole)
         self._form = CsvDialect(
             chosen, len(self.columns), self._stream.encoding, self._stream.advised, has_tails=is_tailed
         )
-        rows_bytes = _CHUNK_ROWS * len(rest) // max(1, rest.count(b"\n"))  # judged by the lines of the file's beginning
+        rows_bytes = _CHUNK_ROWS * len(rows_head) // max(1, rows_head.count(b"\n"))  # estimated from the first lines
         self._block_bytes = chunk_bytes or min(max(rows_bytes, _LEAST_BLOCK), _MOST_BLOCK)
         self._messages = []
         if self._stream.remark is not None:
@@ -117,7 +117,7 @@ class CsvSource(Closing):
             self._messages.append(f"{self.name}: titles above its header were left out (lines: {titles})")
         if is_tailed:
             self._messages.append(
-                f"{self.name}: its rows end with a delimiter that the header has not; it was left out"
+                f"{self.name}: its rows end with a delimiter that the header does not have; it was left out"
             )
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
@@ -129,16 +129,18 @@ class CsvSource(Closing):
             refusal = find_refusal(block, records, self._form)
             if refusal is not None:
                 index, problem = refusal
-                at = line + count_lines(block[: int(records.starts[index])])
-                raise ContentError(f"{self.name}: the record that begins on line {at} {problem}. {_HOW_TO_SAVE}")
+                first_line = line + count_lines(block[: int(records.starts[index])])
+                raise ContentError(
+                    f"{self.name}: the record that begins on line {first_line} {problem}. {_HOW_TO_SAVE}"
+                )
             try:
                 parsed = parse_block(block, records, self._form, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
                 raise ContentError(f"{self.name}: cannot be read on from line {line}: {error}") from error
-            end, rows, of_block = self._input.file.tell() / size, 0, max(int(parsed.is_record.sum()), 1)
+            end, rows, block_rows = self._input.file.tell() / size, 0, max(int(parsed.is_record.sum()), 1)
             for chunk in self._build_chunks(block, records, parsed, line, number):
                 rows += len(chunk.numbers) + len(chunk.malformed)
-                yield replace(chunk, messages=messages, share=begin + (end - begin) * rows / of_block)
+                yield replace(chunk, messages=messages, share=begin + (end - begin) * rows / block_rows)
                 messages = ()
             begin, number = end, number + int(parsed.is_record.sum())
 
@@ -149,7 +151,7 @@ class CsvSource(Closing):
     def _read_header(
         self, head: bytes, delimiter: str, titles: int, lines_above: int, *, is_whole: bool
     ) -> tuple[tuple[str, ...], int]:
-        """The names of the columns, and where the header ends."""
+        """Return the names of the columns, and the offset of the end of the header."""
         records = find_records(head, delimiter, is_last=is_whole)
         filled = np.flatnonzero(~find_blank(head, records, delimiter))
         if len(filled) <= titles:
@@ -174,7 +176,7 @@ class CsvSource(Closing):
         return columns, int(records.nexts[index])
 
     def _read_blocks(self) -> Iterator[tuple[int, bytes, Records]]:
-        """Yield blocks that end where a record does, with their first line; what follows waits for the next block."""
+        """Yield the first line, the bytes and the records of each block. A block ends at the end of a record."""
         self._stream.rewind()
         head = self._stream.read(_HEAD_BYTES)
         if not head.startswith(self._above):
@@ -192,18 +194,18 @@ class CsvSource(Closing):
                 yield line, block[:end], records
                 line += count_lines(block[:end])
                 block, wanted = block[end:], self._block_bytes
-            elif len(block) >= _MOST_HELD:
+            elif len(block) >= _MAX_HELD:
                 raise ContentError(
-                    f"{self.name}: the record that begins on line {line} is longer than {_MOST_HELD >> 20} MiB; look "
+                    f"{self.name}: the record that begins on line {line} is longer than {_MAX_HELD >> 20} MiB; look "
                     f"there for a quote that is never closed. {_HOW_TO_SAVE}"
                 )
             else:
-                wanted = min(2 * len(block), _MOST_HELD)
+                wanted = min(2 * len(block), _MAX_HELD)
 
     def _build_chunks(
         self, block: bytes, records: Records, parsed: ParsedBlock, line: int, number: int
     ) -> Iterator[Chunk]:
-        """Yield the records of a block, numbered on from `number`, about _MOST_ROWS at a time."""
+        """Yield the records of a block in chunks of about `_MAX_ROWS`; `number` is the number of the record before."""
         numbers_of_records = number + np.cumsum(parsed.is_record)
         numbers = numbers_of_records[parsed.indices]
         malformed, since = [], 0
@@ -214,38 +216,38 @@ class CsvSource(Closing):
             inner_lines = count_lines(record.rstrip(b"\r\n"))
             if inner_lines and code in _SWALLOWING:
                 message += f"; the row takes in {inner_lines} more lines, which were not read as rows of their own"
-            raw = show_bytes(record[:_MOST_SHOWN]) + ("…" if len(record) > _MOST_SHOWN else "")
+            raw = show_bytes(record[:_MAX_SHOWN]) + ("…" if len(record) > _MAX_SHOWN else "")
             malformed.append(MalformedRow(int(numbers_of_records[index]), line, raw, code, message))
         table = parsed.table.rename_columns(list(self.columns))
-        starts = range(0, max(1, table.num_rows), _MOST_ROWS)
+        starts = range(0, max(1, table.num_rows), _MAX_ROWS)
         for start in starts:
-            rows = table.slice(start, _MOST_ROWS)
+            rows = table.slice(start, _MAX_ROWS)
             is_last = start == starts[-1]
-            with_it = tuple(row for row in malformed if is_last or row.number <= numbers[start + _MOST_ROWS - 1])
-            malformed = malformed[len(with_it) :]
-            if rows.num_rows or with_it:
-                yield Chunk(build_frame(rows), numbers[start : start + _MOST_ROWS], with_it, self.name)
+            chunk_malformed = tuple(row for row in malformed if is_last or row.number <= numbers[start + _MAX_ROWS - 1])
+            malformed = malformed[len(chunk_malformed) :]
+            if rows.num_rows or chunk_malformed:
+                yield Chunk(build_frame(rows), numbers[start : start + _MAX_ROWS], chunk_malformed, self.name)
 
 
 def open_csv(
     source_input: Input, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
 ) -> Source:
-    """Read an input as CSV, of whose cells nothing is guessed: each is text, an empty one is "".
+    """Open an input as CSV. Each cell is a text, and an empty cell is "".
 
-    The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`); titles above
-    it, lines of a single cell, are left out, and so is a delimiter that follows the last cell of each row and not of
-    the header. Records of another width than the header's, with an undecodable or a NUL byte in a column that is used,
-    with a quote that closes before its cell ends or that may or may not be one, or of more than a MiB, come as
-    malformed. No records are blank lines (nothing, or spaces and tabs alone) and lines of just as many delimiters as
-    the header has. A quote within quotes is written twice; a backslash is a backslash.
+    The header names the columns (an empty name becomes `column N`, a second `Email` becomes `Email (2)`). Titles above
+    the header (lines of a single cell) are left out, and a delimiter after the last cell of each row, too. A record is
+    malformed if its width differs from the header's, if a used column has an undecodable or a NUL byte, if a quote
+    closes before the end of its cell or is ambiguous, or if the record is longer than a MiB. Blank lines (also with
+    spaces and tabs) and lines with only the delimiters of the header are not records. A quote within quotes is written
+    twice. A backslash has no special meaning.
 
-    The first chunk's `messages` say what was left out, and which encoding was found where none was named. An encoding
-    that is not certain costs the rows with other than ASCII in them. `chunk_bytes` is the size of a block (chosen for
-    about 30,000 rows); a longer record makes its block longer. The source closes the input.
+    The `messages` of the first chunk name the left-out parts and a detected encoding. If the encoding is not certain,
+    rows with other characters than ASCII are malformed. `chunk_bytes` is the size of a block (default: about 30,000
+    rows). A longer record makes its block longer. The source closes the input.
 
-    Raises SourceError for an input that is empty, binary, without a header or with single quotes around its cells, and,
-    while it is read, at a quote that is never closed, that takes in other rows, or that spaces stand before;
-    ConfigurationError for a delimiter or an encoding that does not exist.
+    Raises SourceError if the input is empty, binary, without a header or with single quotes around its cells. While
+    rows are read, raises SourceError at a quote that is never closed, that contains other rows, or that has spaces
+    before. Raises ConfigurationError for an unknown delimiter or encoding.
     """
     return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_bytes)
 
@@ -261,11 +263,12 @@ _MESSAGES = {
     ),
     "unclosed_quote": "a quote is opened and never closed, and the file ends in its cell; close the quote",
     "oversized": (
-        f"is longer than {_MOST_RECORD >> 10} KiB, which no subscriber's row is; look for a quote that is never closed"
+        f"is longer than {_MAX_RECORD >> 10} KiB, which is not the row of a subscriber; look for a quote that is "
+        "never closed"
     ),
-    "nul": "holds a NUL byte, which is no text",
+    "nul": "holds a NUL byte, which is not text",
 }
-"""The messages of malformed records by their codes; those of `ragged` and `encoding` hold facts of the file."""
+"""Messages of malformed records by code. The messages of `ragged` and `encoding` contain facts of the file."""
 
 _HOW_TO_SAVE = (
     "Correct it there, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, and a "
@@ -282,11 +285,11 @@ def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int,
     """
     problems = dict.fromkeys(_find_indices(records, records.indented), _INDENTED)
     lengths = records.stops - records.starts
-    suspects = {*_find_indices(records, records.strays), *np.flatnonzero(lengths > _MOST_RECORD).tolist()}
+    suspects = {*_find_indices(records, records.strays), *np.flatnonzero(lengths > _MAX_RECORD).tolist()}
     sign, expected = form.delimiter.encode(), form.cells - 1
     for index in suspects:
         record = block[records.starts[index] : records.stops[index]]
-        lines_below = record.splitlines()[1:]  # do some look like rows, of which the first line is not a part?
+        lines_below = record.splitlines()[1:]  # lines that may be rows of their own
         if record.count(sign) > expected and any(line.count(sign) >= expected for line in lines_below):
             problems[index] = (
                 f"has a quote that is not closed, so that it takes in {count_lines(record)} lines below it"
@@ -297,8 +300,8 @@ def find_refusal(block: bytes, records: Records, form: CsvDialect) -> tuple[int,
 
 
 def parse_block(block: bytes, records: Records, form: CsvDialect, used_indices: Sequence[int]) -> ParsedBlock:
-    """Parse the records of a block (positions in bytes). A record with a byte that is no text fails only if the byte is
-    in one of the columns `used_indices`. Raises SourceError if pyarrow finds others than we did."""
+    """Parse the records of a block. A record with an undecodable byte fails only if the byte is in one of the columns
+    `used_indices`. Raises SourceError if pyarrow finds another number of records."""
     lengths = records.stops - records.starts
     is_blank = find_blank(block, records, form.delimiter)
     only_delimiters = form.delimiter.encode() * (form.cells - 1)  # spreadsheets leave thousands of such lines
@@ -310,7 +313,7 @@ def parse_block(block: bytes, records: Records, form: CsvDialect, used_indices: 
     undecodable = _find_undecodable(block, records, form)
     if records.is_unclosed:
         failed[len(records) - 1] = ("unclosed_quote", _MESSAGES["unclosed_quote"])
-    oversized = np.flatnonzero(lengths > _MOST_RECORD).tolist()
+    oversized = np.flatnonzero(lengths > _MAX_RECORD).tolist()
     failed |= dict.fromkeys(oversized, ("oversized", _MESSAGES["oversized"]))
     is_parsed = ~is_blank
     is_parsed[list(failed)] = False
@@ -338,8 +341,8 @@ def parse_block(block: bytes, records: Records, form: CsvDialect, used_indices: 
 def _select_parseable(
     block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_], undecodable: Collection[int]
 ) -> bytes:
-    """Return the records of a block that pyarrow can parse. In those that are `undecodable`, U+FFFD stands for each
-    byte that is no text: delimiters and quotes are ASCII, so they stay where they are."""
+    """Return the records of a block that pyarrow can parse. In `undecodable` records U+FFFD replaces undecodable bytes.
+    Delimiters and quotes are ASCII, so they stay."""
     pieces, since = [], 0
     for index in sorted({*np.flatnonzero(~is_parsed).tolist(), *undecodable}):
         start, end = int(records.starts[index]), int(records.nexts[index])
@@ -353,7 +356,7 @@ def _select_parseable(
 def _find_harmless(
     table: pa.Table, indices: npt.NDArray[np.int64], undecodable: Collection[int], used_indices: Sequence[int]
 ) -> set[int]:
-    """Return the undecodable records, by their index in the block, whose used columns hold no lost character."""
+    """Return the indices of undecodable records whose used columns have no undecodable character."""
     rows = np.flatnonzero(np.isin(indices, list(undecodable)))
     is_lost = np.zeros(len(rows), dtype=bool)
     for index in used_indices if len(rows) else ():
@@ -363,7 +366,7 @@ def _find_harmless(
 
 
 def _find_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
-    """The indices of the records that these bytes are in."""
+    """Return the indices of the records that contain these positions."""
     indices: list[int] = np.unique(np.searchsorted(records.nexts, positions, side="right")).tolist()
     return indices
 
@@ -394,12 +397,12 @@ def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Fail
 
 
 def count_lines(text: bytes) -> int:
-    """Return how many lines end in a text, by LF, CR LF or CR."""
+    """Return the number of line ends (LF, CR LF or CR) in a text."""
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int]]:
-    """Give the rows of the right width, and the widths of the others by their index (from 0) in `block`."""
+    """Return the rows of the right width, and the widths of ragged rows by their index (from 0) in `block`."""
     names = [str(index) for index in range(form.cells)]
     if not block:
         return pa.table({name: pa.array([], pa.large_string()) for name in names}), {}
@@ -422,7 +425,7 @@ def _read_table(block: bytes, form: CsvDialect) -> tuple[pa.Table, dict[int, int
             column_types=dict.fromkeys(names, pa.large_string()),
             null_values=[],
             strings_can_be_null=False,
-            check_utf8=False,  # it was, above
+            check_utf8=False,  # `_find_undecodable` has checked it
         ),
     )
     return table, ragged

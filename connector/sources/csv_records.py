@@ -1,7 +1,7 @@
-"""Where the records of a block of CSV begin and end, in whole columns of positions at once.
+"""Finds the beginnings and ends of the records in a block of CSV, as arrays of positions.
 
-It obeys the rules of pyarrow's parser: a quote counts only where a field begins, a doubled one is a quote, and a
-record ends at LF, CR LF or CR outside quotes.
+The rules are those of pyarrow's parser. A quote opens only at the beginning of a cell, a doubled quote is a quote, and
+a record ends at LF, CR LF or CR outside quotes.
 """
 
 import re
@@ -18,26 +18,23 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of a block, blank lines included: byte positions where each begins, where its text ends, and
-    where the next begins. `strays`: closing quotes after which their cell goes on, as in `"Jo"x`. `indented`: quotes
-    with spaces between them and the beginning of their cell, as in `a, "b"`. `ambiguous`: first quotes of pairs inside
-    an unquoted cell that enclose a delimiter, as in `Ann"Lee, Jr"`. `is_unclosed`: a quote in the last record is still
-    open where the file ends."""
+    """The records of a block with its blank lines, and its suspicious quotes, as byte positions."""
 
-    starts: Positions
-    stops: Positions
-    nexts: Positions
-    strays: Positions
-    indented: Positions
-    ambiguous: Positions
-    is_unclosed: bool
+    starts: Positions  # of the records
+    stops: Positions  # ends of the records' texts
+    nexts: Positions  # starts of the following records
+    strays: Positions  # closing quotes before the end of their cell: `"Jo"x`
+    indented: Positions  # quotes after spaces at the beginning of their cell: `a, "b"`
+    ambiguous: Positions  # first quotes of pairs in an unquoted cell that enclose a delimiter: `Ann"Lee, Jr"`
+    is_unclosed: bool  # the last quote of the file is not closed
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
 def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
-    """Find the records that end in `block`, which begins where a record does; all of it if it `is_last`."""
+    """Return the records that end in `block`, which begins at a record. The last block (`is_last`) ends its last
+    record."""
     octets = np.frombuffer(block, dtype=np.uint8)
     stops, nexts = _find_line_ends(block, octets, is_last=is_last)
     quoted = _find_quoted(block, octets, delimiter)
@@ -56,13 +53,13 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
 
 
 def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
-    """Tell which records are lines with nothing on them, or with blanks alone; a delimiter is no blank."""
+    """Return the mask of the records that are empty or have only blanks. A delimiter is not a blank."""
     is_blank: npt.NDArray[np.bool_] = records.stops == records.starts
     blanks = bytes(octet for octet in b" \t" if octet != ord(delimiter))
     octets = np.frombuffer(block, dtype=np.uint8)
     is_edge = np.zeros(256, dtype=bool)
     is_edge[list(blanks)] = True
-    # Hardly any record both begins and ends with a blank: only those are looked at whole.
+    # Few records begin and end with a blank. Only these records are checked completely.
     filled = np.flatnonzero(~is_blank)
     edged = filled[is_edge[octets[records.starts[filled]]] & is_edge[octets[records.stops[filled] - 1]]]
     for index in edged.tolist():
@@ -71,7 +68,7 @@ def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np
 
 
 def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: bool) -> tuple[Positions, Positions]:
-    """Where lines end and where the next ones begin, quotes disregarded."""
+    """Return the ends of the lines and the starts of the next lines, also inside quotes."""
     feeds = np.flatnonzero(octets == _LF)
     if b"\r" not in block:
         return feeds, feeds + 1
@@ -89,9 +86,9 @@ def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: boo
 
 
 def _find_ambiguous(block: bytes, quoted: "_Quoted", nexts: Positions, delimiter: str) -> Positions:
-    """The quotes inside unquoted cells that open, if taken as quotes, a stretch with a delimiter in it.
+    """Return the first quote of each pair in unquoted cells that encloses a delimiter.
 
-    They are taken by pairs within a record; one that has no partner (`12" screen`) is a sign and no quote.
+    Pairs are formed within a record. A quote without a partner (`12" screen`) is a plain character.
     """
     inner = quoted.inner[quoted.inner < (nexts[-1] if len(nexts) else 0)]
     if len(inner) < 2:
@@ -111,14 +108,13 @@ def _find_ambiguous(block: bytes, quoted: "_Quoted", nexts: Positions, delimiter
 
 @dataclass(frozen=True, slots=True)
 class _Quoted:
-    """Where quoted stretches open and close (_NEVER for one that does not), which closings end no cell, and the quotes
-    inside unquoted cells (of doubled ones the first), `indented` those of them that only spaces stand before."""
+    """The quotes of a block, as byte positions."""
 
     opened: Positions
-    closed: Positions
-    strays: Positions
-    indented: Positions
-    inner: Positions
+    closed: Positions  # `_NEVER` for a quote that is not closed
+    strays: Positions  # closing quotes before the end of their cell
+    indented: Positions  # inner quotes after spaces at the beginning of their cell
+    inner: Positions  # quotes in unquoted cells; the first of doubled quotes
 
 
 def _find_quoted(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) -> _Quoted:
@@ -130,9 +126,9 @@ def _find_quoted(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
     is_border[[ord(delimiter), _LF, _CR]] = True
     begins_field = is_border[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
     ends_field = is_border[octets[np.minimum(quotes + 1, len(octets) - 1)]] | (quotes == len(octets) - 1)
-    is_doubled = np.append(np.diff(quotes) == 1, False)  # the next quote follows at once
+    is_doubled = np.append(np.diff(quotes) == 1, False)  # the next byte is a quote, too
     follows_one = np.append(False, is_doubled[:-1])
-    # In orderly CSV quotes open and close by turns (a doubled one closes and opens), and whole columns tell it.
+    # In regular CSV, quotes open and close in turn (a doubled quote closes and opens). Array operations check that.
     if np.all((begins_field | follows_one)[0::2]) and np.all((ends_field | is_doubled)[1::2]):
         closed = np.append(quotes[1::2], [_NEVER] * (len(quotes) % 2))
         return _Quoted(quotes[0::2], closed, none, none, none)
@@ -149,7 +145,8 @@ def _find_quoted(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
 def _walk_quotes(
     quotes: Positions, begins_field: npt.NDArray[np.bool_], is_doubled: npt.NDArray[np.bool_]
 ) -> tuple[Positions, Positions]:
-    """The same one quote at a time, for blocks with a quote inside a bare field or after a closed one."""
+    """Return the opening and closing quotes, one by one, for blocks with quotes in unquoted cells or after closed
+    cells."""
     opened: list[int] = []
     closed: list[int] = []
     positions, begins, doubled = quotes.tolist(), begins_field.tolist(), is_doubled.tolist()
