@@ -117,7 +117,7 @@ def test_an_empty_list_of_a_database_is_refused(connector: Connector, tmp_path: 
         database.execute("CREATE TABLE gone (mail)")
     job = write_job(tmp_path, '{sql: {url: "sqlite:///crm.db", table: gone, column: mail}}')
     ended = connector.run("sync", job)
-    assert (ended.code, "take the list (suppress.file or suppress.sql) out of the job" in ended.stderr) == (2, True)
+    assert (ended.code, "remove the list (suppress.file or suppress.sql) from the job" in ended.stderr) == (2, True)
     assert connector.sandbox.stats()["requests"] == {}
 
 
