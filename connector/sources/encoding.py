@@ -1,11 +1,10 @@
-"""Text in any encoding as UTF-8, read forward in pieces; bytes that cannot be decoded stay visibly undecodable.
+"""Reads a text in any encoding as UTF-8, in pieces. Undecodable bytes stay invalid UTF-8, so that they are found later.
 
-A BOM decides, else the zero bytes of UTF-16, else the first bytes beyond ASCII: UTF-8 if they are, else the Windows or
-ISO encoding in which the words are names. For that each word is decoded in each encoding; an encoding that makes
-impossible words of them (`Wi¹niewski`, `MЌller`) is out, and of the others the likeliest is taken, by chardet's rating
-and by how many words have letters of one language (`LANGUAGES`). Where the next likeliest is about as likely and would
-give other letters, nothing is guessed, and the rows with such bytes are malformed. Encodings of DOS, of Macs and KOI8
-are read when they are named.
+A BOM decides the encoding, or the zero bytes of UTF-16, or the first bytes beyond ASCII. If these are not UTF-8, their
+words are decoded in each Windows and ISO encoding. An encoding with impossible words (`Wi¹niewski`, `MЌller`) is
+excluded. The likeliest of the others is chosen, by chardet's rating and by the number of words with the letters of one
+language (`LANGUAGES`). If the next encoding is about as likely and gives other letters, no encoding is chosen, and rows
+with such bytes are malformed. Encodings of DOS, of Macs and KOI8 are read only if an option names them.
 """
 
 import codecs
@@ -19,13 +18,13 @@ from typing import BinaryIO
 
 from connector.errors import ConfigurationError, SourceError
 
-_WESTERN = ("cp1252", "iso8859-1", "iso8859-15")  # of encodings that give the same text the first is named
+_WESTERN = ("cp1252", "iso8859-1", "iso8859-15")  # if several encodings give the same text, the first one is named
 _CENTRAL = ("cp1250", "iso8859-2")
 _TURKISH = ("cp1254", "iso8859-9")
 _BALTIC = ("cp1257", "iso8859-13")
 _CYRILLIC = ("cp1251", "iso8859-5")
 
-# The letters beyond ASCII of a language, and the encodings that its files are in.
+# The letters beyond ASCII of a language, and the encodings of its files.
 LANGUAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("àâæçéèêëîïôöœùûü", _WESTERN),  # French
     ("äöüßé", _WESTERN),  # German
@@ -65,13 +64,13 @@ _ALPHABETS = {
     for encoding in _ENCODINGS
 }
 
-_FITTING_POWER = 4  # a foreign name or two in a file must not decide, many must
+_FITTING_POWER = 4  # one or two foreign names should not decide; many should
 # How much likelier than the next, by how many different words there are at least. Measured on 3,600 files of 1 to 10
 # rows of names in 29 languages: with these no file with six words is read wrong, and 0.3 % of those with fewer are.
 _LEADS = ((6, 0.1), (3, 0.2), (0, 0.6))
-_ODD_WORDS = 0.01  # of the words: in any list some are misspelt
-_MOST_IMPOSSIBLE = 0.05  # of the words: more, and it is two encodings in one file, or one that is not known here
-_LINES, _WORDS = 400, 200  # looked at; more decided nothing else
+_ODD_WORDS = 0.01  # share of the words: each list has some misspelt words
+_MAX_IMPOSSIBLE = 0.05  # share of the words; with more, the file has two encodings or an unknown encoding
+_LINES, _WORDS = 400, 200  # read for the decision; more changed no decision
 
 _LINE = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
 _ADDRESS = re.compile(rb"[^\s,;|\"]*@[^\s,;|\"]*")  # most are ASCII, and of no language
@@ -110,20 +109,22 @@ _BINARY_SHARE = 0.1  # of control bytes in the beginning; text has none or a few
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 LOST = "\ufffd"
-"""What programs write in place of a byte that they could not decode."""
+"""The character that programs write for an undecodable byte."""
 
-_UNDECODABLE = "\udcff"  # a lone surrogate: encoded it is no valid UTF-8, so it costs its row as a wrong byte does
+_UNDECODABLE = (
+    "\udcff"  # a lone surrogate, which is invalid in UTF-8: its row is malformed like a row with an invalid byte
+)
 _C1 = re.compile("[\x80-\x9f]")
 
-_LONE_ACCENTS = frozenset("¨¯¸˘˙˚˛˜˝")  # beside no letter: no name has one
+_LONE_ACCENTS = frozenset("¨¯¸˘˙˚˛˜˝")  # accents without a letter, which no name contains
 _JOINING = frozenset("’‘'´·–—‑׳״\u00ad")  # between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen
 _OPENING = frozenset("«»“”„‘‚¿¡‹›–—")  # before a letter
 
 
 @dataclass(frozen=True, slots=True)
 class EncodingGuess:
-    """What a text is written in: `encoding` (Python's name), None where that is not certain; then `likely` is the best
-    advice, and `reason` says what it may be. Of a guess `sample` has some decoded words."""
+    """The `encoding` of a text (Python's name) with a `sample` of decoded words. If the encoding is not certain,
+    `encoding` is None, `likely` is the encoding to advise, and `reason` names the candidates."""
 
     encoding: str | None
     sample: tuple[str, ...] = ()
@@ -132,10 +133,10 @@ class EncodingGuess:
 
 
 class Utf8Stream:
-    """A file read as UTF-8, without its BOM, from its beginning; bytes that cannot be decoded stay invalid UTF-8.
+    """A file that is read as UTF-8 without its BOM. Undecodable bytes stay invalid UTF-8.
 
-    `encoding` is the one that it is read in, `advised` the one to name for rows that are not in it; `remark` says which
-    was found, for a person; None where there is nothing to say.
+    `encoding` is the encoding of the file, and `advised` the encoding to advise for malformed rows. `remark` is a
+    message about a detected or uncertain encoding, or None.
     """
 
     def __init__(self, name: str, file: BinaryIO, encoding: str) -> None:
@@ -148,7 +149,7 @@ class Utf8Stream:
         if encoding == "auto":
             encoding = self._find_encoding()
         try:
-            "".encode(encoding)  # refuses what is no encoding of text, such as base64
+            "".encode(encoding)  # refuses codecs that are not text encodings, such as base64
             self.encoding = codecs.lookup(encoding).name.replace("utf-8-sig", "utf-8")
         except (LookupError, ValueError):
             raise ConfigurationError(
@@ -158,10 +159,10 @@ class Utf8Stream:
         self.rewind()
 
     def rewind(self) -> None:
-        """Begin again."""
+        """Go back to the beginning of the file."""
         self._file.seek(0)
         self._is_first = True
-        # UTF-8 passes as it is, which is the fast way and keeps each wrong byte for the rejects file.
+        # UTF-8 is not decoded, which is fast and keeps each invalid byte for the rejects file.
         is_utf_8 = self.encoding == "utf-8"
         self._decoder = None if is_utf_8 else codecs.getincrementaldecoder(self.encoding)("connector.mark")
 
@@ -178,12 +179,12 @@ class Utf8Stream:
         return b"".join(pieces)
 
     def _find_encoding(self) -> str:
-        """A BOM says it, or the zero bytes of UTF-16; else the first piece that is not ASCII alone."""
+        """Return the encoding by a BOM, by the zero bytes of UTF-16, or by the first piece with bytes beyond ASCII."""
         self._file.seek(0)
         piece = self._read_on(_BEGINNING_BYTES)
         if bom := next((encoding for bom, encoding in _BOMS if piece.startswith(bom)), None):
             return bom
-        # UTF-16 without a BOM is known by where the zero bytes of its ASCII characters are.
+        # The positions of the zero bytes of ASCII characters show UTF-16 without a BOM.
         for utf_16, zeros, others in (("utf-16-le", piece[1::2], piece[::2]), ("utf-16-be", piece[::2], piece[1::2])):
             if zeros.count(0) > _UTF_16_ZEROS * len(zeros) and others.count(0) <= _UTF_16_STRAYS * len(others):
                 self.remark = f"read as {utf_16}, found by its zero bytes; it has no BOM that would say so"
@@ -194,7 +195,7 @@ class Utf8Stream:
             piece = self._read_on(_READ_BYTES)
         if not piece:
             return "utf-8"
-        if piece[:-_MOST_CHARACTER_BYTES].isascii():  # the bytes beyond ASCII may be half a character at its end
+        if piece[:-_MOST_CHARACTER_BYTES].isascii():  # the bytes beyond ASCII may be half a character at the end
             piece += self._read_on(_READ_BYTES)
         guess = decide_encoding(piece)
         if guess.encoding is None:
@@ -221,26 +222,26 @@ class Utf8Stream:
     def _to_utf8(self, piece: bytes) -> bytes:
         if self._decoder is not None:
             text = self._decoder.decode(piece, final=not piece)
-            # ISO-8859-x has control characters at 0x80 to 0x9F: where they turn up, the encoding is another one.
+            # ISO-8859-x has control characters at 0x80 to 0x9F. A text with these characters has another encoding.
             text = _C1.sub(_UNDECODABLE, text) if self._is_guessed else text
             piece = text.encode("utf-8", "surrogatepass")
         if self._is_first and piece:
             self._is_first = False
-            while piece.startswith(codecs.BOM_UTF8):  # a second one, where a program put its own before another's
+            while piece.startswith(codecs.BOM_UTF8):  # a program may have added a second BOM
                 piece = piece.removeprefix(codecs.BOM_UTF8)
         return piece
 
 
 def decide_encoding(text: bytes) -> EncodingGuess:
-    """Decide by a text of which some bytes are beyond ASCII."""
+    """Return the encoding of a text with some bytes beyond ASCII."""
     decoded = text.decode("utf-8", "surrogateescape")
     good, bad = len(_GOOD_CHARACTERS.findall(decoded)), len(_BAD_BYTES.findall(decoded))
-    if good and bad <= _MOST_BAD_PER_GOOD * good:  # the bytes that are not UTF-8 are their rows' faults
+    if good and bad <= _MOST_BAD_PER_GOOD * good:  # rows with bytes that are not UTF-8 are malformed
         return EncodingGuess("utf-8")
     lines = [_ADDRESS.sub(b"", line) for line in islice(map(bytes, _LINE.findall(text)), _LINES)]
     words = list(islice(dict.fromkeys(word for line in lines for word in _WORD.findall(line)), _WORDS))
     readings = _rank(words, b" ".join(dict.fromkeys(word for line in lines for word in _ANY_WORD.findall(line))))
-    if not readings or readings[0].impossible > _MOST_IMPOSSIBLE:
+    if not readings or readings[0].impossible > _MAX_IMPOSSIBLE:
         return EncodingGuess(
             None,
             reason="in no encoding of Windows or ISO are its words names; from DOS, a Mac or an old Russian program it "
@@ -264,7 +265,7 @@ def decide_encoding(text: bytes) -> EncodingGuess:
 
 
 def refuse_binary(name: str, beginning: bytes) -> None:
-    """Raise SourceError if a file's `beginning` (some of it, as UTF-8) is empty or not that of a text."""
+    """Raise SourceError if the `beginning` of a file (as UTF-8) is empty or binary."""
     if not beginning.strip():
         raise SourceError(f"{name}: is empty; a CSV file begins with a header line that names its columns")
     for magic, meaning in _BINARY_BEGINNINGS:
@@ -276,19 +277,20 @@ def refuse_binary(name: str, beginning: bytes) -> None:
 
 
 def show_bytes(record: bytes) -> str:
-    """A record for the rejects file: as text, wrong bytes and control characters written out as \\xNN."""
+    """Return a record for the rejects file as text, with invalid bytes and control characters as \\xNN."""
     shown = record.replace(_UNDECODABLE.encode("utf-8", "surrogatepass"), LOST.encode())
     return _CONTROLS.sub(lambda found: b"\\x%02x" % found[0][0], shown).decode("utf-8", "backslashreplace")
 
 
 def advise_encoding(name: str = "cp1252") -> str:
-    """Return where a person names a file's encoding, with an example."""
+    """Return the option and the job key for a file's encoding, with an example."""
     return f"--encoding {name}, or source.file.encoding in a job"
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Words as one encoding has them, the share of them that are `impossible`, and how likely it is (unitless)."""
+    """The words decoded in one encoding, the share of `impossible` words, and the `rating` of the encoding (no
+    unit)."""
 
     encoding: str
     words: tuple[str, ...]
@@ -297,7 +299,7 @@ class _Reading:
 
 
 def _rank(words: Sequence[bytes], text: bytes) -> list[_Reading]:
-    """What the words may be, the likeliest first; encodings that give the same text count together, under one name."""
+    """Return the readings of the words, the likeliest first. Encodings that give the same text count as one reading."""
     if not words:
         return []
     import chardet  # here: it takes a tenth of a second, and most files are UTF-8
@@ -330,7 +332,7 @@ def _is_full_of_controls(text: bytes) -> bool:
 
 
 def _is_possible(word: str) -> bool:
-    """Return whether a word without white space may be one.
+    """Return whether a text without white space may be a word.
 
     Its characters are of one script. Capitals, and signs between letters, stand where they may stand.
     """
@@ -356,7 +358,7 @@ def _is_possible(word: str) -> bool:
 
 
 def _find_letters(word: str) -> frozenset[str]:
-    """The letters beyond ASCII, small; without the dot that a Turkish capital leaves."""
+    """Return the letters beyond ASCII in lower case, without the dot of a Turkish capital."""
     return frozenset(letter for letter in word.casefold() if letter.isalpha() and not letter.isascii())
 
 
@@ -367,7 +369,7 @@ def _get_category(character: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _get_script(character: str) -> str | None:
-    """LATIN, CYRILLIC, …: the first word of a letter's name."""
+    """Return the script of a letter, by the first word of its Unicode name: LATIN, CYRILLIC, …"""
     if _get_category(character)[0] not in "LM":
         return None
     script = unicodedata.name(character, "").partition(" ")[0]

@@ -1,4 +1,4 @@
-"""Files of any format, recognised by content first and by name second; one of them, or those of a pattern."""
+"""Opens one file of any format, or the files of a pattern. The content decides the format, then the suffix."""
 
 import codecs
 import glob
@@ -62,7 +62,7 @@ def open_file(
 
 
 class CheckedFile(Closing):
-    """A file as a source, which is refused if it changes while it is read."""
+    """A file as a source. The file is refused if it changes while rows are read."""
 
     def __init__(self, source: Source, source_input: Input) -> None:
         self.name, self.columns, self.state = source.name, source.columns, source_input.state
@@ -78,7 +78,7 @@ class CheckedFile(Closing):
         chunk = None
         try:
             chunk = next(chunks, None)
-        finally:  # a file that was cut off meanwhile looks like a damaged one
+        finally:  # a file that another program has cut off looks like a damaged file
             if self._input.is_local or chunk is None:
                 self._input.refuse_changed()
         return chunk
@@ -90,16 +90,16 @@ class CheckedFile(Closing):
 
 
 def _open_format(source_input: Input, named: str, encoding: str, delimiter: str, sheet: str | None) -> Source:
-    """Return the source in an input; `named` is its format, or auto. Raises as `open_file` does."""
+    """Return the source of an input. `named` is its format, or auto. Raises the errors of `open_file`."""
     form = _decide_format(named, source_input)
     if form == "tsv" and named == AUTO and delimiter != AUTO:
-        form = "csv"  # tsv by its suffix alone, and the delimiter was given
+        form = "csv"  # the suffix says tsv, and an option sets the delimiter
     options = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
     misfit = next((key for key in _FORMATS_OF if options[key] not in (None, AUTO) and form not in _FORMATS_OF[key]), "")
     if misfit:
         raise ConfigurationError(
-            f"{source_input.name}: is read as {form}, which has no {misfit}: leave {misfit} out, or say the format "
-            "that is meant"
+            f"{source_input.name}: is read as {form}, which has no {misfit}: leave {misfit} out, or name "
+            "the right format"
         )
     if form == "excel":
         from connector.sources.workbook import open_workbook  # here: CSV needs none of what these import
@@ -117,11 +117,11 @@ def _open_format(source_input: Input, named: str, encoding: str, delimiter: str,
 
 
 def open_files(path: str | PathLike[str], opener: Callable[[str], Source]) -> Source:
-    """Open the file of this path or URL or, if it is missing and a pattern (`*`, `?`, `[…]`, `**`), the files that
-    match.
+    """Open the file of this path or URL. If no such file exists and the path is a pattern (`*`, `?`, `[…]`, `**`), open
+    all matching files.
 
-    Files come in the order of their names; hidden ones match only a pattern that begins with a dot. Raises SourceError
-    if no file matches, and as `opener` does for any of them.
+    Files are read in the order of their names. Hidden files match only a pattern that begins with a dot. Raises
+    SourceError if no file matches, and the errors of `opener`.
     """
     name = fspath(path)
     if not glob.has_magic(name) or is_there(name) or is_there(name.partition("#")[0]):
@@ -135,16 +135,16 @@ def open_files(path: str | PathLike[str], opener: Callable[[str], Source]) -> So
         paths = [path for path in sorted(glob.glob(name, recursive=True)) if not Path(path).is_dir()]  # noqa: PTH207
     if not paths:
         raise SourceError(
-            f"{name}: no file matches; check the pattern ([ in a folder's name is written [[]), or whether the files "
-            "have come"
+            f"{name}: no file matches; check the pattern ([ in a folder's name is written [[]), and whether the "
+            "files have arrived"
         )
     return MatchedFiles(name, paths, opener)
 
 
 class MatchedFiles(Closing):
-    """Several files of rows, opened by `open_files`; `columns` are those of all, in the order in which they come.
+    """Several files of rows, opened by `open_files`. `columns` are the columns of all files in the order of the files.
 
-    A file's rows have no value in the columns that it lacks; record numbers begin again with each file.
+    If a file lacks a column, its rows have no value there. Record numbers begin again in each file.
     """
 
     def __init__(self, name: str, paths: Sequence[str], opener: Callable[[str], Source]) -> None:
@@ -174,15 +174,15 @@ class MatchedFiles(Closing):
                     yield replace(chunk, share=share)
 
     def close(self) -> None:
-        """Release the file that is open, if any; may be called more than once."""
+        """Close the open file, if there is one. May be called more than once."""
         if self._open is not None:
             self._open.close()
 
 
 def refuse_lacking(source: Source, columns: Sequence[str]) -> None:
-    """Raise ConfigurationError if one of a source's files lacks a column that others have, and that is needed."""
+    """Raise ConfigurationError if a file of the source lacks one of these columns."""
     by_file: dict[str, tuple[str, ...]] = getattr(source, "columns_by_file", {})
-    lacking = [(path, name) for path, there in by_file.items() for name in columns if name not in there]
+    lacking = [(path, name) for path, own in by_file.items() for name in columns if name not in own]
     if lacking:
         path, name = lacking[0]
         more = f" ({len(lacking) - 1} more are missing in these files)" if len(lacking) > 1 else ""
@@ -193,26 +193,27 @@ def refuse_lacking(source: Source, columns: Sequence[str]) -> None:
 
 
 def _decide_format(named: str, source_input: Input) -> FileFormat:
-    """Return the format of an input: the `named` one, or by content and then by suffix if `auto` is named.
+    """Return the `named` format of an input. For `auto`, the content decides, then the suffix.
 
-    Raises ConfigurationError for a format that does not exist, SourceError where the content is in another format.
+    Raises ConfigurationError for an unknown format, and SourceError if the content has another format.
     """
     if named != AUTO and named not in FILE_FORMATS:
         raise ConfigurationError(f"format {named!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
     head, name, suffix = source_input.head, source_input.name, Path(source_input.inner).suffix.lower()
-    held = next((form for magic, form in _BEGINNINGS if head.startswith(magic)), None)
+    detected = next((form for magic, form in _BEGINNINGS if head.startswith(magic)), None)
     if named != AUTO:
-        if held is not None and held != named:
-            raise SourceError(f"{name}: is {_WORDS[held]}, and not {named}; say format auto or {held}")
-        if held is None and named in _WORDS:
-            raise SourceError(f"{name}: is not {_WORDS[named]}; say format auto, or the one that it is in")
+        if detected is not None and detected != named:
+            raise SourceError(f"{name}: is {_WORDS[detected]}, and not {named}; use format auto or {detected}")
+        if detected is None and named in _WORDS:
+            raise SourceError(f"{name}: is not {_WORDS[named]}; use format auto, or the right format")
         return next(form for form in get_args(FileFormat) if form == named)
-    if held is not None:
-        return held
+    if detected is not None:
+        return detected
     text = head.removeprefix(next((bom for bom in _BOMS if head.startswith(bom)), b"")).replace(b"\0", b"").lstrip()
     if _ARRAY.match(text):
         raise SourceError(
-            f"{name}: is a JSON array, and not JSON Lines: write one object a line, as `jq -c '.[]'` does"
+            f"{name}: is a JSON array, and not JSON Lines: write one object on each line, for example with `jq -c "
+            "'.[]'`"
         )
     if _MARKUP.match(text):
         raise SourceError(

@@ -1,11 +1,11 @@
-"""The bytes of a path, a pipe, standard input or an object in a store as a file to seek in, one packing (gzip, zip,
-Zstandard) undone.
+"""Opens a path, a pipe, standard input or an object of a store as a seekable file, unpacked once (gzip, zip,
+Zstandard).
 
-What comes through a pipe or from a store and what is packed is copied once, at opening, to a temporary file without a
-name, which goes with its process: so every source can be read more than once, and damage shows before the first row.
+A pipe, an object or a packed file is copied to a temporary file when it is opened. The temporary file has no name and
+is deleted when its process ends. So each source can be read several times, and damage is found before the first row.
 
-A file or an object that changes between its opening and its last row is refused: an upload may be in progress, and its
-last row may be half a row.
+A file or an object that changes before its last row is read is refused: an upload may be in progress, and the last row
+may be incomplete.
 """
 
 import gzip
@@ -31,27 +31,34 @@ from connector.stores import StoreError, is_url, open_object, parse_store_url, r
 
 STANDARD_INPUT = "-"
 
-_HEAD_BYTES = 1 << 16  # formats are recognised by these
-_COPIED_BYTES = 1 << 20  # at a time, into a temporary copy
-_MOST_OF_ROOM = 0.9  # of the free room in the folder: other programs need some, too
+_HEAD_BYTES = 1 << 16  # enough to recognise the format
+_COPIED_BYTES = 1 << 20  # at a time, to a temporary copy
+_MAX_SHARE_OF_ROOM = 0.9  # of the free room in the folder, because other programs need room, too
 
-_GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"PK\x03\x04", b"PK\x05\x06")  # the last: an empty archive
+_GZIP, _ZSTD, _ZIP = (
+    b"\x1f\x8b",
+    b"\x28\xb5\x2f\xfd",
+    (b"PK\x03\x04", b"PK\x05\x06"),
+)  # the second signature of a zip is that of an empty archive
 _PACKING = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
 _NAMES_SHOWN = 20
-_DOCUMENTS = {"[Content_Types].xml", "content.xml"}  # in an .xlsx and an .ods (which is refused), zip archives too
+_DOCUMENTS = {
+    "[Content_Types].xml",
+    "content.xml",
+}  # files of an .xlsx and an .ods (which is refused), which are zip archives
 
-# Lists of subscribers pack to a tenth, numbered addresses and nothing else to a 270th (measured); a bomb to a 1000th.
+# A list of subscribers shrinks to a tenth, a list of numbered addresses to a 270th (measured), a zip bomb to a 1000th.
 _MOST_TIMES = 500
-_ALWAYS_BYTES = 1 << 26  # allowed at any rate: a short file of one line over and over is no bomb
+_ALWAYS_BYTES = 1 << 26  # always allowed: a short file that repeats one line is not a bomb
 _FAULTS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class Input(Closing):
-    """An unpacked file; `name` is for messages, `inner` the same without the suffix of its packing, or the name in its
-    archive.
+    """An unpacked file. `name` is its name in messages. `inner` is the name in its archive, or the name without the
+    suffix of its packing.
 
-    `origin` is the file or the object that may change while it is read, with its `state` at opening; None for a pipe.
+    `origin` is the file or object that may change while it is read, and `state` its state at opening; None for a pipe.
     """
 
     name: str
@@ -70,7 +77,7 @@ class Input(Closing):
 
     @property
     def is_local(self) -> bool:
-        """Whether its state can be read at no cost."""
+        """Whether the state can be read without a request to a store."""
         return not isinstance(self.origin, str)
 
     def refuse_changed(self) -> None:
@@ -91,18 +98,18 @@ class Input(Closing):
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What shows that a file or an object has changed: its size in bytes, and its version (a time, a tag)."""
+    """The state that shows changes of a file or object: its size in bytes, and its version (a time or a tag)."""
 
     size: int
     version: object
 
 
 def _read_state(origin: BinaryIO | str) -> FileState | None:
-    """Return the state of a file that is open, or of the object of a URL; None if there is no such object any more.
-    Raises SourceError."""
+    """Return the state of an open file, or of the object of a URL; None if the object does not exist any more. Raises
+    SourceError."""
     if not isinstance(origin, str):
-        found = os.fstat(origin.fileno())
-        return FileState(found.st_size, found.st_mtime_ns)
+        status = os.fstat(origin.fileno())
+        return FileState(status.st_size, status.st_mtime_ns)
     try:
         version = read_version(origin)
     except StoreError as error:
@@ -122,13 +129,13 @@ def open_input(path: str | PathLike[str]) -> Input:
 
     Raises SourceError, and ConfigurationError for a URL that cannot be used.
     """
-    place = fspath(path)
-    archive, sign, member = place.partition("#")
-    if sign and member and not is_there(place) and is_there(archive):  # else a file may have the sign in its name
-        place = archive
+    location = fspath(path)
+    archive, sign, member = location.partition("#")
+    if sign and member and not is_there(location) and is_there(archive):  # a file may have a # in its name
+        location = archive
     else:
         member = ""
-    packed = _open_packed(place)
+    packed = _open_packed(location)
     try:
         unpacked = _unpack(packed, member or None)
     except BaseException:
@@ -140,37 +147,37 @@ def open_input(path: str | PathLike[str]) -> Input:
     return replace(unpacked, origin=packed.origin, state=packed.state)
 
 
-def is_there(place: str) -> bool:
-    """Return whether there is a file or a folder of this path, or an object of this URL. Raises SourceError, and
+def is_there(location: str) -> bool:
+    """Return whether a file or folder with this path, or an object with this URL, exists. Raises SourceError, and
     ConfigurationError for a URL that cannot be used."""
-    if not is_url(place):
-        return Path(place).exists()
-    url = parse_store_url(place)
+    if not is_url(location):
+        return Path(location).exists()
+    url = parse_store_url(location)
     try:
         return read_size(url) is not None
     except StoreError as error:
         raise SourceError(f"{url}: cannot be read: {error}") from None
 
 
-def _open_packed(place: str) -> Input:
-    """Return the file, or a copy of a pipe or of an object, which the store may change or lose while it is read."""
-    if is_url(place):
-        url = parse_store_url(place)
+def _open_packed(location: str) -> Input:
+    """Return the file, or a copy of a pipe or object. The store may change an object while the object is read."""
+    if is_url(location):
+        url = parse_store_url(location)
         state = _read_state(url)
         try:
             with open_object(url) as stored:
                 copy = _copy(stored.read_pieces(_COPIED_BYTES), url)
-                return Input(place, place, copy, url, state)
+                return Input(location, location, copy, url, state)
         except FileNotFoundError:
             raise SourceError(f"{url}: there is no such object; check the URL") from None
         except StoreError as error:
             raise SourceError(f"{url}: cannot be read: {error}") from None
-    name = "standard input" if place == STANDARD_INPUT else place
+    name = "standard input" if location == STANDARD_INPUT else location
     try:
-        if place != STANDARD_INPUT and Path(place).is_dir():
-            raise SourceError(f"{place}: is a folder; name the file in it")
+        if location != STANDARD_INPUT and Path(location).is_dir():
+            raise SourceError(f"{location}: is a folder; name the file in it")
         # Standard input is a descriptor, which stays open for others.
-        opened, is_own = (0, False) if place == STANDARD_INPUT else (place, True)
+        opened, is_own = (0, False) if location == STANDARD_INPUT else (location, True)
         file: BinaryIO = open(opened, "rb", closefd=is_own)  # noqa: SIM115 - its owner closes it
     except FileNotFoundError:
         raise SourceError(f"{name}: there is no such file; check the path") from None
@@ -179,22 +186,25 @@ def _open_packed(place: str) -> Input:
         if isinstance(error, UnicodeEncodeError):
             reason = "the locale has no such characters in a file's name; set LC_ALL=C.UTF-8"
         raise SourceError(f"{name}: cannot be opened: {reason}") from None
-    if place == STANDARD_INPUT or not Path(place).is_file():
+    if location == STANDARD_INPUT or not Path(location).is_file():
         with file as pipe:
             return Input(name, name, _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name))
-    origin = os.fdopen(os.dup(file.fileno()), "rb")  # of its own, since pyarrow closes a file that it has unpacked
+    origin = os.fdopen(
+        os.dup(file.fileno()), "rb"
+    )  # a descriptor of its own, because pyarrow closes the file that it unpacks
     return Input(name, name, file, origin, _read_state(file))
 
 
 def _unpack(packed: Input, member: str | None) -> Input:
-    """Return the Input in a packed one; a workbook, though it is a zip archive, and any other file stays as it is."""
+    """Return the unpacked Input of a packed file. A workbook (also a zip archive) and an unpacked file are returned
+    unchanged."""
     name, file, head = packed.name, packed.file, packed.head
     if head.startswith(_ZIP) and (found := _choose_member(packed, member)) is not None:
         with zipfile.ZipFile(file) as archive:
             pieces = _read_pieces(lambda: archive.open(found).read, name, found.compress_size)
             return Input(name, found.filename, _copy(pieces, name))
     if member is not None:
-        raise SourceError(f"{name}: is no ZIP archive, so there is no {member} in it; name the file alone")
+        raise SourceError(f"{name}: is not a ZIP archive, so it does not contain {member}; name only the file")
     if head.startswith(_GZIP):
         open_stream = lambda: gzip.GzipFile(fileobj=file).read1  # noqa: E731
     elif head.startswith(_ZSTD):
@@ -209,7 +219,7 @@ def _unpack(packed: Input, member: str | None) -> Input:
 
 
 def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, packed_bytes: int) -> Iterator[bytes]:
-    """Yield what is unpacked. Raises SourceError where it is damaged, and where it unpacks to too much."""
+    """Yield the unpacked bytes. Raises SourceError if the file is damaged, or unpacks to too many bytes."""
     unpacked_bytes = 0
     try:
         read = open_stream()
@@ -217,8 +227,8 @@ def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, p
             unpacked_bytes += len(piece)
             if unpacked_bytes > max(_ALWAYS_BYTES, _MOST_TIMES * packed_bytes):
                 raise SourceError(
-                    f"{name}: unpacks to more than {_MOST_TIMES} times its size, as no list of subscribers does; if it "
-                    "is one, unpack it first"
+                    f"{name}: unpacks to more than {_MOST_TIMES} times its size, which is not usual for a list of "
+                    "subscribers; if the file is a list, unpack it first"
                 )
             yield piece
     except _FAULTS as error:
@@ -228,7 +238,7 @@ def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, p
 
 
 def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
-    """Return the file of the archive that is wanted, or its only one; None if the archive is a workbook or the like.
+    """Return the wanted file of the archive, or its only file. Return None if the archive is a workbook.
 
     Folders, links and the files that macOS adds (`__MACOSX/`, names that begin with a dot) do not count. Raises
     SourceError.
@@ -264,11 +274,11 @@ def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
 
 
 def _copy(pieces: Iterable[bytes], name: str) -> BinaryIO:
-    """Return a temporary copy, which its owner closes. Raises SourceError if there is no room for it."""
+    """Return a temporary copy, which the caller closes. Raises SourceError if the folder has no room for the copy."""
     with ExitStack() as opened:
         try:
             copy: BinaryIO = opened.enter_context(tempfile.TemporaryFile())
-            most = int(_MOST_OF_ROOM * shutil.disk_usage(tempfile.gettempdir()).free)
+            most = int(_MAX_SHARE_OF_ROOM * shutil.disk_usage(tempfile.gettempdir()).free)
             for piece in pieces:
                 if copy.tell() + len(piece) > most:
                     raise SourceError(

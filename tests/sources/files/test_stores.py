@@ -79,7 +79,7 @@ def test_an_object_whose_name_reads_like_an_option_is_named(put: Put) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("none.csv", "there is no such object"), ("*.tsv", "no file matches"), ("a.csv#b.csv", "is no ZIP archive")],
+    [("none.csv", "there is no such object"), ("*.tsv", "no file matches"), ("a.csv#b.csv", "is not a ZIP archive")],
 )
 def test_what_is_not_there_is_named_by_its_url(put: Put, name: str, words: str) -> None:
     url = put("inbox/a.csv", ANN).replace("a.csv", name)

@@ -98,7 +98,7 @@ def test_a_name_that_is_not_exactly_one_file_of_an_archive_is_told_with_those_th
 
 def test_a_member_of_what_is_no_archive_is_refused_and_a_file_may_have_a_sign_in_its_name(tmp_path: Path) -> None:
     path = write(tmp_path, "people.csv", b"a\n1\n")
-    with pytest.raises(SourceError, match=r"is no ZIP archive, so there is no b\.csv in it"):
+    with pytest.raises(SourceError, match=r"is not a ZIP archive, so it does not contain b\.csv"):
         open_file(f"{path}#b.csv")
     assert read_rows(write(tmp_path, "people#1.csv", b"a\n1\n")) == [["1"]]
 
