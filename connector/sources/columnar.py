@@ -1,4 +1,4 @@
-"""Typed columns as sources: Parquet, Arrow data and DataFrames; batches of values in, chunks of texts out."""
+"""Reads typed columns as sources: Parquet files, Arrow data and DataFrames."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -24,15 +24,15 @@ from connector.sources.cell_text import (
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
 
-_CHUNK_BYTES = 1 << 23  # of rows that are wide: fewer at a time
-_BUFFER_BYTES = 1 << 20  # of a column, read ahead; a row group may be as large as the file
+_CHUNK_BYTES = 1 << 23  # a chunk of wide rows has fewer rows
+_BUFFER_BYTES = 1 << 20  # read ahead in each column, because a row group may be as large as the file
 
 
 class ParquetSource(Closing):
-    """A Parquet file, of which every value comes as text; raises SourceError.
+    """A Parquet file with each value as text. Raises SourceError.
 
-    Null is missing, booleans are true and false, numbers plain, dates and times ISO, lists JSON; a struct's fields are
-    columns of their own, `address.city`. Bytes that are not UTF-8 make their row malformed.
+    Null is missing, booleans are true and false, numbers are plain, dates and times ISO, lists JSON. Each field of a
+    struct is a column (`address.city`). A row with bytes that are not UTF-8 is malformed.
     """
 
     def __init__(self, source_input: Input) -> None:
@@ -41,7 +41,7 @@ class ParquetSource(Closing):
             self._file = pq.ParquetFile(source_input.file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
             self.columns = name_columns(_flatten(self._file.schema_arrow.empty_table()).column_names)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise SourceError(f"{self.name}: is no Parquet file that can be read: {say_safely(error)}") from None
+            raise SourceError(f"{self.name}: is not a Parquet file that can be read: {say_safely(error)}") from None
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
@@ -49,7 +49,7 @@ class ParquetSource(Closing):
         size = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
         rows = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * about.num_rows // max(1, size))))
         try:
-            # One thread: others that read ahead crash the interpreter if it ends before they do.
+            # One thread, because threads that read ahead crash the interpreter if it ends before them.
             for batch in self._file.iter_batches(rows, use_threads=False):
                 chunk = _build_table_chunk(
                     self.name, self.columns, _flatten(pa.Table.from_batches([batch])), first, used
@@ -79,21 +79,24 @@ def _build_table_chunk(
 
 
 def _flatten(table: pa.Table) -> pa.Table:
-    """Return the table with structs cut into their fields, at any depth; a field of a struct that is null is null."""
+    """Return the table with a column for each field of its structs, at any depth. The fields of a null struct are
+    null."""
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
         table = table.flatten()
     return table
 
 
 def _write_texts(column: pa.ChunkedArray) -> Text:
-    """Return a column as texts; texts and whole numbers as whole columns."""
+    """Return a column as texts. Texts and whole numbers are converted as a whole column."""
     try:
         if is_text_type(column.type):
-            return _combine(column.cast(pa.large_binary()).cast(pa.large_string())), {}  # bytes: so UTF-8 is checked
+            return _combine(
+                column.cast(pa.large_binary()).cast(pa.large_string())
+            ), {}  # the cast from bytes checks UTF-8
         if pa.types.is_integer(column.type):
             return _combine(column.cast(pa.large_string())), {}
     except pa.ArrowInvalid:
-        pass  # some are not UTF-8: one by one
+        pass  # some bytes are not UTF-8: convert each value
     return build_texts(read_values(column))
 
 
@@ -106,18 +109,18 @@ def _combine(column: pa.ChunkedArray) -> pa.Array:
 
 
 class ArrowStream(Protocol):
-    """What gives its rows by Arrow's PyCapsule interface: a table, a reader, a frame of Polars, a result of DuckDB."""
+    """Data with Arrow's PyCapsule interface: a table, a reader, a frame of Polars, a result of DuckDB."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the stream, as Arrow has it."""
+        """Return the stream as a capsule of Arrow."""
 
 
 def open_rows(rows: pd.DataFrame | ArrowStream, name: str) -> Source:
-    """Return a DataFrame or Arrow data as a source; `name` is what messages call it.
+    """Return a DataFrame or Arrow data as a source; `name` is its name in messages.
 
-    Missing values (None, NaN, NaT, NA) are missing, booleans are true and false, numbers plain, dates and times ISO,
-    lists JSON. A DataFrame's index is not read; a row's number is its place, from 1. A reader can be read once. Raises
-    SourceError for what is neither.
+    None, NaN, NaT and NA are missing, booleans are true and false, numbers are plain, dates and times ISO, lists JSON.
+    The index of a DataFrame is not read; rows are numbered from 1. A reader can be read once. Raises SourceError for
+    other data.
     """
     if isinstance(rows, pd.DataFrame):
         return FrameSource(rows, name)
@@ -147,14 +150,14 @@ class FrameSource(Closing):
         def show(index: int) -> str:
             return show_record(self.columns, _list_values(part.iloc[index]))
 
-        texts = [_write_series(part.iloc[:, place]) for place in range(part.shape[1])]
+        texts = [_write_series(part.iloc[:, index]) for index in range(part.shape[1])]
         return build_chunk(self.name, self.columns, texts, first + np.arange(len(part)), show, used)
 
 
 def _write_series(series: pd.Series) -> Text:
-    """A column as texts; one that Arrow has no type for, since its values are mixed, value by value.
+    """Return a column as texts. A column of mixed values, for which Arrow has no type, is converted value by value.
 
-    Pandas' own types (a Period) are for Arrow the numbers that they are kept as: these, too, value by value.
+    The same holds for types of pandas (a Period), which Arrow reads as numbers.
     """
     try:
         array = pa.array(series, from_pandas=True)
@@ -169,7 +172,7 @@ def _write_series(series: pd.Series) -> Text:
 def _convert(value: object) -> object:
     """Return the Python value of a cell of a DataFrame."""
     if isinstance(value, np.floating):
-        return float(str(value))  # a short float has the digits that are written for it
+        return float(str(value))  # keeps the digits of a float of 16 or 32 bits
     if isinstance(value, np.ndarray | pd.Series):
         return [_convert(item) for item in value]
     if isinstance(value, np.generic):
@@ -180,13 +183,13 @@ def _convert(value: object) -> object:
 
 
 def _list_values(series: pd.Series) -> list[object]:
-    """The values as Python's; None for each that is missing."""
+    """Return the values as Python values, with None for missing values."""
     values: list[object] = series.astype(object).tolist()
     return [None if is_missing else value for value, is_missing in zip(values, series.isna(), strict=True)]
 
 
 class ArrowSource(Closing):
-    """Arrow data, opened by `open_rows`. Raises SourceError where it cannot be opened, or not once more."""
+    """Arrow data, opened by `open_rows`. Raises SourceError if the data cannot be opened or cannot be read again."""
 
     def __init__(self, rows: ArrowStream, name: str) -> None:
         self.name, self._rows = name, rows

@@ -1,8 +1,9 @@
-"""A sheet of a workbook (.xlsx, .xls) as a source, by python-calamine; rows have the sheet's own numbers.
+"""Reads a sheet of a workbook (.xlsx, .xls) as a source by python-calamine. Rows have the row numbers of the sheet.
 
-calamine keeps a place for each cell between the first and the last, and ends the process when memory does not hold
-them. It gives an error (`#N/A`) as an empty cell, and a formula that no program has computed as an empty cell or a 0.
-So the sheet's XML is scanned for all three before it is loaded.
+calamine allocates memory for each cell between the first and the last, and crashes the process without enough memory.
+It
+returns an error (`#N/A`) as an empty cell, and a formula without a computed value as an empty cell or 0. So the XML of
+the sheet is scanned for the three problems before calamine loads the sheet.
 """
 
 import posixpath
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from python_calamine import CalamineSheet, CalamineWorkbook
 
 Row = tuple[int, list[object]]
-"""The number of a sheet's row, from 1, and its cells."""
+"""The number of a row in its sheet (from 1), and the cells of the row."""
 
-_HEAD_ROWS = 200  # titles above the header are recognised by these, as in a CSV
+_HEAD_ROWS = 200  # enough to recognise titles above the header, as in a CSV
 _MOST_CELLS = 12_000_000  # a cell takes about 100 bytes (measured): 1.2 GB, and a million rows of twelve columns
 _MOST_BYTES = 1 << 31  # unpacked; a full sheet of a million rows and ten columns is 600 MB of XML
 _READ_BYTES = 1 << 20
@@ -59,13 +60,13 @@ _PROTECTED = re.compile(  # an encrypted .xlsx, and an .xls whose second record 
 
 
 class WorkbookSource(Closing):
-    """One sheet, opened by `open_workbook`."""
+    """A sheet, opened by `open_workbook`."""
 
     def __init__(
         self, source_input: Input, sheet: "CalamineSheet", errors: Mapping[int, Mapping[int, str]], hidden_count: int
     ) -> None:
-        """`errors` has, by row number and column (from 1), why a cell has no value. `hidden_count` is the number of
-        rows that a filter or a person has hidden."""
+        """`errors` has the problems of cells without a value, by row number and column (from 1). `hidden_count` is the
+        number of rows that a filter or a person has hidden."""
         self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
         where = f"{self.name}, sheet {sheet.name}"
         head = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
@@ -80,7 +81,7 @@ class WorkbookSource(Closing):
         if hidden_count:
             messages.append(
                 f"{where}: {count(hidden_count, 'hidden row')} {agree(hidden_count, 'is', 'are')} used like the "
-                "others. To leave hidden rows out, copy the rows that are shown to a new sheet"
+                "others. To leave hidden rows out, copy the visible rows to a new sheet"
             )
         self._messages = tuple(messages)
         self._header, cells = head[titles]
@@ -98,7 +99,7 @@ class WorkbookSource(Closing):
         self.columns = name_columns(names)
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. A cell that holds an error (#N/A) is no text."""
+        """See `Source`. A cell with an error (#N/A) is not text."""
         below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
         filled = (row for row in below if row[0] in self._errors or _is_filled(row))
         messages, last = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
@@ -127,7 +128,7 @@ class WorkbookSource(Closing):
             raw = show_record(names, [_plain(cell) for cell in cells])
             malformed.append(MalformedRow(number, None, raw, *fault))
         columns = list(zip(*(cells for _, cells in good), strict=True)) or [()] * width
-        columns += [("",) * len(good)] * (width - len(columns))  # a column of the header with no cell at all
+        columns += [("",) * len(good)] * (width - len(columns))  # columns of the header without cells
         texts = [build_texts([_plain(cell) for cell in cells])[0] for cells in columns]
         frame = build_frame(pa.table(texts, names=list(self.columns)))
         numbers = np.array([number for number, _ in good], dtype=np.int64)
@@ -139,7 +140,8 @@ class WorkbookSource(Closing):
         return Chunk(frame, numbers, tuple(malformed), self.name, number_cells=number_cells)
 
     def _find_error(self, number: int, used: Collection[str] | None) -> str | None:
-        """Return the problem of the row's first cell without a value in a column of `used` (None: in any), or None."""
+        """Return the problem of the first cell of the row without a value in a `used` column (None: in any), or
+        None."""
         for column, problem in self._errors.get(number, {}).items():
             index = column - 1 - self._span.start
             if used is None or not 0 <= index < len(self.columns) or self.columns[index] in used:
@@ -148,14 +150,14 @@ class WorkbookSource(Closing):
 
 
 def open_workbook(source_input: Input, sheet: str | None) -> Source:
-    """Open a sheet by its name, or by its number from 1; the first that is not hidden when none is given.
+    """Open a sheet by its name, or by its number from 1. Without either, open the first visible sheet.
 
-    The first row with anything in it names the columns, titles of a single cell above it apart; empty rows are no
-    rows. Whole numbers come without `.0`, none with an exponent, dates as ISO dates, booleans as true and false, texts
-    as they are. A row with an error (#N/A) in it comes as malformed; an .xls with an error anywhere is refused. Raises
-    SourceError, also for an OpenDocument spreadsheet (.ods) and for a workbook that is damaged or too large.
+    The first filled row names the columns, after titles of a single cell. Empty rows are skipped. Whole numbers have no
+    `.0`, numbers have no exponent, dates are ISO dates, booleans are true and false. A row with an error (#N/A) is
+    malformed, and an .xls with an error is refused. Raises SourceError, also for an OpenDocument spreadsheet (.ods) and
+    for a workbook that is damaged or too large.
     """
-    import python_calamine  # here: most files are no workbooks
+    import python_calamine  # here: most files are not workbooks
 
     name, file = source_input.name, source_input.file
     try:
@@ -163,7 +165,7 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         file.seek(0)
         if is_xlsx:
             _refuse_archive(file, name)
-        elif _PROTECTED.search(file.read()):  # the library says so only of a path
+        elif _PROTECTED.search(file.read()):  # the library checks that only for a path
             raise SourceError(f"{name}: is protected by a password; save it without one")  # noqa: TRY301
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
@@ -176,9 +178,11 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         errors, hidden_count = _find_errors(file, chosen, name) if is_xlsx else ({}, 0)
         return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen), errors, hidden_count)
     except (python_calamine.CalamineError, *_FAULTS) as error:
-        raise SourceError(f"{name}: is no workbook that can be read ({error}); save it again") from None
+        raise SourceError(f"{name}: is not a workbook that can be read ({error}); save it again") from None
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # the library's own, on a damaged .xls; no module exports it
+        if (
+            type(error).__name__ != "PanicException"
+        ):  # an exception of the library for a damaged .xls; no module exports its class
             raise
         raise SourceError(f"{name}: is a workbook that is damaged; save it again") from None
 
@@ -193,18 +197,19 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
             )
         if sum(info.file_size for info in archive.infolist()) > _MOST_BYTES:
             raise SourceError(f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead")
-        if _STRINGS in archive.namelist():  # unpacked to its end, so that a false size is noticed by the checksum
+        if _STRINGS in archive.namelist():  # unpacked completely, so that the checksum shows a false size
             with archive.open(_STRINGS) as strings:
                 while strings.read(_READ_BYTES):
                     pass
 
 
 def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[int, str]], int]:
-    """Return, by row number and column (from 1), why a cell of an .xlsx sheet has no value: an error, or a formula that
-    no program has computed. Also return how many rows with cells are hidden. Raises SourceError for a sheet too large.
+    """Return the problems of cells in an .xlsx sheet without a value, by row number and column (from 1): errors, and
+    formulas without a computed value. Also return the number of hidden rows. Raises SourceError for a sheet that is too
+    large.
 
-    A program that writes formulas without computing them asks for a computation when the workbook is opened, and writes
-    no value or a 0 for each.
+    A program that does not compute its formulas requests a computation when the workbook is opened, and writes no value
+    or a 0 for each formula.
 
     Raises KeyError if the workbook does not say which part of the archive is the sheet.
     """
@@ -237,7 +242,7 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
                 if letters not in columns:
                     columns[letters] = reduce(lambda number, letter: number * 26 + letter - 64, letters, 0)
                 column = columns[letters]
-            if not tag[2].endswith(b"/"):  # a cell that is only formatted holds nothing
+            if not tag[2].endswith(b"/"):  # a cell with only a format is empty
                 last_row, last_column = max(last_row, row), max(last_column, column)
                 cell = _name_cell(row, column)
                 if _XLSX_ERROR.search(tag[2]):
@@ -271,7 +276,7 @@ def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) 
 
 
 def _name_cell(row: int, column: int) -> str:
-    """The name of a cell by its place (from 1): (4, 28) is AB4."""
+    """Return the name of a cell by its row and column (from 1): (4, 28) is AB4."""
     letters = ""
     while column:
         column, letter = divmod(column - 1, 26)
@@ -283,29 +288,29 @@ def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) ->
     from python_calamine import SheetTypeEnum, SheetVisibleEnum
 
     sheets = workbook.sheets_metadata
-    names = [each.name for each in sheets]
+    names = [metadata.name for metadata in sheets]
     if sheet is None:
-        shown = [
-            each.name
-            for each in sheets
-            if each.typ == SheetTypeEnum.WorkSheet and each.visible == SheetVisibleEnum.Visible
+        visible = [
+            metadata.name
+            for metadata in sheets
+            if metadata.typ == SheetTypeEnum.WorkSheet and metadata.visible == SheetVisibleEnum.Visible
         ]
-        found = next(iter(shown or names), None)
+        chosen = next(iter(visible or names), None)
     elif sheet in names:
-        found = sheet
+        chosen = sheet
     else:
-        found = names[int(sheet) - 1] if sheet.isdecimal() and 0 < int(sheet) <= len(names) else None
-    if found is None:
-        there_are = f"its sheets: {', '.join(names)}" if names else "it has none"
-        raise SourceError(f"{name}: has no sheet {sheet or ''}; {there_are}")
-    return found
+        chosen = names[int(sheet) - 1] if sheet.isdecimal() and 0 < int(sheet) <= len(names) else None
+    if chosen is None:
+        existing = f"its sheets: {', '.join(names)}" if names else "it has none"
+        raise SourceError(f"{name}: has no sheet {sheet or ''}; {existing}")
+    return chosen
 
 
 def _read_rows(sheet: "CalamineSheet") -> Iterator[Row]:
-    """Every row, the empty ones above the first cell included; the library leaves out the empty columns before it."""
-    left = sheet.start[1] if sheet.start else 0
+    """Yield each row, also empty rows at the beginning. The library leaves out empty columns before the first cell."""
+    omitted_columns = sheet.start[1] if sheet.start else 0
     for number, cells in enumerate(sheet.iter_rows(), start=1):
-        yield number, [*[""] * left, *cells]
+        yield number, [*[""] * omitted_columns, *cells]
 
 
 def _is_filled(row: Row) -> bool:
@@ -313,7 +318,7 @@ def _is_filled(row: Row) -> bool:
 
 
 def _plain(cell: object) -> object:
-    """A duration as a sheet shows it, 30:00:00; all else has a text already."""
+    """Return a duration as a sheet shows it (30:00:00), and any other cell unchanged."""
     if not isinstance(cell, timedelta):
         return cell
     seconds = round(cell.total_seconds())

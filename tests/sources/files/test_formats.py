@@ -73,10 +73,10 @@ REFUSED: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
     ("a.json", '[{"a": 1}]', {}, SourceError, "is a JSON array, and not JSON Lines"),
     ("a.csv", "", {}, SourceError, "is empty"),
     ("a.xls", "\n<html><table>", {}, SourceError, "is a web page or XML, whatever its name says"),
-    ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is no Parquet file that can be read"),
+    ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is not a Parquet file that can be read"),
     ("a.xlsx", write_xlsx()[:-30], {}, SourceError, "cut off or damaged"),
-    ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), {}, SourceError, "is no workbook"),
-    ("a.docx", pack_zip(b"", "[Content_Types].xml"), {}, SourceError, "is no workbook that can be read"),
+    ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), {}, SourceError, "is not a workbook"),
+    ("a.docx", pack_zip(b"", "[Content_Types].xml"), {}, SourceError, "is not a workbook that can be read"),
 ]
 
 
