@@ -181,7 +181,7 @@ def test_a_scheduler_lends_its_workers_and_keeps_them(shared: Connector, tmp_pat
             job = (tmp_path / "job.yaml").read_text()
             (tmp_path / "job.yaml").write_text(job.replace("{id: 7}", "{name: Newsletter}"))
             ended = shared.run_json(*command)
-            assert (ended.code, "Give the base by its id" in ended.stderr) == (2, True), ended.stderr
+            assert (ended.code, "Name the base by its id" in ended.stderr) == (2, True), ended.stderr
 
 
 @pytest.mark.campaign

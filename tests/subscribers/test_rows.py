@@ -39,8 +39,9 @@ def validate(rules: ValidationRules = RULES, /, **columns: Sequence[object]) -> 
 
 def validate_one(field: str, cell: object, *, zip: str = "omit") -> tuple[list[str], object]:  # noqa: A002 - the rule's word
     """The codes of the faults of one cell, and the value that is sent (None: nothing)."""
-    columns: dict[str, Any] = {"client_user_id": ["7"], field: [cell]}
-    validated = validate(ValidationRules(identity="client_user_id", zip=zip), **columns)
+    identity = "email" if field == "client_user_id" else "client_user_id"
+    columns: dict[str, Any] = {identity: ["a@x.org" if identity == "email" else "7"], field: [cell]}
+    validated = validate(ValidationRules(identity=identity, zip=zip), **columns)
     codes = [fault.code for fault in validated.faults]
     values = validated.subscribers[field].tolist() if field in validated.subscribers else []
     return codes, next((None if isinstance(value, float) or value is pd.NA else value for value in values), None)
