@@ -100,7 +100,7 @@ def test_a_bucket_that_is_not_there_or_refuses_is_said_before_the_list_is_read_a
         ("s3://bucket/a.csv", {"mode": "upsert"}, "can only be replaced"),
         ("people.csv", {"file_format": "jsonl"}, "is written as csv"),
         ("sqlite:///w.db", {"file_format": "csv"}, "is for files"),
-        ("sqlite:///w.db", {"group_readable": True}, "is a database, which says itself who may read"),
+        ("sqlite:///w.db", {"group_readable": True}, "is a database, whose own settings decide who may read"),
         ("snowflake://u:pass-word@a/b", {}, "Snowflake is not written directly.*docs/how-to/warehouses.md"),
         ("bigquery://project", {}, "BigQuery"),
         ("redshift+psycopg2://u:pass-word@h/d", {}, "Redshift"),
