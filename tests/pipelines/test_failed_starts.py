@@ -47,7 +47,7 @@ def list_lines(connector: Connector) -> list[dict[str, Any]]:
         ("sync sql.yaml", {}, ("crm", "sync", "usage", 2), "CRM_URL"),
         ("reconcile sql.yaml", CLOSED_PORT, ("crm", "reconcile", "aborted", 3), "Connection refused"),
         ("sync key.yaml", {}, ("mistyped", "sync", "usage", 2), "nonsense: there is no such key"),
-        ("sync broken.yaml", {}, ("broken", "sync", "usage", 2), "no YAML"),
+        ("sync broken.yaml", {}, ("broken", "sync", "usage", 2), "not YAML"),
         ("sync missing.yaml", {}, ("missing", "sync", "usage", 2), "no such job file"),
         ("sync silent.yaml", {}, ("silent", "sync", "usage", 2), "is_active"),
         ("sync good.yaml", {"CONNECTOR_TOKEN": None}, ("good", "sync", "usage", 2), "no token"),
