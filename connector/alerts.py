@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -54,7 +54,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class AlertRecord:
-    """What is on record of a job: its last run (None: no run is on record), and the alerts that are not delivered."""
+    """The record of a job: its last run (None if no run is recorded), and the alerts that no receiver has accepted."""
 
     last_run: LastRun | None = None
     undelivered: tuple[Alert, ...] = ()
@@ -63,7 +63,7 @@ class AlertRecord:
 def decide_alert(
     policy: AlertPolicy, last_run: LastRun | None, report: Mapping[str, Any], now: float
 ) -> tuple[Reason | None, LastRun]:
-    """Return why the report is an alert (None: it is none), and the run as the next decision needs it.
+    """Return the reason for an alert, or None if no alert is due, and the run as the next decision needs it.
 
     `report` is the JSON of a report, and `now` is in Unix seconds.
     """
@@ -92,8 +92,8 @@ def _find_reason(last: LastRun, cause: str | None, problems: Mapping[str, int], 
 
 
 def _find_cause(report: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with a run, in a form that is equal if the next run has the same problem: without words that
-    hold a digit, such as times, numbers of rows and ids of runs."""
+    """Return the cause of a run's problem, or None if the run was ok. Words with a digit, such as times, row counts and
+    run ids, are masked, so that the next run with the same problem has an equal cause."""
     status = str(report["status"])
     if status == "ok":
         return None
@@ -177,8 +177,8 @@ def find_record(state_dir: Path, report: Mapping[str, Any]) -> Path:
 
 
 def read_record(path: Path) -> AlertRecord:
-    """Return the record. A file that cannot be read, or that is no record, is an empty record: an alert too many is
-    better than none."""
+    """Return the record. Return an empty record if the file cannot be read: a repeated alert is better than a missing
+    alert."""
     try:
         values = json.loads(path.read_bytes())
         last_run = LastRun(**values["last_run"]) if values["last_run"] is not None else None
@@ -192,7 +192,7 @@ def read_record(path: Path) -> AlertRecord:
 
 def write_record(path: Path, last_run: LastRun, undelivered: Sequence[Alert]) -> None:
     """Write the record for its owner alone. A record that cannot be written is a warning, and changes no run."""
-    record = replace(AlertRecord(last_run), undelivered=tuple(undelivered[-_MOST_UNDELIVERED:]))
+    record = AlertRecord(last_run, tuple(undelivered[-_MOST_UNDELIVERED:]))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, json.dumps(asdict(record)).encode())

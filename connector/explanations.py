@@ -151,8 +151,9 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
             return meaning, "lookup" if details.message is None else None  # a message says why absence is not proved
         case State.SENDING, _:
             return "A create was about to be sent, and no answer is recorded. The subscriber may exist.", None
-        case _:
+        case State.UNKNOWN, _:
             return "A create was sent, and its answer is not known. The subscriber may exist.", None
+    raise ValueError(f"an entry of the ledger is {details.state.name}")
 
 
 def _advise(details: EntryDetails, *, is_running: bool) -> str | None:

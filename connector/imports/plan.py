@@ -84,7 +84,7 @@ class LoadPlan:
         return self.is_own_source and self.increment is None and self.rows.limit is None
 
 
-def check_rows(plan: RowsPlan) -> RowsPlan:
+def check_plan(plan: RowsPlan) -> RowsPlan:
     """Return the plan with is_active as a required field if a column is mapped to it.
 
     Raises ConfigurationError if the mapping does not fit the source or one of its files, and SourceError.

@@ -100,9 +100,9 @@ def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, 
     return job.model_copy(update={"source": JobSource(file=source)})
 
 
-def refuse_beside_job(arguments: Mapping[str, Any], *, but: Collection[str] = FILE_ARGUMENTS) -> None:
-    """Raise ConfigurationError for arguments that a job file has keys for, except the arguments in `but`."""
-    refused = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in but]
+def refuse_beside_job(arguments: Mapping[str, Any], *, allowed: Collection[str] = FILE_ARGUMENTS) -> None:
+    """Raise ConfigurationError for arguments that a job file has keys for, except the `allowed` ones."""
+    refused = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed]
     if arguments.get("active") is False:
         refused.append("active")
     if refused:
@@ -161,9 +161,18 @@ def _validate(model: type[Model], values: Mapping[str, Any], spell: Spell) -> Mo
 def _name_argument(keys: Keys) -> str:
     """Return the argument that a key of the job comes from."""
     names = [key for key in keys if isinstance(key, str)]
-    if names[:2] == ["subscriber", "base"]:
-        return f"base_{names[2]}" if len(names) > len(["subscriber", "base"]) else "base_id"
-    if names[:2] == ["subscriber", "fields"]:
-        return "active" if names[2:4] == ["is_active", "value"] else "mapping"
-    argument = names[-1] if names else "job"
-    return next((name for name, key in _LOAD_ARGUMENTS.items() if key == argument), argument)
+    match names:
+        case ["subscriber", "base", key, *_]:
+            return f"base_{key}"
+        case ["subscriber", "base"]:
+            return "base_id"
+        case ["subscriber", "fields", "is_active", "value"]:
+            return "active"
+        case ["subscriber", "fields", *_]:
+            return "mapping"
+        case ["load", key]:
+            return next(argument for argument, load_key in _LOAD_ARGUMENTS.items() if load_key == key)
+        case [*_, key]:
+            return next((argument for argument, load_key in _LOAD_ARGUMENTS.items() if load_key == key), key)
+        case _:
+            return "job"

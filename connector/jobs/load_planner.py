@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
-from connector.imports.plan import LoadPlan, RowsPlan, check_rows, closed_on_error
+from connector.imports.plan import LoadPlan, RowsPlan, check_plan, closed_on_error
 from connector.jobs.build import (
     build_guard,
     build_mapping,
@@ -117,7 +117,7 @@ def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int |
             ignored=job.ignore,
             is_empty_refused=job.source is None or job.source.file is not None,
         )
-        return check_rows(plan)
+        return check_plan(plan)
 
 
 def _plan_load(
@@ -159,11 +159,10 @@ def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
         return guess_mapping(columns) if has_field_names else build_mapping(subscriber)
     overrides: dict[str, str | ColumnRule] = {}
     for name, rule in (subscriber.fields_ or {}).items():
-        is_column_alone = rule is not None and rule.column is not None and rule.model_fields_set == {"column"}
         if rule is None:
             overrides[name] = ""
-        elif is_column_alone and rule.column is not None:
-            overrides[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
-        else:
+        elif rule.column is None or rule.model_fields_set != {"column"}:
             overrides[name] = build_column_rule(rule)
+        else:  # a column alone is read as its header says
+            overrides[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
     return override_mapping(guess_mapping(columns), overrides, source.columns)

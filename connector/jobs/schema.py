@@ -142,8 +142,8 @@ def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
         arguments = get_args(annotation)
         if get_origin(annotation) is Annotated:
             annotation, metadata = arguments[0], [*metadata, *arguments[1:]]
-        elif len(arguments) == len(["type", None]) and NoneType in arguments:
-            annotation = next(each for each in arguments if each is not NoneType)
+        elif NoneType in arguments and len(other := [each for each in arguments if each is not NoneType]) == 1:
+            annotation = other[0]
         else:
             return annotation, metadata
 

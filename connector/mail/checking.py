@@ -21,7 +21,7 @@ from connector.rows import Closing, Row, Source
 from connector.settings import Settings
 from connector.spooled_rows import SpooledRows
 from connector.spooled_values import SpooledValues
-from connector.subscribers.consent import read_activity
+from connector.subscribers.consent import find_inactive_rows
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.identity import split_digests
 from connector.subscribers.preparation import PreparedChunk, find_named, prepare_chunks
@@ -126,7 +126,7 @@ def check_rows(
             checked.read = read if plan.limit is None else min(read, plan.limit)
         inactive, unclear = InactiveIdentities(), InactiveIdentities()
         for prepared in source_rows.read():
-            is_inactive, is_unclear = read_activity(prepared.chunk.frame, consent)
+            is_inactive, is_unclear = find_inactive_rows(prepared.chunk.frame, consent)
             positions, identities = prepared.valid.subscribers.index.to_numpy(), prepared.valid.identities
             for identity in split_digests(identities[is_inactive[positions]]):
                 inactive.add(identity)

@@ -34,7 +34,7 @@ from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows
 from connector.mail.draft import MailTexts
 from connector.mail.eml import write_eml
 from connector.mail.history import History, check_history, read_history, refuse_older_ledger
-from connector.mail.inactive import ListedActivity, read_activity
+from connector.mail.inactive import ListedActivity, read_inactive_addresses
 from connector.mail.message import Recipient
 from connector.mail.single import send_unrecorded
 from connector.outcomes import MailOutcome, Outcome
@@ -227,7 +227,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
             activity = ListedActivity()
             if plan.skips_inactive and spool.rows:
                 run.progress.follow(lambda: "reading who is inactive in the service")
-                activity = await read_activity(client, run.clock, run.stop)
+                activity = await read_inactive_addresses(client, run.clock, run.stop)
             run.progress.follow(describe)
             await mailer.send(_Letters(run, mailer, spool, activity).take)
         finally:

@@ -68,7 +68,7 @@ class _Sink:
                 identities.add(digest_identity("email", row["Email"]))
 
 
-async def read_activity(client: Client, clock: Clock, stop: Stop) -> ListedActivity:
+async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> ListedActivity:
     """Return the addresses that are inactive in the service, and those whose IsActive cannot be read.
 
     Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the list has an

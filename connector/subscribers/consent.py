@@ -154,7 +154,7 @@ def _contains(cells: pa.Array, words: Sequence[str]) -> bool:
     return bool(pc.any(pc.is_in(cells, pa.array(words, cells.type))).as_py())
 
 
-def read_activity(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
+def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
     """Return two masks of a chunk's frame (texts): rows that one of these columns calls inactive, and other rows with a
     word that means neither active nor inactive."""
     is_inactive, is_unclear = np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 @run_options
 def import_command(
     file: Path | str,
-    rows: Mapping[str, Any],
+    row_options: Mapping[str, Any],
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
@@ -112,10 +112,9 @@ def import_command(
     from connector.spooled_rows import SpooledRows
 
     is_asking = not (is_dry or is_confirmed) and output.can_ask()
-    plan = plan_file(file, rows, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry or is_asking)
-    with SpooledRows(
-        plan.rows.source, plan.rows.rules.identity
-    ) as source_rows:  # so what is created is what the preview shows
+    plan = plan_file(file, row_options, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry or is_asking)
+    # The preview and the load read the same spooled rows, so the load creates what the preview has shown.
+    with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
 
         def run(*, is_planned: bool) -> Report:
             read_state(os.environ, is_writing=not is_planned)  # a plan makes no state folder
@@ -151,14 +150,14 @@ def _confirm(report: Report, output: Output) -> bool:
 
 def plan_file(
     file: Path | str,
-    rows: Mapping[str, Any],
+    row_options: Mapping[str, Any],
     load: Mapping[str, Any],
     *,
     wait_s: float = 0.0,
     time_limit_s: float | None = None,
     is_planned: bool = False,
 ) -> LoadPlan:
-    """Return the import of a file: `rows` are the values of `file_options`, `load` those of `sending_options`.
+    """Return the import of a file: `row_options` are the values of `file_options`, `load` those of `sending_options`.
 
     Raises ConfigurationError and SourceError.
     """
@@ -168,13 +167,13 @@ def plan_file(
     from connector.jobs.load_planner import RunRequest, plan_import
     from connector.jobs.settings import read_settings
 
-    job = override_load(build_file_job(file, rows), load, spell=spell_option)
+    job = override_load(build_file_job(file, row_options), load, spell=spell_option)
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
-    request = RunRequest(limit=rows["limit"], wait_s=wait_s)
-    return plan_import(job, settings, request, is_by_job_file=rows["job_path"] is not None)
+    request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
+    return plan_import(job, settings, request, is_by_job_file=row_options["job_path"] is not None)
 
 
-def build_file_job(file: Path | str, rows: Mapping[str, Any], *, needs_base: bool = True) -> Job:
+def build_file_job(file: Path | str, row_options: Mapping[str, Any], *, needs_base: bool = True) -> Job:
     """Return the job of a file: the job file of `--job` with this file as its source, or a job made of the options.
 
     Raises ConfigurationError and SourceError.
@@ -188,18 +187,18 @@ def build_file_job(file: Path | str, rows: Mapping[str, Any], *, needs_base: boo
     )
     from connector.jobs.reader import load_job
 
-    if rows["job_path"] is None:
-        return build_import_job(file, name_import(file), rows, spell=spell_option, needs_base=needs_base)
-    refuse_beside_job(rows)
-    return replace_source(load_job(rows["job_path"], os.environ), file, rows, spell=spell_option)
+    if row_options["job_path"] is None:
+        return build_import_job(file, name_import(file), row_options, spell=spell_option, needs_base=needs_base)
+    refuse_beside_job(row_options)
+    return replace_source(load_job(row_options["job_path"], os.environ), file, row_options, spell=spell_option)
 
 
-def load_target(target: Path, rows: Mapping[str, Any]) -> Job:
+def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
     """Return the job file that is the argument of the command. Raises ConfigurationError."""
     from connector.jobs.arguments import refuse_beside_job
     from connector.jobs.reader import load_job
 
-    refuse_beside_job(rows, but=())
+    refuse_beside_job(row_options, allowed=())
     return load_job(target, os.environ)
 
 
@@ -369,7 +368,7 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
 @output_options
 def plan_command(
     target: Path | str,
-    rows: Mapping[str, Any],
+    row_options: Mapping[str, Any],
     is_full: bool,
     since: str | None,
     rows_path: Path | None,
@@ -391,15 +390,15 @@ def plan_command(
     if not is_job(target):
         if is_full or since is not None:
             raise ConfigurationError("--full and --since are of a job's cursor, and a file has none: leave them out")
-        plan = plan_file(target, rows, {}, is_planned=True)
-    elif rows["job_path"] is not None:
+        plan = plan_file(target, row_options, {}, is_planned=True)
+    elif row_options["job_path"] is not None:
         raise ConfigurationError(
             f"--job: {target} is a job itself; name the file that is to be read by a job's mapping"
         )
     else:
-        job = load_target(target, rows)
+        job = load_target(target, row_options)
         settings = read_settings(os.environ, job, is_writing=False)
-        plan = plan_sync(job, settings, RunRequest(limit=rows["limit"], is_full=is_full, since=since))
+        plan = plan_sync(job, settings, RunRequest(limit=row_options["limit"], is_full=is_full, since=since))
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path, are_rows_reported=output.is_json)
     finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
@@ -421,7 +420,7 @@ _SHOWN = 60  # characters of an example in a table; the JSON has more
     help="Write the invalid rows with their errors to this new file: a workbook if the name ends in .xlsx, else CSV.",
 )
 @output_options
-def validate_command(target: Path | str, rows: Mapping[str, Any], rejects: Path | None, output: Output) -> None:
+def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects: Path | None, output: Output) -> None:
     """Check every row of a source or file without the service.
 
     The argument is a job file, as for sync, or a file, as for import. The report counts the invalid rows by error and
@@ -433,9 +432,13 @@ def validate_command(target: Path | str, rows: Mapping[str, Any], rejects: Path 
 
     if rejects is not None and (rejects.exists() or not rejects.absolute().parent.is_dir()):
         raise ConfigurationError(f"--rejects {rejects}: name a new file, in a folder that exists")
-    is_own_source = is_job(target) and rows["job_path"] is None
-    job = load_target(Path(target), rows) if is_own_source else build_file_job(target, rows, needs_base=False)
-    plan = plan_validation(job, rows["limit"], is_own_source=is_own_source)
+    is_own_source = is_job(target) and row_options["job_path"] is None
+    job = (
+        load_target(Path(target), row_options)
+        if is_own_source
+        else build_file_job(target, row_options, needs_base=False)
+    )
+    plan = plan_validation(job, row_options["limit"], is_own_source=is_own_source)
     verdict = run_validation(plan, rejects, system_clock())
     is_shown = show(verdict.report, output)
     if verdict.findings and not output.is_json:

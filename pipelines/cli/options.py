@@ -15,7 +15,7 @@ from connector.shards import Shard
 from connector.units import parse_duration, parse_share
 from pipelines.cli.help import option
 
-Command = Callable[..., Any]
+CommandFunction = Callable[..., Any]
 
 
 class ParsedOption(click.ParamType[Any]):
@@ -80,7 +80,7 @@ limit_option = option(
 )
 
 
-def job_option(help_text: str, default_text: str) -> Callable[[Command], Command]:
+def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction], CommandFunction]:
     """Return the option `--job` of a command that takes a job file beside its argument."""
     return option(
         "--job",
@@ -93,51 +93,28 @@ def job_option(help_text: str, default_text: str) -> Callable[[Command], Command
     )
 
 
-def base_options(command: Command) -> Command:
+def base_options(command: CommandFunction) -> CommandFunction:
     """Add `--base-id` and `--base-name`, one of which names the base that rows go to."""
-    return add_options(
-        command,
-        option(
-            "--base-id",
-            type=click.IntRange(min=1),
-            metavar="ID",
-            group=MAPPING_GROUP,
-            default_text="none",
-            help="Id of the base that the subscribers go to. Give an id or a name.",
-        ),
-        option(
-            "--base-name",
-            metavar="NAME",
-            group=MAPPING_GROUP,
-            default_text="none",
-            help="Name of the base that the subscribers go to. Give an id or a name.",
-        ),
-    )
+    purpose = "of the base that the subscribers go to. Give an id or a name."
+    return _add_base_options(command, f"Id {purpose}", f"Name {purpose}", default_text="none")
 
 
-def only_base_options(command: Command) -> Command:
+def only_base_options(command: CommandFunction) -> CommandFunction:
     """Add `--base-id` and `--base-name`, which limit a command to one base."""
+    id_help, name_help = "Use only the base with this id.", "Use only the base with this name."
+    return _add_base_options(command, id_help, name_help, default_text="every base")
+
+
+def _add_base_options(command: CommandFunction, id_help: str, name_help: str, *, default_text: str) -> CommandFunction:
+    shared: dict[str, Any] = {"group": MAPPING_GROUP, "default_text": default_text}
     return add_options(
         command,
-        option(
-            "--base-id",
-            type=click.IntRange(min=1),
-            metavar="ID",
-            group=MAPPING_GROUP,
-            default_text="every base",
-            help="Use only the base with this id.",
-        ),
-        option(
-            "--base-name",
-            metavar="NAME",
-            group=MAPPING_GROUP,
-            default_text="every base",
-            help="Use only the base with this name.",
-        ),
+        option("--base-id", type=click.IntRange(min=1), metavar="ID", help=id_help, **shared),
+        option("--base-name", metavar="NAME", help=name_help, **shared),
     )
 
 
-def format_options(command: Command) -> Command:
+def format_options(command: CommandFunction) -> CommandFunction:
     """Add `--format`, `--sheet`, `--encoding` and `--delimiter`: how a source file is written."""
     return add_options(
         command,
@@ -173,12 +150,12 @@ def format_options(command: Command) -> Command:
     )
 
 
-def add_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+def add_options(command: CommandFunction, *options: Callable[[CommandFunction], CommandFunction]) -> CommandFunction:
     """Add these options to a command; the help shows them in this order."""
     return reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def sending_options(command: Command) -> Command:
+def sending_options(command: CommandFunction) -> CommandFunction:
     """Add the options that are keys of a job's load section, given to the command as arguments of the library."""
     return add_options(
         command,
@@ -225,7 +202,7 @@ class SourcePath(click.Path):
         return value if isinstance(value, str) and "://" in value else Path(str(super().convert(value, param, ctx)))
 
 
-def cursor_options(command: Command) -> Command:
+def cursor_options(command: CommandFunction) -> CommandFunction:
     """Add `--full` and `--since`, given to the command as `is_full` and `since`."""
     return add_options(
         command,
@@ -276,7 +253,7 @@ def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str
     return value
 
 
-_MAPPING_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+_MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
     job_option("Use the mapping, base and rules of this job file for FILE.", "none"),
     option(
         "--map",
@@ -324,22 +301,22 @@ _MAPPING_OPTIONS: tuple[Callable[[Command], Command], ...] = (
 )
 
 
-def file_options(command: Command) -> Command:
-    """Add the options of a file, given to the command as `rows`: their values by the names of the library's arguments,
-    and `limit` and `job_path`."""
+def file_options(command: CommandFunction) -> CommandFunction:
+    """Add the options of a file. The command gets them as `row_options`: values by the names of the library's
+    arguments, and `limit` and `job_path`."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         names = ("base_id", "base_name", "ignore", "identity", "active", "zip", "job_path", "format", "sheet",
                  "encoding", "delimiter", "limit")  # fmt: skip
-        rows = {name: kwargs.pop(name) for name in names}
-        rows["mapping"] = _parse_mapping(kwargs.pop("mapped")) or None
-        return command(*args, rows=rows, **kwargs)
+        row_options = {name: kwargs.pop(name) for name in names}
+        row_options["mapping"] = _parse_mapping(kwargs.pop("mapped")) or None
+        return command(*args, row_options=row_options, **kwargs)
 
-    return add_options(cast("Command", wrapped), format_options, base_options, *_MAPPING_OPTIONS, limit_option)
+    return add_options(cast("CommandFunction", wrapped), format_options, base_options, *_MAPPING_OPTIONS, limit_option)
 
 
-def output_declarations(command: Command) -> Command:
+def output_declarations(command: CommandFunction) -> CommandFunction:
     """Add the options that say how a command reports and logs."""
     return add_options(
         command,

@@ -20,7 +20,7 @@ from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.printable import escape_json
 from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, say, start_logging, write_stderr
-from pipelines.cli.options import Command, metrics_option, output_declarations
+from pipelines.cli.options import CommandFunction, metrics_option, output_declarations
 from pipelines.report.page import is_report, write_page
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Output:
         return _try(lambda: write_stdout(drawn.getvalue()))
 
 
-def output_options(command: Command) -> Command:
+def output_options(command: CommandFunction) -> CommandFunction:
     """Add the options of `output_declarations`; `--output`, `--report` and `--quiet` reach the command as `output`."""
 
     @output_declarations
@@ -117,7 +117,7 @@ def output_options(command: Command) -> Command:
     return wrapped
 
 
-def run_options(command: Command) -> Command:
+def run_options(command: CommandFunction) -> CommandFunction:
     """Add what `output_options` adds, and `--metrics`: for a command that carries out a run, or several."""
 
     @metrics_option
