@@ -20,11 +20,11 @@ if TYPE_CHECKING:
         RunAborted,
         SourceError,
     )
-    from connector.explanations import ExplainedEntry, ExplainedRun, Explanation
     from connector.library.facade import Connector
     from connector.library.lists import IncompleteList, read_batches, read_subscribers
     from connector.listing.pages import ListFailed
-    from connector.report import Report
+    from connector.runs.explanations import ExplainedEntry, ExplainedRun, Explanation
+    from connector.runs.report import Report
     from connector.service.settings import Token
 
 __version__ = "0.2.0"
@@ -50,12 +50,12 @@ __all__ = [
 
 _MODULES = {
     "Connector": "connector.library.facade",
-    "ExplainedEntry": "connector.explanations",
-    "ExplainedRun": "connector.explanations",
-    "Explanation": "connector.explanations",
+    "ExplainedEntry": "connector.runs.explanations",
+    "ExplainedRun": "connector.runs.explanations",
+    "Explanation": "connector.runs.explanations",
     "IncompleteList": "connector.library.lists",
     "ListFailed": "connector.listing.pages",
-    "Report": "connector.report",
+    "Report": "connector.runs.report",
     "Token": "connector.service.settings",
     "read_batches": "connector.library.lists",
     "read_subscribers": "connector.library.lists",

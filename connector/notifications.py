@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from connector.alerts import Alert, AlertRecord, decide_alert, find_record, read_record, write_alert, write_record
 from connector.clock import Clock, system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.jobs.mail_models import Notify, Webhook
 from connector.jobs.models import Job
 from connector.jobs.reader import read_job_head
-from connector.report import Report, describe_fault, record_error, report_error
+from connector.runs.alerts import Alert, AlertRecord, decide_alert, find_record, read_record, write_alert, write_record
+from connector.runs.report import Report, describe_fault, record_error, report_error
 from connector.service.webhook import build_headers, post_webhook
 from connector.settings import read_state
 

@@ -15,13 +15,13 @@ import platformdirs
 from connector.descriptors import bound_connections
 from connector.errors import ConfigurationError
 from connector.printable import is_unicode, make_line
-from connector.run_log import RETENTION_S
 from connector.service.settings import Service, Token, parse_base_url
 
 _APPLICATION = "subscriber-connector"
 _LEDGER = "ledger.db"  # in the state folder, where no other place is named
 _BESIDE = 64  # connections; looks ask for 16 pages at once, at most
 _TIMEOUT_S = 30.0  # the service promises nothing; twice the slowest answer that a user waits for
+RETENTION_S = 90 * 86_400.0  # how long rejects files, drift files and reports are kept
 _LARGEST_TOKEN = 16384  # bytes; a JSON Web Token with all its claims stays below 8 kB
 
 

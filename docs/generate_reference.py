@@ -16,7 +16,7 @@ from connector.fields import FIELDS, wire_name
 from connector.jobs import models
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import JobKey, list_keys
-from connector.row_files import COLUMNS
+from connector.runs.row_files import COLUMNS
 from connector.sandbox.switches import list_switches
 from pipelines.cli import cli
 from pipelines.cli.help import group_options

@@ -25,7 +25,7 @@ from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import plan_import, plan_sync
 from connector.jobs.reader import load_job
 from connector.progress import Progress
-from connector.report import Report
+from connector.runs.report import Report
 from connector.sandbox.people import Person, draw_people
 from connector.sandbox.process import SandboxProcess
 from connector.settings import Settings, read_settings

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connector.alerts import AlertPolicy, LastRun, decide_alert, read_record, write_alert
+from connector.runs.alerts import AlertPolicy, LastRun, decide_alert, read_record, write_alert
 
 HOUR_S = 3600.0
 NIGHT_S = 24 * HOUR_S

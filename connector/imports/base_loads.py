@@ -19,7 +19,7 @@ from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
 from connector.plurals import agree, count
 from connector.rows import Planned
-from connector.run import Run
+from connector.runs.frame import Run
 from connector.states import State
 from connector.subscribers.row_bases import BaseColumn, RowBases
 

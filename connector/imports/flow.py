@@ -31,10 +31,10 @@ from connector.load.session import Limits, LoadGuard, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress
-from connector.report import Report, RunScope
-from connector.row_files import build_invalid, build_malformed, is_workbook_name
-from connector.run import Frame, Run, carry_out
-from connector.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
+from connector.runs.frame import Frame, Run, carry_out
+from connector.runs.report import Report, RunScope
+from connector.runs.row_files import build_invalid, build_malformed, is_workbook_name
+from connector.runs.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
 from connector.settings import bound_in_flight, build_service
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.consent import explain_consent

@@ -13,8 +13,8 @@ from connector.fields import BaseRef
 from connector.imports.increments import Increment
 from connector.imports.suppression import SuppressionPlan
 from connector.load.session import LoadGuard, LoadPolicy
-from connector.row_files import select_source_columns
 from connector.rows import Source
+from connector.runs.row_files import select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
 from connector.sources.files import refuse_lacking

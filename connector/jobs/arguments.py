@@ -17,7 +17,7 @@ from connector.jobs.models import Job, Load
 from connector.jobs.reader import Keys, validate_values
 from connector.jobs.source_models import FileSource, JobSource
 from connector.printable import make_line
-from connector.row_files import is_rejects
+from connector.runs.row_files import is_rejects
 from connector.sources.files import open_file
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_pattern, is_url

@@ -16,8 +16,8 @@ from connector.jobs.build import (
 )
 from connector.jobs.models import Job, JobSubscriber
 from connector.jobs.subscriber_models import build_base, build_column_rule
-from connector.row_files import is_rejects, read_corrections, select_source_columns
 from connector.rows import Source
+from connector.runs.row_files import is_rejects, read_corrections, select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
 from connector.subscribers.consent import build_consent_rule

@@ -20,7 +20,7 @@ from connector.jobs.key_types import STRICT, Identity, Name, find_folder
 from connector.jobs.mail_models import Mail, Notify
 from connector.jobs.source_models import JobSource, Suppress
 from connector.jobs.subscriber_models import BaseKeys, FieldName, MappedField, ZipPolicy, find_rule_faults
-from connector.run_log import RETENTION_S
+from connector.settings import RETENTION_S
 from connector.subscribers.rules import find_mapping_faults
 from connector.units import parse_duration, parse_share, resolve_destination
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from connector.clock import system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
-from connector.explanations import Explanation, explain_identity
 from connector.export.flow import run_export
 from connector.imports.flow import run_load
 from connector.jobs.arguments import FILE_ARGUMENTS, build_import_job, name_import
@@ -33,9 +32,10 @@ from connector.mail.flow import run_mail
 from connector.mail.message import SETTINGS, TRACKING, Header, Recipient
 from connector.mail.single import run_send
 from connector.notifications import end_failed_start, send_alert
-from connector.planned_rows import check_rows_path
 from connector.progress import Progress
-from connector.report import Report
+from connector.runs.explanations import Explanation, explain_identity
+from connector.runs.planned_rows import check_rows_path
+from connector.runs.report import Report
 from connector.settings import Settings, read_state
 from connector.sources.columnar import ArrowStream, open_rows
 

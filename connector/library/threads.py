@@ -24,7 +24,7 @@ from connector.progress import Progress
 from connector.service.settings import Token
 
 if TYPE_CHECKING:
-    from connector.report import Report
+    from connector.runs.report import Report
 
 T = TypeVar("T")
 

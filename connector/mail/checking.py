@@ -16,8 +16,8 @@ from connector.mail.draft import MailTexts
 from connector.mail.message import MessageError
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
-from connector.row_files import build_invalid, build_malformed
 from connector.rows import Closing, Row, Source
+from connector.runs.row_files import build_invalid, build_malformed
 from connector.settings import Settings
 from connector.spooled_rows import SpooledRows
 from connector.spooled_values import SpooledValues

@@ -40,7 +40,8 @@ from connector.mail.single import send_unrecorded
 from connector.outcomes import MailOutcome, Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
-from connector.report import (
+from connector.rows import Row
+from connector.runs.report import (
     Report,
     RunScope,
     Status,
@@ -52,10 +53,9 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.row_files import RejectsFile, is_workbook_name
-from connector.rows import Row
-from connector.run_log import list_runs
-from connector.scope import describe_limit, describe_rate, drop_empty
+from connector.runs.row_files import RejectsFile, is_workbook_name
+from connector.runs.run_log import list_runs
+from connector.runs.scope import describe_limit, describe_rate, drop_empty
 from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.settings import bound_in_flight, build_service

@@ -10,7 +10,7 @@ from connector.ledger.opening import open_emails
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.progress import Progress
-from connector.report import (
+from connector.runs.report import (
     Report,
     RunScope,
     Status,

@@ -175,7 +175,7 @@ def run() -> None:
     except ConnectorError as error:
         _end(find_exit_code(error), str(error))
     except Exception as error:  # noqa: BLE001 - the last resort: no fault of ours may pass for a partial run (1)
-        from connector.report import describe_fault
+        from connector.runs.report import describe_fault
 
         _end(3, describe_fault(error))
 

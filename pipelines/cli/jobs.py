@@ -75,7 +75,7 @@ def init_command(
     from connector.clock import system_clock
     from connector.jobs.draft import draft_job, guess_fields, propose_cursor
     from connector.jobs.reader import load_job
-    from connector.row_files import select_source_columns
+    from connector.runs.row_files import select_source_columns
     from connector.stores import is_store_url
 
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):

@@ -40,8 +40,8 @@ def explain_command(identity: str, output: Output) -> None:
     IDENTITY is an email address or a client_user_id; with - the command reads IDENTITY from standard input, because
     arguments are visible in process lists.
     """
-    from connector.explanations import explain_identity
-    from connector.report import EXIT_CODES
+    from connector.runs.explanations import explain_identity
+    from connector.runs.report import EXIT_CODES
     from connector.settings import read_state
     from pipelines.report.text import show_explanation
 
@@ -98,7 +98,7 @@ def forget_command(
 
 def _end(answer: dict[str, Any], output: Output) -> NoReturn:
     """Show the messages of an answer and end the process with the exit code of the answer's status."""
-    from connector.report import EXIT_CODES
+    from connector.runs.report import EXIT_CODES
 
     if not output.is_quiet or answer["status"] != "ok":
         say("\n".join(answer["messages"]))

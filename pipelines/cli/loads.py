@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from connector.imports.plan import LoadPlan
     from connector.jobs.models import Job
     from connector.load.retry import Held
-    from connector.report import Report
+    from connector.runs.report import Report
     from connector.shards import Shard
     from pipelines.flows.validate import ValidationFinding
 
@@ -332,7 +332,7 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
     """Run one job after another. A job that turns out to be misconfigured (exit code 2) has a report, too, and the jobs
     after it run."""
     from connector.clock import system_clock
-    from connector.report import pick_worst, report_error
+    from connector.runs.report import pick_worst, report_error
 
     reports: list[Report] = []
     codes: list[int] = []
@@ -383,7 +383,7 @@ def plan_command(
     from connector.imports.flow import run_load
     from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.settings import read_settings
-    from connector.planned_rows import check_rows_path
+    from connector.runs.planned_rows import check_rows_path
 
     refuse_both(is_full, since)
     check_rows_path(rows_path, output.report_path)

@@ -19,7 +19,7 @@ from connector.printable import escape_json, make_line, make_visible
 
 _NAMES = ("connector", "pipelines")
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
-_OF_RUNS = ("connector.report", "pipelines.report.text", "pipelines.flows.engine")
+_OF_RUNS = ("connector.runs.report", "pipelines.report.text", "pipelines.flows.engine")
 """Log when a run begins and ends, its progress, and how each shard ended."""
 
 

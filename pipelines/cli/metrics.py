@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from connector.atomic_file import refuse_foreign, write_whole
 from connector.errors import ConfigurationError
-from connector.report import Status
+from connector.runs.report import Status
 
 _READABLE_BY_ALL = 0o644  # by the exporter, which is another user; it holds counts and names of jobs
 _BEGINNING = b"# HELP connector_"

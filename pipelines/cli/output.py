@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from connector.control import Stop
     from connector.jobs.models import Job
     from connector.progress import Progress
-    from connector.report import Report
+    from connector.runs.report import Report
     from connector.settings import Settings
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]

@@ -124,7 +124,7 @@ def prune_command(age_s: float, output: Output) -> None:
     These files hold personal data. Each run also deletes such files after the `retention` of its job, 90 days by
     default. The ledger does not change.
     """
-    from connector.run_log import prune
+    from connector.runs.run_log import prune
     from connector.settings import read_state
 
     state = read_state(os.environ, is_writing=False)

@@ -39,7 +39,7 @@ from connector.ledger.beside import count_lost_work, find_last_run_key
 from connector.ledger.store import LEASE_S
 from connector.plurals import count
 from connector.progress import Progress
-from connector.report import Report, describe_fault, record_report, start_report
+from connector.runs.report import Report, describe_fault, record_report, start_report
 from connector.shards import WHOLE, Shard
 from pipelines.flows.shard_report import ShardEnd, end_sharded
 

@@ -29,8 +29,8 @@ from connector.paging.certificate import Certificate, TotalCount, describe_hidde
 from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.reconcile import Comparison
-from connector.report import Report, end_report, end_run, record_report, start_report
-from connector.run import keep_lease
+from connector.runs.frame import keep_lease
+from connector.runs.report import Report, end_report, end_run, record_report, start_report
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery

@@ -23,9 +23,9 @@ from connector.load.retry import RetrySelection, retry_entries
 from connector.load.session import LoadPolicy
 from connector.plurals import count
 from connector.progress import Progress
-from connector.report import Report, RunScope
-from connector.run import Frame, Run, carry_out
-from connector.scope import describe_asked_base, describe_policy, drop_empty
+from connector.runs.frame import Frame, Run, carry_out
+from connector.runs.report import Report, RunScope
+from connector.runs.scope import describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, bound_in_flight, build_service
 from connector.states import State
 

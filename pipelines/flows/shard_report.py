@@ -14,7 +14,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.outcomes import Outcome
 from connector.plurals import agree, count
-from connector.report import EXIT_CODES, Report, Status, count_rows, end_run, pick_worst
+from connector.runs.report import EXIT_CODES, Report, Status, count_rows, end_run, pick_worst
 from connector.shards import Shard
 
 _MOST_CAUSES = 30

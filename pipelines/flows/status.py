@@ -6,7 +6,7 @@ from typing import Any
 
 from connector.errors import ConfigurationError
 from connector.ledger.beside import count_open_entries
-from connector.run_log import list_runs
+from connector.runs.run_log import list_runs
 from connector.settings import StateLocation
 from connector.states import State
 from pipelines.report.advice import advise_on_runs

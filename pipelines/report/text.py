@@ -15,7 +15,7 @@ from connector.progress import Progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from connector.explanations import ExplainedEntry, Explanation
+    from connector.runs.explanations import ExplainedEntry, Explanation
 
 _LOGGED_EVERY_S = 30.0
 _LONGEST_SAMPLE = 40  # characters of a value

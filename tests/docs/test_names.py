@@ -10,7 +10,7 @@ import yaml
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import list_keys
 from connector.outcomes import MailOutcome, Outcome
-from connector.row_files import ADDED_COLUMNS
+from connector.runs.row_files import ADDED_COLUMNS
 from pipelines.cli import cli
 from tests.docs.test_pages import PAGES, ROOT, read_blocks
 

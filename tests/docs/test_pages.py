@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.report import start_report
+from connector.runs.report import start_report
 from connector.sandbox import SandboxProcess
 from tests.databases import open_postgres
 from tests.pipelines.forked import serve_commands

@@ -66,7 +66,7 @@ def test_one_v_leaves_pages_and_commits_out_and_none_says_beginning_and_end(
     assert "look-up" in logged
     assert "commit" not in logged
     lines = connector.import_file(path).stderr.splitlines()
-    assert [line.partition("connector.report  ")[2].partition(" (")[0] for line in lines] == [
+    assert [line.partition("connector.runs.report  ")[2].partition(" (")[0] for line in lines] == [
         "run begins: import people",
         "run ends: ok, 12 read, 12 exists",
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connector.outcomes import Outcome
-from connector.planned_rows import MAX_REPORTED, PlannedRows
+from connector.runs.planned_rows import MAX_REPORTED, PlannedRows
 from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, end, wait_for, write_addresses, write_csv
 from tests.pipelines.leftovers import lose_three, read_rejects
 from tests.pipelines.planned import (

@@ -3,7 +3,7 @@
 import resource
 from pathlib import Path
 
-from connector.row_files import RowFile
+from connector.runs.row_files import RowFile
 from pipelines.report.differences import DifferenceFile
 
 

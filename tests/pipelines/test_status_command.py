@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.report import record_report, start_report
-from connector.run_log import list_runs, record_run
+from connector.runs.report import record_report, start_report
+from connector.runs.run_log import list_runs, record_run
 from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, count_stored, wait_for, write_addresses, write_csv
 from tests.pipelines.planned import write_job
 

@@ -1,4 +1,4 @@
-"""What a process of the simulation runs: the frame that `connector/run.py` puts around loaders, without files.
+"""What a process of the simulation runs: the frame that `connector/runs/frame.py` puts around loaders, without files.
 
 Every exception but those that end a run in order is a finding, and passes through.
 """
@@ -28,9 +28,9 @@ from connector.load.retry import retry_entries
 from connector.load.session import Change, LoadPolicy, Problem, Session, Tally
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
-from connector.planned_rows import PlannedRows
-from connector.report import start_report
-from connector.run import Frame, Run
+from connector.runs.frame import Frame, Run
+from connector.runs.planned_rows import PlannedRows
+from connector.runs.report import start_report
 from connector.service.client import Client, RequestSender
 from connector.service.retry import Retrier
 from connector.service.settings import Service, Token

@@ -12,7 +12,7 @@ from connector.ledger.beside import read_ledger
 from connector.ledger.details import EntryDetails, find_details
 from connector.ledger.entries import NOT_FINAL
 from connector.ledger.store import build_missing
-from connector.run_log import list_runs
+from connector.runs.run_log import list_runs
 from connector.settings import StateLocation
 from connector.states import State
 from connector.subscribers.identity import digest_identity

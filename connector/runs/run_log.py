@@ -20,14 +20,13 @@ from typing import Any, Literal
 
 from connector.atomic_file import create_private, write_whole
 from connector.errors import ConnectorError, find_exit_code
+from connector.settings import RETENTION_S
 
 KEPT_FOLDERS = ("rejects", "drift", "runs")
 """Folders of the state folder whose files go when they are older than the retention."""
 
 _DAY_S = 86_400.0
 _LONGEST_INTERVAL_S = 35 * _DAY_S  # between two runs of a monthly schedule
-
-RETENTION_S = 90 * _DAY_S
 
 ERROR_STATUSES: Mapping[int, Literal["usage", "aborted", "locked"]] = {2: "usage", 3: "aborted", 4: "locked"}
 """The status of a run that ends with an error, by the exit code of the error."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from connector.errors import STOPPED, ConnectorError, LockedError, RunAborted, find_exit_code
 from connector.outcomes import MailOutcome, Outcome
-from connector.run_log import ERROR_STATUSES, record_failed_start, record_run
+from connector.runs.run_log import ERROR_STATUSES, record_failed_start, record_run
 
 if TYPE_CHECKING:
     from connector.control import Stop

@@ -18,8 +18,8 @@ from connector.fields import normalise_identity
 from connector.formulas import guard_formula
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
-from connector.row_files import OPTED_OUT, RowFindings
 from connector.rows import Closing, Row
+from connector.runs.row_files import OPTED_OUT, RowFindings
 from connector.spooled_values import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
 

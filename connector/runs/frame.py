@@ -34,10 +34,10 @@ from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally,
 from connector.load.sightings import describe_twins
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
-from connector.planned_rows import PlannedRows
 from connector.plurals import agree, count
 from connector.progress import Progression
-from connector.report import (
+from connector.runs.planned_rows import PlannedRows
+from connector.runs.report import (
     Report,
     RunScope,
     Status,
@@ -49,11 +49,11 @@ from connector.report import (
     record_report,
     start_report,
 )
-from connector.row_files import LoadFiles, RowFindings
-from connector.run_log import RETENTION_S
+from connector.runs.row_files import LoadFiles, RowFindings
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.settings import Service
+from connector.settings import RETENTION_S
 from connector.shards import WHOLE, Shard
 from connector.subscribers.suppression import InactiveIdentities, Suppression
 
