@@ -1,0 +1,118 @@
+"""Draws texts and names of the project at random, for a reader who marks those that need a second reading.
+
+`python -m tests.draw_texts --seed 7` prints 300 texts, and `--names` prints 300 names. A text is a docstring, a
+comment, a message, a help text, the claim of a test's name, or a paragraph of a page. A name is an identifier that the
+code assigns, with the line that assigns it. The same seed draws the same items from the same code.
+"""
+
+import argparse
+import ast
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+ROOT = Path(__file__).parent.parent
+_CODE_FOLDERS = ("connector", "pipelines", "tests", "docs")
+_FEWEST_WORDS = 4  # in a string of the code that counts as a message
+_SHORTEST_NAME = 3  # characters: `i`, `n` and `db` are conventions
+_TOOL_COMMENT = re.compile(r"#\s*(noqa|type:|fmt:|ruff:|pragma|!)")
+_FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+
+
+def main() -> None:
+    """Print the drawn items, each with its number, file and line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--names", action="store_true", help="draw names instead of texts")
+    parser.add_argument("--under", default="", help="draw only from paths that start with this text")
+    arguments = parser.parse_args()
+    list_items = list_names if arguments.names else list_texts
+    items = [item for item in list_items() if item[0].startswith(arguments.under)]
+    drawn = Random(arguments.seed).sample(items, min(arguments.count, len(items)))
+    print(f"{len(drawn)} of {len(items)} items, seed {arguments.seed}")
+    for number, (place, text) in enumerate(drawn, start=1):
+        print(f"\n[{number}] {place}\n{text}")
+
+
+def list_texts() -> list[tuple[str, str]]:
+    """Return each text of the project with its place (`file:line`), in the order of the files."""
+    texts = []
+    for path in _list_code_files():
+        texts += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in _read_code_texts(path)]
+    pages = [path for path in sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")) if path.is_file()]
+    for path in pages:
+        texts += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in _read_paragraphs(path)]
+    return texts
+
+
+def list_names() -> list[tuple[str, str]]:
+    """Return each assigned name of the code with its place and the line that assigns the name."""
+    names = []
+    for path in _list_code_files():
+        source = path.read_text(encoding="utf-8")
+        lines = source.splitlines()
+        for node in ast.walk(ast.parse(source)):
+            for name in _assigned_names(node):
+                if len(name.strip("_")) >= _SHORTEST_NAME:
+                    line = getattr(node, "lineno", 1)
+                    names.append((f"{path.relative_to(ROOT)}:{line}", f"{name}    in: {lines[line - 1].strip()}"))
+    return names
+
+
+def _list_code_files() -> list[Path]:
+    return [path for folder in _CODE_FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings, comments, messages and claims of test names in a module, each with its line."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    in_joined = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in in_joined:
+            if len(node.value.split()) >= _FEWEST_WORDS:
+                yield node.lineno, node.value.strip()
+        elif isinstance(node, ast.JoinedStr):
+            text = ast.unparse(node)
+            if len(text.split()) >= _FEWEST_WORDS:
+                yield node.lineno, text
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.lineno, node.name
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT and not _TOOL_COMMENT.match(token.string):
+                yield token.start[0], f"{token.line.strip()}" if token.start[1] else token.string
+
+
+def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each paragraph and each row of a table of a Markdown page, without code blocks."""
+    text = path.read_text(encoding="utf-8")
+    text = _FENCED.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
+    line = 1
+    for block in re.split(r"(\n\s*\n)", text):
+        stripped = block.strip()
+        if stripped.startswith("|"):
+            for index, row in enumerate(stripped.splitlines()):
+                if not set(row) <= set("|-: "):
+                    yield line + index, row
+        elif len(stripped.split()) >= _FEWEST_WORDS:
+            yield line, stripped
+        line += block.count("\n")
+
+
+def _assigned_names(node: ast.AST) -> list[str]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.Name(ctx=ast.Store()):
+            return [node.id]
+        case ast.arg() if node.arg not in {"self", "cls"}:
+            return [node.arg]
+    return []
+
+
+if __name__ == "__main__":
+    main()
