@@ -18,6 +18,13 @@ from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import JobKey, list_keys
 from connector.runs.row_files import COLUMNS
 from connector.sandbox.switches import list_switches
+from connector.warehouse.columns import RUN_MEANINGS, SCHEMA
+from connector.warehouse.database import ColumnKind
+from connector.warehouse.duckdb import DuckdbDatabase
+from connector.warehouse.runs import RUNS, Mode
+from connector.warehouse.servers import MysqlDatabase, PostgresDatabase
+from connector.warehouse.sqlite import SqliteDatabase
+from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS, Column, read_kinds
 from pipelines.cli import cli
 from pipelines.cli.help import group_options
 from pipelines.report.differences import DIFFERENCE_COLUMNS
@@ -67,6 +74,13 @@ def build_pages() -> dict[str, str]:
             "## Differences of `reconcile`\n",
             _build_columns(DIFFERENCE_COLUMNS),
         ),
+        "tables.md": _build_page(
+            "Tables of an export",
+            "This page is for you if you query what an export wrote. A table has the columns of the "
+            "[fields](fields.md), the columns of the run, and the columns of its mode. "
+            "[Export](../how-to/export.md) explains the modes and their primary keys.",
+            *_describe_tables(),
+        ),
         "sandbox.md": _build_page(
             "Switches of the sandbox",
             "This page is for you if you want to see what a job does when the service misbehaves. Set a switch by "
@@ -97,6 +111,51 @@ def _build_keys(keys: Sequence[JobKey]) -> str:
 
 def _code(text: str) -> str:
     return f"`{text}`" if text else "none"
+
+
+def _describe_tables() -> Iterator[str]:
+    """The columns of exported tables and of `_connector_runs`, with their types in each database."""
+    dialects = [
+        PostgresDatabase.dialect, MysqlDatabase.dialect, SqliteDatabase.dialect, DuckdbDatabase.dialect
+    ]  # fmt: skip
+    head = ("column", "PostgreSQL", "MySQL, MariaDB", "SQLite", "DuckDB")
+
+    def write_row(name: str, kind: ColumnKind) -> list[str]:
+        return [f"`{name}`", *(dialect.types[kind].partition(" CHARACTER SET")[0] for dialect in dialects)]
+
+    kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_MEANINGS}
+    yield "## Fields\n"
+    yield _build_table(
+        (*head, "Parquet"), [[*write_row(name, kind), _write_type(name)] for name, kind in kinds.items()]
+    )
+    yield (
+        "An empty field of the service is an empty text, and NULL where the service returns null. Times are in UTC. "
+        "In SQLite a time is an ISO 8601 text and a list is a JSON array. In any other database, the types are those "
+        "that SQLAlchemy has for it, and a list is a JSON text.\n"
+    )
+    yield "## Columns of the run\n"
+    run_kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_MEANINGS}
+    yield _build_table(
+        (*head, "Parquet", "meaning"),
+        [[*write_row(name, kind), _write_type(name), RUN_MEANINGS[name]] for name, kind in run_kinds.items()],
+    )
+    for mode in (Mode.UPSERT, Mode.HISTORY):
+        yield f"## Further columns with `--mode {mode}`\n"
+        yield _describe_columns(head, MODE_COLUMNS[mode], write_row)
+    yield f"## {RUNS}\n"
+    yield "The table has one row for each export, in the schema of the exported table.\n"
+    yield _describe_columns(head, RUN_COLUMNS, write_row)
+
+
+def _write_type(name: str) -> str:
+    return str(SCHEMA.field(name).type).replace("list<item: string>", "list of string")
+
+
+def _describe_columns(
+    head: Sequence[str], columns: Mapping[str, Column], write_row: Callable[[str, ColumnKind], list[str]]
+) -> str:
+    rows = [[*write_row(name, column.kind), column.meaning] for name, column in columns.items()]
+    return _build_table((*head, "meaning"), rows)
 
 
 def _build_columns(columns: Mapping[str, str]) -> str:

@@ -48,6 +48,13 @@ SCHEMA = pa.schema(
 )
 """The columns of every export: all fields, the run, its time (UTC) and, as JSON, the values that broke their type."""
 
+RUN_MEANINGS: Final = {
+    RUN_ID: "Id of the run that last wrote the row.",
+    EXPORTED_AT: "Start of the export that last wrote the row. With `upsert` and `history`, of its last change.",
+    INVALID: "JSON object with the values of the row that broke their column's type. The column is NULL then.",
+}
+"""The meaning of each column that is not a field, for the reference."""
+
 PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in OF_RUN])
 """The columns of a page: those of an export without the run's."""
 

@@ -7,7 +7,7 @@ bytes. The stage lacks the run's own columns: their values are parameters. A mer
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -40,39 +40,62 @@ _KEYS: Mapping[Mode, tuple[str, ...]] = {
 }
 """The primary key of a table."""
 
-_COLUMNS_OF_MODE: Mapping[Mode, Mapping[str, ColumnKind]] = {
+
+class Column(NamedTuple):
+    """A column that the connector adds: the kind of its values, and its meaning for the reference."""
+
+    kind: ColumnKind
+    meaning: str
+
+
+MODE_COLUMNS: Mapping[Mode, Mapping[str, Column]] = {
     Mode.REPLACE: {},
     Mode.APPEND: {},
-    Mode.UPSERT: {DELETED_AT: ColumnKind.TIME},
-    Mode.HISTORY: {VALID_FROM: ColumnKind.TIME, VALID_TO: ColumnKind.TIME, IS_CURRENT: ColumnKind.FLAG},
+    Mode.UPSERT: {
+        DELETED_AT: Column(
+            ColumnKind.TIME,
+            "Time of the export that no longer found the subscriber on the list. NULL while the subscriber is listed.",
+        ),
+    },
+    Mode.HISTORY: {
+        VALID_FROM: Column(ColumnKind.TIME, "Time of the export that first read this version of the subscriber."),
+        VALID_TO: Column(
+            ColumnKind.TIME,
+            "Time of the export that read a newer version or no longer found the subscriber. NULL if current.",
+        ),
+        IS_CURRENT: Column(ColumnKind.FLAG, "Whether the version is the last one and the subscriber is listed."),
+    },
 }
+"""The columns of a table beyond those of an export. `_exported_at` is the time of an export."""
 
-_RUN_COLUMNS: Mapping[str, ColumnKind] = {
-    "table_name": ColumnKind.NAME,
-    "number": ColumnKind.WHOLE,
-    "run_id": ColumnKind.TEXT,
-    "job": ColumnKind.TEXT,
-    "mode": ColumnKind.TEXT,
-    "filters": ColumnKind.TEXT,
-    "started_at": ColumnKind.TIME,
-    "finished_at": ColumnKind.TIME,
-    "verdict": ColumnKind.TEXT,
-    "reason": ColumnKind.TEXT,
-    "list_order": ColumnKind.TEXT,
-    "sweeps": ColumnKind.WHOLE,
-    "pages": ColumnKind.WHOLE,
-    "distinct_ids": ColumnKind.WHOLE,
-    "total_first": ColumnKind.WHOLE,
-    "total_last": ColumnKind.WHOLE,
-    "appeared": ColumnKind.WHOLE,
-    "vanished": ColumnKind.WHOLE,
-    "rows_read": ColumnKind.WHOLE,
-    "rows_written": ColumnKind.WHOLE,
-    "rows_inserted": ColumnKind.WHOLE,
-    "rows_updated": ColumnKind.WHOLE,
-    "rows_closed": ColumnKind.WHOLE,
+RUN_COLUMNS: Mapping[str, Column] = {
+    "table_name": Column(ColumnKind.NAME, "Table that the export writes."),
+    "number": Column(ColumnKind.WHOLE, "Number of the export among those of its table, from 1."),
+    "run_id": Column(ColumnKind.TEXT, "Id of the run, as in the report and in `_run_id`."),
+    "job": Column(ColumnKind.TEXT, "Name of the job, or of the destination if the export has no job file."),
+    "mode": Column(ColumnKind.TEXT, "`replace`, `upsert`, `append` or `history`."),
+    "filters": Column(ColumnKind.TEXT, "Filters of the list as a JSON object. `{}` if the whole list was read."),
+    "started_at": Column(ColumnKind.TIME, "Start of the export. The rows are as old as this time."),
+    "finished_at": Column(ColumnKind.TIME, "End of the export. NULL: the export wrote nothing."),
+    "verdict": Column(ColumnKind.TEXT, "`complete` or `incomplete`: the certificate's verdict on the list."),
+    "reason": Column(ColumnKind.TEXT, "Reason of the verdict, as in the report's `certificate`."),
+    "list_order": Column(ColumnKind.TEXT, "Order of the list: `id`, `id_desc`, `other` or `unstable`."),
+    "sweeps": Column(ColumnKind.WHOLE, "Number of complete readings of the list."),
+    "pages": Column(ColumnKind.WHOLE, "Number of pages that were used."),
+    "distinct_ids": Column(ColumnKind.WHOLE, "Number of different ids in the last reading."),
+    "total_first": Column(ColumnKind.WHOLE, "TotalCount of the first answer. NULL without a TotalCount."),
+    "total_last": Column(ColumnKind.WHOLE, "TotalCount of the last answer. NULL without a TotalCount."),
+    "appeared": Column(ColumnKind.WHOLE, "Smallest number of subscribers that the list gained during the reading."),
+    "vanished": Column(ColumnKind.WHOLE, "Smallest number of subscribers that the list lost during the reading."),
+    "rows_read": Column(ColumnKind.WHOLE, "Number of subscribers that the last reading found."),
+    "rows_written": Column(ColumnKind.WHOLE, "Number of subscribers in the export, changed or not."),
+    "rows_inserted": Column(ColumnKind.WHOLE, "Number of rows that the table gained."),
+    "rows_updated": Column(ColumnKind.WHOLE, "Number of rows that got new values."),
+    "rows_closed": Column(
+        ColumnKind.WHOLE, "Number of rows that were replaced, got a `deleted_at`, or got a `valid_to`."
+    ),
 }
-"""A run without `finished_at` has written nothing."""
+"""The columns of `_connector_runs`, which has one row for each export to a table."""
 
 _RUN_KEY = ("table_name", "number")
 
@@ -101,7 +124,7 @@ class TableStatements:
     def __init__(self, dialect: Dialect, name: TableName, schema: pa.Schema, mode: Mode) -> None:
         self._dialect, self._name, self._mode = dialect, name, mode
         self._kinds = kinds = read_kinds(schema)
-        self.columns = [*kinds, *_COLUMNS_OF_MODE[mode]]
+        self.columns = [*kinds, *MODE_COLUMNS[mode]]
         self._staged = {column: kind for column, kind in kinds.items() if column not in OF_RUN}
         self.target = dialect.write_name(name)
         self.runs = dialect.write_name(TableName(RUNS, name.schema))
@@ -120,12 +143,13 @@ class TableStatements:
 
     def create_target(self) -> Statement:
         """Return the statement that creates the table."""
-        columns = {**self._kinds, **_COLUMNS_OF_MODE[self._mode]}
+        columns = self._kinds | {name: column.kind for name, column in MODE_COLUMNS[self._mode].items()}
         return self._create("TABLE", self.target, columns, _KEYS[self._mode], self._dialect.table_options)
 
     def create_runs(self) -> Statement:
         """Return the statement that creates `_connector_runs`."""
-        return self._create("TABLE", self.runs, _RUN_COLUMNS, _RUN_KEY, self._dialect.table_options)
+        kinds = {name: column.kind for name, column in RUN_COLUMNS.items()}
+        return self._create("TABLE", self.runs, kinds, _RUN_KEY, self._dialect.table_options)
 
     def create_stage(self) -> Statement:
         """Return the statement that creates the stage, which is dropped with the transaction or the connection."""
