@@ -203,17 +203,17 @@ def _write_signature(function: Callable[..., object]) -> str:
     signature = inspect.signature(function)
     names = vars(inspect.getmodule(function))
     lines, is_keyword = list[str](), False
-    for each in signature.parameters.values():
-        if each.name == "self":
+    for parameter in signature.parameters.values():
+        if parameter.name == "self":
             continue
-        lines += ["*"] if each.kind is each.KEYWORD_ONLY and not is_keyword else []
-        is_keyword = each.kind is each.KEYWORD_ONLY
-        if each.kind is each.VAR_KEYWORD:
-            keywords = names[each.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
+        lines += ["*"] if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword else []
+        is_keyword = parameter.kind is parameter.KEYWORD_ONLY
+        if parameter.kind is parameter.VAR_KEYWORD:
+            keywords = names[parameter.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
             lines += [f"{name}: {kind.__forward_arg__} = ..." for name, kind in keywords.items()]
             continue
-        default = "" if each.default is each.empty else f" = {each.default!r}"
-        lines.append(f"{each.name}: {each.annotation}{default}")
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        lines.append(f"{parameter.name}: {parameter.annotation}{default}")
     indented = [f"    {line}," for line in lines]
     end = ")" if inspect.isclass(function) else f") -> {signature.return_annotation}"
     return "\n".join([f"{function.__name__}(", *indented, end])
@@ -229,8 +229,8 @@ def _describe_type(kind: type) -> str:
     """What it is, the fields of a dataclass, and the methods and properties that have a docstring."""
     parts = [_show_examples(kind)]
     if is_dataclass(kind):
-        types = [_MODULE.sub("", inspect.formatannotation(each.type)) for each in fields(kind)]
-        rows = [(f"`{each.name}`", f"`{text}`") for each, text in zip(fields(kind), types, strict=True)]
+        types = [_MODULE.sub("", inspect.formatannotation(field.type)) for field in fields(kind)]
+        rows = [(f"`{item.name}`", f"`{text}`") for item, text in zip(fields(kind), types, strict=True)]
         parts.append(_build_table(("field", "type"), rows))
         members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
         parts += [

@@ -108,8 +108,8 @@ def draw_data(rows: int, seed: int) -> DemoData:
     count = rows - invalid - duplicates
     people = list(islice(draw_people(Random(seed)), count + _ADDED))  # noqa: S311 - made-up rows need no secrets
     moved = [
-        replace(each, country="IS", city=_NEW_TOWN, state="", zip="400", line1="Aðalstræti 1")
-        for each in people[: min(_MOVED, count)]
+        replace(person, country="IS", city=_NEW_TOWN, state="", zip="400", line1="Aðalstræti 1")
+        for person in people[: min(_MOVED, count)]
     ]
     return DemoData(people[:count], people[count:], moved, invalid, duplicates)
 
@@ -119,10 +119,10 @@ def write_people(path: Path, data: DemoData) -> None:
     subscribers, in capitals, at the end."""
     rows = [
         [
-            each.email, each.first_name, each.last_name, each.gender, each.phone, ",".join(each.tags),
-            each.client_user_id, each.country, each.city, each.state, each.zip, each.line1, each.birthday,
+            person.email, person.first_name, person.last_name, person.gender, person.phone, ",".join(person.tags),
+            person.client_user_id, person.country, person.city, person.state, person.zip, person.line1, person.birthday,
         ]
-        for each in data.in_file
+        for person in data.in_file
     ]  # fmt: skip
     second_rows = [[cells[0].upper(), *cells[1:]] for cells in rows[: data.duplicates]]
     for number in range(data.invalid):
@@ -141,12 +141,12 @@ def write_crm(path: Path, people: Sequence[Person]) -> None:
     """Write the CRM, a new SQLite database with one table."""
     rows = [
         (
-            each.client_user_id, each.email, each.first_name, each.last_name,
-            {"female": "F", "male": "M"}.get(each.gender), each.phone or None, "|".join(each.tags), each.country,
-            each.city, each.state or None, each.zip, each.line1,
-            date.fromisoformat(each.birthday).strftime("%d/%m/%Y") if each.birthday else None,
+            person.client_user_id, person.email, person.first_name, person.last_name,
+            {"female": "F", "male": "M"}.get(person.gender), person.phone or None, "|".join(person.tags),
+            person.country, person.city, person.state or None, person.zip, person.line1,
+            date.fromisoformat(person.birthday).strftime("%d/%m/%Y") if person.birthday else None,
         )
-        for each in people
+        for person in people
     ]  # fmt: skip
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(

@@ -117,7 +117,7 @@ _TYPES: dict[object, str] = {
 def _describe_type(info: FieldInfo) -> str:
     """Return the type of a key, with its allowed values or bounds."""
     kind, metadata = _unwrap(info.annotation, list(info.metadata))
-    parsed = [_PARSED[each.func] for each in metadata if isinstance(each, BeforeValidator) and each.func in _PARSED]
+    parsed = [_PARSED[item.func] for item in metadata if isinstance(item, BeforeValidator) and item.func in _PARSED]
     origin = get_origin(kind)
     if parsed:
         words = parsed[0]
@@ -142,7 +142,10 @@ def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
         arguments = get_args(annotation)
         if get_origin(annotation) is Annotated:
             annotation, metadata = arguments[0], [*metadata, *arguments[1:]]
-        elif NoneType in arguments and len(other := [each for each in arguments if each is not NoneType]) == 1:
+        elif (
+            NoneType in arguments
+            and len(other := [argument for argument in arguments if argument is not NoneType]) == 1
+        ):
             annotation = other[0]
         else:
             return annotation, metadata
@@ -150,7 +153,7 @@ def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
 
 def _describe_bounds(metadata: Sequence[Any]) -> str:
     names = ("ge", "gt", "le")
-    bounds = {name: value for each in metadata for name in names if (value := getattr(each, name, None)) is not None}
+    bounds = {name: value for item in metadata for name in names if (value := getattr(item, name, None)) is not None}
     words = [f", {bounds['ge']:,} or more"] if "ge" in bounds else []
     words += [f", more than {bounds['gt']:,}"] if "gt" in bounds else []
     words += [f", at most {bounds['le']:,}"] if "le" in bounds else []
@@ -163,7 +166,7 @@ def _write_default(info: FieldInfo) -> str:
     if value is None or value == ():
         return ""
     parsers = {
-        each.func for each in _unwrap(info.annotation, list(info.metadata))[1] if isinstance(each, BeforeValidator)
+        item.func for item in _unwrap(info.annotation, list(info.metadata))[1] if isinstance(item, BeforeValidator)
     }
     if parse_duration in parsers:
         return show_duration(value) if value else "0s"

@@ -183,13 +183,13 @@ def decide_counts(rounds: Sequence[Counts], is_quiet: bool, totals: Collection[i
     if not rounds:
         return Says.NOTHING
     last = rounds[-1]
-    if sum(1 for each in last.parts if each) < 2 and sum(last.parts) <= max(last.before, last.after, *totals):
+    if sum(1 for part in last.parts if part) < 2 and sum(last.parts) <= max(last.before, last.after, *totals):
         return Says.NOTHING  # a single part is cut off at the same size as the whole
-    if all(each.is_agreeing for each in rounds):
+    if all(question.is_agreeing for question in rounds):
         return Says.AGREES
-    known = [*totals, *(each.before for each in rounds), *(each.after for each in rounds)]
+    known = [*totals, *(question.before for question in rounds), *(question.after for question in rounds)]
     least = 2 * max(known) - min(known)
-    if not all(sum(each.parts) > least for each in rounds):
+    if not all(sum(question.parts) > least for question in rounds):
         return Says.NOTHING
     return Says.CONTRADICTS if len(rounds) >= (_ROUNDS_OF_QUIET if is_quiet else _ROUNDS) else None
 
@@ -198,10 +198,13 @@ def decide_cut_off(certificate: Certificate, findings: Sequence[Finding], *, acc
     """Return the certificate of a complete reading, changed by the evidence of rule 7."""
     with_evidence = replace(
         certificate,
-        evidence={each.kind: f"{each.says}: {each.words}" if each.words else str(each.says) for each in findings},
-        unlisted=tuple(subscriber_id for each in findings for subscriber_id in each.unlisted),
+        evidence={
+            finding.kind: f"{finding.says}: {finding.words}" if finding.words else str(finding.says)
+            for finding in findings
+        },
+        unlisted=tuple(subscriber_id for finding in findings for subscriber_id in finding.unlisted),
     )
-    says = {each.says for each in findings}
+    says = {finding.says for finding in findings}
     if Says.CONTRADICTS in says:
         return replace(with_evidence, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF)
     if Says.AGREES in says:

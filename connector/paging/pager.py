@@ -188,7 +188,7 @@ class Pager:
             return 0, 0
         appeared = int(np.count_nonzero(contained(ids, self._newcomers.to_array())))
         earlier = (self._previous_ids, self._vanished.to_array())
-        vanished = sum(int(np.count_nonzero(~contained(ids, each))) for each in earlier)
+        vanished = sum(int(np.count_nonzero(~contained(ids, earlier_ids))) for earlier_ids in earlier)
         if sweep.overlaps_broken:  # ranks show changes only if the order is stable
             return appeared, vanished
         return max(appeared, sweep.changes.appeared), max(vanished, sweep.changes.vanished)

@@ -29,7 +29,7 @@ _HEADER_NAME = r"^[!-9;-~]+$"  # RFC 5322, 2.2: printable ASCII without the colo
 
 
 def _check_one_line(text: str) -> str:
-    if any(each in text for each in "\r\n\0"):
+    if any(control in text for control in "\r\n\0"):
         raise ValueError("the text must be on one line")
     return text
 
@@ -119,7 +119,7 @@ class Email(_Part):
     def _check_parts(self) -> Self:
         if not self.html and not self.plain_text:
             raise ValueError("Html or PlainText must be given")
-        content_ids = [each.content_id for each in self.attachments if each.content_id]
+        content_ids = [attachment.content_id for attachment in self.attachments if attachment.content_id]
         if len(content_ids) != len(set(content_ids)):
             raise ValueError("each ContentId of Attachments must be unique within the email")
         return self
@@ -144,9 +144,9 @@ def parse_email(body: bytes, settings: SandboxSettings) -> SendEmail:
     except ValidationError as error:
         raise reject(error) from None
     domain = sending.email.sender.email.rpartition("@")[2].lower()
-    if not {domain, "*"} & {each.lower() for each in settings.verified_domains}:
+    if not {domain, "*"} & {verified_domain.lower() for verified_domain in settings.verified_domains}:
         raise RejectedError(f"SendEmail.Email.From.Email: the domain {domain!r} is not registered and verified")
-    protected = {each.lower() for each in settings.protected_headers}
+    protected = {protected_header.lower() for protected_header in settings.protected_headers}
     for header in sending.email.headers:
         if header.name.lower() in protected:
             raise RejectedError(f"SendEmail.Email.Headers: the header {header.name!r} is protected")

@@ -126,17 +126,23 @@ def find_rows(store: SubscriberStore, query: Query, settings: SandboxSettings) -
             is_by_person = all(filter_.name in _BY_PERSON for filter_ in query.filters)
             ids = store.scan(matches, is_by_person=is_by_person)
         else:
-            ids = [each for each in candidates if store.is_visible(each) and matches(store.read(each))]
+            ids = [
+                candidate for candidate in candidates if store.is_visible(candidate) and matches(store.read(candidate))
+            ]
     if settings.hidden_bases and all(filter_.name != "BaseId" for filter_ in query.filters):
-        hidden = {each for base_id in settings.hidden_bases for each in store.list_visible(int(base_id))}
-        ids = [each for each in ids if each not in hidden]
+        hidden = {
+            subscriber_id for base_id in settings.hidden_bases for subscriber_id in store.list_visible(int(base_id))
+        }
+        ids = [subscriber_id for subscriber_id in ids if subscriber_id not in hidden]
     if settings.hide:
         asked = {filter_.name: filter_.value for filter_ in query.filters}
-        ids = [each for each in ids if not _is_hidden(store, each, asked, settings)]
-    if settings.filters_return == "first" and any(each.name in _BY_IDENTITY for each in query.filters):
+        ids = [subscriber_id for subscriber_id in ids if not _is_hidden(store, subscriber_id, asked, settings)]
+    if settings.filters_return == "first" and any(filter_.name in _BY_IDENTITY for filter_ in query.filters):
         ids = ids[:1]
     if settings.order == "email":
-        return sorted(ids, key=lambda each: (fold_key(store.read(each).get("Email") or ""), each))
+        return sorted(
+            ids, key=lambda subscriber_id: (fold_key(store.read(subscriber_id).get("Email") or ""), subscriber_id)
+        )
     return ids
 
 
@@ -226,10 +232,10 @@ class SubscriberList:
         if settings.replica_lags_ms:
             lag_s = random.choice(settings.replica_lags_ms) / 1000
             late = self._store.find_late(now, lag_s, max(settings.replica_lags_ms) / 1000)
-            ids = [each for each in ids if each not in late] if late else ids
+            ids = [subscriber_id for subscriber_id in ids if subscriber_id not in late] if late else ids
         if settings.lost_shard and random.random() < settings.lost_shard:
             shard = random.randrange(settings.shards)
-            ids = [each for each in ids if each % settings.shards != shard]
+            ids = [subscriber_id for subscriber_id in ids if subscriber_id % settings.shards != shard]
         total = min(len(ids), settings.result_window) if settings.result_window else len(ids)
         start = query.offset
         if settings.past_end == "repeat" and start >= total > 0 and query.limit:
@@ -287,7 +293,7 @@ def choose_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings)
     if ids and settings.order in ("id", "id_desc"):
         if settings.churn_where == "middle":
             middle = ids[len(ids) // 2 : len(ids) // 2 + _SEARCHED]
-            free = next((each + 1 for each in middle[:-1] if each + 1 not in store), None)
+            free = next((subscriber_id + 1 for subscriber_id in middle[:-1] if subscriber_id + 1 not in store), None)
         elif settings.churn_where == ("head" if settings.order == "id" else "end"):
             free = ids[0] - 1
             while free > 0 and free in store:  # a neighbour in another base

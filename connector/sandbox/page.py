@@ -109,7 +109,7 @@ def _show(sandbox: Sandbox, query: Mapping[str, str], positions: Mapping[str, st
         sandbox=sandbox,
         bases=[(base_id, name, store.count_by_base().get(base_id, 0)) for base_id, name in store.bases.items()],
         query=wanted,
-        subscribers=[store.read(each) for each in store.search(wanted, _SHOWN)],
+        subscribers=[store.read(subscriber_id) for subscriber_id in store.search(wanted, _SHOWN)],
         shown=_SHOWN,
         requests=requests,
         emails=sandbox.outbox.read_last(_SHOWN, sandbox.wall()),

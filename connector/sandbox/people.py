@@ -218,9 +218,9 @@ class SyntheticSubscribers:
         base = b',"Base":' + orjson.dumps({"Id": self.base_id, "Name": self.base_name})
         templates = _list_templates()
         wires = []
-        for each in subscriber_ids:
-            index = (each - self.first_id) // self.step
+        for subscriber_id in subscriber_ids:
+            index = (subscriber_id - self.first_id) // self.step
             active, names, tags, end = templates[index % _PEOPLE]
-            digits, phone = b"%d" % each, b"%d" % (200_000_000 + index % 99_999_989)
+            digits, phone = b"%d" % subscriber_id, b"%d" % (200_000_000 + index % 99_999_989)
             wires.append(b"".join((b'{"Id":', digits, base, active, digits, names, phone, tags, digits, end)))
         return wires

@@ -262,8 +262,8 @@ class Sandbox:
                 text = values[name]
                 found += self.store.find_phone(text) if name == "Phone" else self.store.find(name, text)
         if self.settings.merge_within == "base":
-            found = [each for each in found if self.store.base_of(each) == base_id]
-        return sorted(found, key=lambda each: (self.store.base_of(each) != base_id, each))
+            found = [subscriber_id for subscriber_id in found if self.store.base_of(subscriber_id) == base_id]
+        return sorted(found, key=lambda subscriber_id: (self.store.base_of(subscriber_id) != base_id, subscriber_id))
 
     def _answer(self, wire: bytes) -> bytes:
         """Return the subscriber as the answer to a create shows it."""

@@ -31,7 +31,9 @@ def write_base_name(name: str, way: str) -> str:
         case "collapsed":
             return " ".join(name.split())
         case "escaped":
-            return name.translate({each: f"&{entity};" for each, entity in html.entities.codepoint2name.items()})
+            return name.translate(
+                {code_point: f"&{entity};" for code_point, entity in html.entities.codepoint2name.items()}
+            )
         case "cut":
             return name[:_LONGEST_BASE_NAME]
     return name
@@ -43,7 +45,7 @@ def fold_base(name: str, way: str) -> str:
         return name.strip().casefold()
     if way == "accent_blind":
         letters = unicodedata.normalize("NFD", name.strip().casefold())
-        return "".join(each for each in letters if not unicodedata.combining(each))
+        return "".join(letter for letter in letters if not unicodedata.combining(letter))
     return html.unescape(name) if way == "escaped" else write_base_name(name, way)
 
 
@@ -62,7 +64,7 @@ class Bases:
         if base_id is None:
             name = name or ""
             if way not in self._ids:
-                self._ids[way] = {fold_base(each, way): number for number, each in reversed(self._names.items())}
+                self._ids[way] = {fold_base(known, way): number for number, known in reversed(self._names.items())}
             base_id = self._ids[way].get(fold_base(name, way))
             if base_id is None:
                 return self.add(max(self._names, default=0) + 1, write_base_name(name, way))
@@ -245,8 +247,10 @@ class SubscriberStore:
 
     def find_late(self, now: float, lag_s: float, longest_lag_s: float) -> set[int]:
         """Return the ids that a replica with this lag does not show yet; forget what every replica shows by now."""
-        self._fresh = {each: shown_at for each, shown_at in self._fresh.items() if shown_at + longest_lag_s > now}
-        return {each for each, shown_at in self._fresh.items() if shown_at + lag_s > now}
+        self._fresh = {
+            subscriber_id: shown_at for subscriber_id, shown_at in self._fresh.items() if shown_at + longest_lag_s > now
+        }
+        return {subscriber_id for subscriber_id, shown_at in self._fresh.items() if shown_at + lag_s > now}
 
     # reading
 
@@ -255,7 +259,7 @@ class SubscriberStore:
         wires: list[bytes] = []
         for block, group in groupby(subscriber_ids, self._find_block):
             ids = list(group)
-            wires += [self._wires[each] for each in ids] if block is None else block.write(ids)
+            wires += [self._wires[subscriber_id] for subscriber_id in ids] if block is None else block.write(ids)
         return wires
 
     def read(self, subscriber_id: int) -> dict[str, Any]:
@@ -283,10 +287,14 @@ class SubscriberStore:
         """Return the ids in order of all visible subscribers that match. `is_by_person`: `matches` reads only fields
         by which `SyntheticSubscribers.select` can select; a list of a million takes a tenth of a second then."""
         if not is_by_person:
-            return [each for each in self._visible[None] if matches(self.read(each))]
-        found = [each for each in self._wires if each not in self._hidden and matches(self.read(each))]
+            return [subscriber_id for subscriber_id in self._visible[None] if matches(self.read(subscriber_id))]
+        found = [own_id for own_id in self._wires if own_id not in self._hidden and matches(self.read(own_id))]
         for block in self._blocks:
-            found += [each for each in block.select(matches) if each not in self._wires and each not in self._removed]
+            found += [
+                subscriber_id
+                for subscriber_id in block.select(matches)
+                if subscriber_id not in self._wires and subscriber_id not in self._removed
+            ]
         return sorted(found)
 
     def count_by_base(self) -> dict[int | None, int]:
@@ -301,7 +309,7 @@ class SubscriberStore:
 
     def find_phone(self, phone: str) -> list[int]:
         """Return the ids of the created subscribers with this phone number."""
-        return [each for each in self._wires if self.read(each).get("Phone") == phone]
+        return [own_id for own_id in self._wires if self.read(own_id).get("Phone") == phone]
 
     def find(self, field: str, text: str) -> list[int]:
         """Return the ids of all whose Email or ClientUserId (`field`) is the text, case-blind."""
@@ -310,23 +318,27 @@ class SubscriberStore:
             block.find_email(key) if field == "Email" else block.find_client_user_id(key) for block in self._blocks
         )
         return self._keys[field].get(key, []) + [
-            each for each in seeded if each is not None and self._find_block(each) is not None
+            subscriber_id
+            for subscriber_id in seeded
+            if subscriber_id is not None and self._find_block(subscriber_id) is not None
         ]
 
     def find_email_part(self, text: str) -> list[int]:
         """Return the ids of all whose email contains the text without the blanks around the text, case-blind."""
         key = fold_key(text)
-        found = [each for email, ids in self._keys["Email"].items() if key in email for each in ids]
-        found += [each for block in self._blocks for each in block.ids if key in block.email(each)]
-        return sorted(each for each in found if each in self)
+        found = [subscriber_id for email, ids in self._keys["Email"].items() if key in email for subscriber_id in ids]
+        found += [
+            subscriber_id for block in self._blocks for subscriber_id in block.ids if key in block.email(subscriber_id)
+        ]
+        return sorted(subscriber_id for subscriber_id in found if subscriber_id in self)
 
     def find_same(self, subscriber: dict[str, Any], base_id: int, by: str) -> list[int]:
         """Return the ids of the base that have the subscriber's identity, the lowest first."""
         identity = identity_of(subscriber, by)
         return sorted(
-            each
-            for each in (self.find(*identity) if identity is not None else ())
-            if self.base_of(each) == base_id and identity_of(self.read(each), by) == identity
+            subscriber_id
+            for subscriber_id in (self.find(*identity) if identity is not None else ())
+            if self.base_of(subscriber_id) == base_id and identity_of(self.read(subscriber_id), by) == identity
         )
 
     def duplicates(self, by: str) -> list[dict[str, Any]]:
@@ -334,10 +346,10 @@ class SubscriberStore:
         shared: dict[tuple[int, str, str], set[int]] = {}
         for field, index in self._keys.items():
             for ids in (self.find(field, key) for key in index):
-                for each in ids if len(ids) > 1 else ():
-                    identity = identity_of(self.read(each), by)
+                for subscriber_id in ids if len(ids) > 1 else ():
+                    identity = identity_of(self.read(subscriber_id), by)
                     if identity is not None:
-                        shared.setdefault((self.base_of(each), *identity), set()).add(each)
+                        shared.setdefault((self.base_of(subscriber_id), *identity), set()).add(subscriber_id)
         return [
             {"base_id": base_id, "field": field, "value": value, "ids": sorted(ids)}
             for (base_id, field, value), ids in shared.items()
@@ -348,11 +360,13 @@ class SubscriberStore:
         """Return the latest `count` ids of subscribers with this email, ClientUserId or Id, then of subscribers whose
         JSON contains the text, case-blind."""
         newest = islice(chain(reversed(self._wires), *(reversed(block.ids) for block in self._blocks)), _SEARCHED)
-        last = (each for each in newest if each in self)
+        last = (subscriber_id for subscriber_id in newest if subscriber_id in self)
         if not text:
             return list(islice(last, count))
         wanted = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
         found = [*self.find("Email", text), *self.find("ClientUserId", text), *([wanted] if wanted in self else [])]
         part = orjson.dumps(text.lower())[1:-1].decode()
-        anywhere = (each for each in last if part in orjson.dumps(self.read(each)).decode().lower())
+        anywhere = (
+            subscriber_id for subscriber_id in last if part in orjson.dumps(self.read(subscriber_id)).decode().lower()
+        )
         return list(islice(dict.fromkeys(chain(found, islice(anywhere, count))), count))

@@ -62,9 +62,9 @@ def parse_listed(
         subscribers = page.get("Subscribers")
         if subscribers is None and "Subscribers" in page and total is not None and total <= (offset or 0):
             subscribers = []  # past TotalCount, null means an empty page; elsewhere null is not a page
-        if isinstance(subscribers, list) and all(type(each) is dict for each in subscribers):
-            for each in subscribers:
-                _read_types(each)
+        if isinstance(subscribers, list) and all(type(subscriber) is dict for subscriber in subscribers):
+            for subscriber in subscribers:
+                _read_types(subscriber)
             return ListPage(subscribers, total, offset, limit)
     return _unsuccessful(status, headers, body, now, mask, success)
 
@@ -305,9 +305,9 @@ def refusal_kind(status: int, message: str) -> str:
 
 
 _UNPROCESSABLE = 422  # RFC 9110: the request is understood, and its content is wrong
-_FIELD_WORDS = [each.name.removeprefix("address_") for each in FIELDS if each.is_sent]
-_ONE_WORD = "|".join(each for each in _FIELD_WORDS if "_" not in each)
-_MORE_WORDS = "|".join(each.replace("_", "[_ ]?") for each in _FIELD_WORDS if "_" in each)
+_FIELD_WORDS = [field.name.removeprefix("address_") for field in FIELDS if field.is_sent]
+_ONE_WORD = "|".join(word for word in _FIELD_WORDS if "_" not in word)
+_MORE_WORDS = "|".join(word.replace("_", "[_ ]?") for word in _FIELD_WORDS if "_" in word)
 _NAMES_A_FIELD = re.compile(
     rf"\b({_MORE_WORDS})\b|(?<=\w\.)({_ONE_WORD})\b|\b({_ONE_WORD})['\"]?\s*:|['\"]({_ONE_WORD})['\"]", re.IGNORECASE
 )
@@ -348,7 +348,7 @@ def build_mask(secret: str) -> Mask:
     @cache
     def find_spellings() -> re.Pattern[str]:
         forms = _list_readings(secret)
-        spellings = [each for form in forms for each in ("".join(map(_spell_character, form)), re.escape(form))]
+        spellings = [spelling for form in forms for spelling in ("".join(map(_spell_character, form)), re.escape(form))]
         return re.compile("|".join(spellings), re.IGNORECASE)
 
     return lambda message: find_spellings().sub(MASKED, message)
@@ -368,7 +368,7 @@ def _spell_character(character: str) -> str:
     """
     code = ord(character)
     entities = "|".join([*_ENTITIES.get(character, ()), f"#0{{0,6}}{code}", f"#x0{{0,6}}{code:x}"])
-    is_percent, is_ampersand, is_backslash = (character == each for each in "%&\\")
+    is_percent, is_ampersand, is_backslash = (character == sign for sign in "%&\\")
     ways = [
         "%25" if is_percent else f"%(?:25){{0,3}}{code:02x}",
         rf"\\{{1,7}}u{code:04x}",

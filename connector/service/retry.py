@@ -68,7 +68,7 @@ class Retrier:
         answer = await attempt()
         if type(answer) is not NotSent:
             return answer
-        return await self._retry(answer, attempt, lambda each: isinstance(each, NotSent), counts, rest)
+        return await self._retry(answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), counts, rest)
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RetryCounter) -> _Answer:
         """Make the `attempt` to read one page. Try again until the page comes, except after a refusal or a redirect.

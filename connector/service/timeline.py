@@ -66,16 +66,18 @@ class Timeline:
         last.add(self._now)
         last.paused_s = self._sum_pauses(self._ends_at - self._width_s, now)
         buckets = [*self._full, last]
-        if not any(each.sent for each in buckets):
+        if not any(bucket.sent for bucket in buckets):
             return None
         return {
             "bucket_s": self._width_s,
             "seconds": round(now - self._began_at, 3),
-            "sent": [each.sent for each in buckets],
-            "limited": [each.limited for each in buckets],
-            "failed": [each.failed for each in buckets],
-            "round_trip_ms": [round(1000 * each.trips_s / each.sent, 1) if each.sent else None for each in buckets],
-            "paused_s": [round(each.paused_s, 3) for each in buckets],
+            "sent": [bucket.sent for bucket in buckets],
+            "limited": [bucket.limited for bucket in buckets],
+            "failed": [bucket.failed for bucket in buckets],
+            "round_trip_ms": [
+                round(1000 * bucket.trips_s / bucket.sent, 1) if bucket.sent else None for bucket in buckets
+            ],
+            "paused_s": [round(bucket.paused_s, 3) for bucket in buckets],
         }
 
     def _fill(self, now: float) -> None:
@@ -90,7 +92,7 @@ class Timeline:
                 self._full = self._full[::2]
                 self._width_s *= 2
             self._ends_at = self._began_at + (len(self._full) + 1) * self._width_s
-        self._pauses = [each for each in self._pauses if each[1] > self._ends_at - self._width_s]
+        self._pauses = [pause for pause in self._pauses if pause[1] > self._ends_at - self._width_s]
 
     def _sum_pauses(self, began_at: float, ended_at: float) -> float:
         return sum(max(0.0, min(until, ended_at) - max(since, began_at)) for since, until in self._pauses)

@@ -280,7 +280,7 @@ _PLAN: Final[Plan] = tuple((field.name, *_PATHS[field.name], _find_sent_type(fie
 def plan_encoding(names: Iterable[str]) -> Plan:
     """Return the plan of `encode_subscriber` for subscribers that have no other fields than `names`."""
     wanted = frozenset(names)
-    return tuple(each for each in _PLAN if each[0] in wanted)
+    return tuple(step for step in _PLAN if step[0] in wanted)
 
 
 def encode_subscriber(values: Mapping[str, object], plan: Plan = _PLAN) -> bytes:

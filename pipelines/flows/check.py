@@ -122,7 +122,7 @@ async def _ask_service(settings: Settings) -> AsyncGenerator[CheckResult]:
 def _read_ledger(job: Job | None, settings: Settings) -> str:
     check_ledger_rights(settings.ledger_url)
     may_be_new = settings.may_make_ledger or job is None or job.subscriber is None
-    number = sum(each.number for each in count_open_entries(settings.ledger_url, may_be_new=may_be_new))
+    number = sum(open_entry.number for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new))
     found = "nothing is unresolved"
     if number:
         found = f"{count(number, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
@@ -179,7 +179,10 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
 async def _try_filter(ask: Ask, name: str, page: ListPage) -> str:
     """Try a made-up value, then a listed one, whole and without its first and last character."""
     samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
-    known = next(((each, value) for each, value in samples if type(each) is int and _is_plain(value)), None)
+    known = next(
+        ((subscriber_id, value) for subscriber_id, value in samples if type(subscriber_id) is int and _is_plain(value)),
+        None,
+    )
     if known is None:
         return "not tried, no listed subscriber has a suitable value"
     made_up = await try_made_up(ask, name, os.urandom)

@@ -299,7 +299,7 @@ def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, Con
     try:
         report = uvloop.run(run())
     except ConnectorError as error:
-        kind = next((each for each in _KINDS if isinstance(error, each)), RunAborted)
+        kind = next((error_type for error_type in _KINDS if isinstance(error, error_type)), RunAborted)
         return None, kind(str(error))
     except Exception as error:  # noqa: BLE001 - a fault of ours, without the values that a traceback may show
         return None, RunAborted(describe_fault(error))

@@ -71,7 +71,7 @@ async def find_there(ask: Ask, ids: Sequence[int]) -> tuple[int, int]:
     for subscriber_id in ids:
         page = await ask(ListQuery(limit=1, id=subscriber_id))
         shown = [] if page is None else [row.get("Id") for row in page.subscribers]
-        if any(each != subscriber_id for each in shown):
+        if any(shown_id != subscriber_id for shown_id in shown):
             break
         asked += page is not None
         there += bool(shown)

@@ -122,11 +122,13 @@ class _Retry:
                 states.append(State.REJECTED)
             found = [entry for state in states for entry in ledger.find_unfinished(base, state)]
             entries = [
-                each
-                for each in found
-                if plan.selection.concerns(each) and (plan.selection.is_rejected or not each.is_final)
+                entry
+                for entry in found
+                if plan.selection.concerns(entry) and (plan.selection.is_rejected or not entry.is_final)
             ]
-            self._left_to.update(each.suppressed_by for each in entries if each.suppressed_by not in (None, plan.job))
+            self._left_to.update(
+                entry.suppressed_by for entry in entries if entry.suppressed_by not in (None, plan.job)
+            )
             # to send entries again also confirms a base whose create was answered as another base's
             if entries or (plan.selection.held == "resend" and base.is_misanswered):
                 taken_up.append(base)

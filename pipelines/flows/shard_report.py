@@ -74,19 +74,19 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
     """
     reports = [end.report for end in ends if end.report is not None]
     report.rows = _add(end.rows for end in ends)
-    report.settled = _add(each.settled for each in reports) or report.settled
+    report.settled = _add(part.settled for part in reports) or report.settled
     is_whole = len(reports) == len(ends) and not any(end.created_before for end in ends)
-    report.activity = _add(each.activity or {} for each in reports) if is_whole else None
-    report.opt_outs = sum(each.opt_outs for each in reports)
-    report.echo = dict(sorted(_add(each.echo for each in reports).items()))
-    changed = _add(each.changed_fields for each in reports)
+    report.activity = _add(part.activity or {} for part in reports) if is_whole else None
+    report.opt_outs = sum(part.opt_outs for part in reports)
+    report.echo = dict(sorted(_add(part.echo for part in reports).items()))
+    changed = _add(part.changed_fields for part in reports)
     report.changed_fields = dict(sorted(changed.items(), key=lambda field: -field[1]))
-    operations = dict.fromkeys(chain.from_iterable(each.requests for each in reports))
-    report.requests = {name: _add(each.requests.get(name, {}) for each in reports) for name in operations}
+    operations = dict.fromkeys(chain.from_iterable(part.requests for part in reports))
+    report.requests = {name: _add(part.requests.get(name, {}) for part in reports) for name in operations}
     refused = next((end.error for end in ends if isinstance(end.error, ConfigurationError)), None)
     if refused is not None and not report.requests.get("create", {}).get("sent"):
         raise refused
-    report.causes = _merge_causes([cause for each in reports for cause in each.causes])
+    report.causes = _merge_causes([cause for part in reports for cause in part.causes])
     report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
     report.messages += _merge_messages(ends)
     if lost := sum(end.created_before + end.unresolved_before for end in ends):
@@ -95,8 +95,8 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
             "lost attempts had sent; the requests do not"
         )
     name = f"{report.run_id}.csv"
-    report.rejects_file = _join_files(state_dir / "rejects" / name, [each.rejects_file for each in reports])
-    report.drift_file = _join_files(state_dir / "drift" / name, [each.drift_file for each in reports])
+    report.rejects_file = _join_files(state_dir / "rejects" / name, [part.rejects_file for part in reports])
+    report.drift_file = _join_files(state_dir / "drift" / name, [part.drift_file for part in reports])
     worst = pick_worst([EXIT_CODES[end.status] for end in ends if end.status != "stopped"])
     end_run(report, stop, _STATUS_OF[worst], stop.clock.now())
 
@@ -104,8 +104,8 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
 def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return the sums, in the order in which the names first come."""
     sums: dict[str, int] = {}
-    for each in counts:
-        for name, number in each.items():
+    for counter in counts:
+        for name, number in counter.items():
             sums[name] = sums.get(name, 0) + number
     return sums
 
@@ -138,7 +138,7 @@ def _merge_causes(causes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _join_files(path: Path, paths: Sequence[str | None]) -> str | None:
     """Join the files of the shards at `path`. A file on another machine stays there, under the id of its run."""
-    files = [Path(each) for each in paths if each is not None and Path(each).is_file()]
+    files = [Path(name) for name in paths if name is not None and Path(name).is_file()]
     if not files:
         return None
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
