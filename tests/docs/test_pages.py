@@ -29,6 +29,7 @@ _BLOCK = re.compile(
 _LEDGER = "postgresql://connector@db.internal/connector"  # stands for a server of the reader's own
 _EXIT = re.compile(r"^(?P<command>.*?)  # exit (?P<code>\d+)$", re.MULTILINE)
 _SANDBOX = "connector sandbox --port 8080 --token sandbox\n"
+_START = "tutorial.md#start-the-sandbox"  # a page with this link has the settings of the tutorial
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,16 @@ def read_blocks(page: Path) -> list[Block]:
     found = _BLOCK.finditer(page.read_text(encoding="utf-8"))
     blocks = [Block(each["language"], each["text"], each["name"]) for each in found]
     return [block for block in blocks if "venv --clear" not in block.text]
+
+
+def read_page(page: Path) -> list[Block]:
+    """Return the blocks that a reader of the page runs, in order: first the tutorial's settings, if the page links to
+    them."""
+    blocks = read_blocks(page)
+    if _START not in page.read_text(encoding="utf-8"):
+        return blocks
+    tutorial = read_blocks(ROOT / "docs" / "tutorial.md")
+    return [next(block for block in tutorial if block.text.startswith("export ")), *blocks]
 
 
 def build_script(blocks: list[Block], port: str) -> Iterator[str]:
@@ -85,7 +96,7 @@ def test_a_pages_commands_run_as_printed(page: Path, server: SandboxProcess, tmp
     (programs / "python").write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "$@"\n', encoding="utf-8")
     (programs / "python").chmod(0o755)
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
-    script = "set -x\n" + "\n".join(build_script(read_blocks(page), server.base_url.rpartition(":")[2]))
+    script = "set -x\n" + "\n".join(build_script(read_page(page), server.base_url.rpartition(":")[2]))
     with serve_commands(programs / "connector"), ExitStack() as databases:
         if _LEDGER in script:
             script = script.replace(_LEDGER, databases.enter_context(open_postgres()).url)
