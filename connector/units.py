@@ -78,4 +78,6 @@ def resolve_url(url: str, folder: Path) -> str:
 
 def resolve_destination(text: str, folder: Path) -> str:
     """Return where an export goes: a URL by `resolve_url`, anything else a path by `resolve_path`."""
+    if text.startswith("delta://") and "://" not in text.removeprefix("delta://"):
+        return f"delta://{resolve_path(text.removeprefix('delta://'), folder)}"
     return resolve_url(text, folder) if "://" in text else str(resolve_path(text, folder))

@@ -64,6 +64,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "phonenumbers": ("connector.subscribers.rules",),
     "pycountry": ("connector.subscribers.countries",),
     "python_calamine": ("connector.sources.workbook",),
+    "deltalake": ("connector.warehouse.delta",),
     "dask": ("pipelines.flows.engine",),
     "distributed": ("pipelines.flows.engine",),
     "duckdb": ("connector.reconcile", "connector.sources", "connector.warehouse", "pipelines.demo"),

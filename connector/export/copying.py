@@ -243,6 +243,17 @@ def open_writer(destination: Destination) -> Writer:
     Only the libraries of the destination's kind are imported.
     """
     schema = select_columns(destination.columns, has_run=destination.has_run_columns)
+    if destination.format is Format.DELTA:
+        from connector.warehouse.delta import DeltaWriter
+
+        return DeltaWriter(
+            destination.object_url or str(destination.path),
+            schema,
+            destination.mode,
+            destination.partition_by,
+            overwrite=destination.is_adopting,
+            is_group_readable=destination.is_group_readable,
+        )
     if not destination.is_database:
         from connector.warehouse.files import FileWriter
 

@@ -37,6 +37,7 @@ def plan_export_job(
         csv_dialect=export.csv_dialect,
         delimiter=export.delimiter,
         run_columns=export.run_columns,
+        partition_by=export.partition_by,
     )
     return ExportPlan(
         job.name,

@@ -247,8 +247,8 @@ class Export(BaseModel):
 
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
         repr=False,
-        description="Destination of the list: a file, an object such as s3://bucket/people.parquet, a database URL, or "
-        "- for standard output.",
+        description="Destination of the list: a file, an object such as s3://bucket/people.parquet, a database URL, a "
+        "Delta table such as delta://lake/subscribers, or - for standard output.",
     )
     table: Name = Field(default="subscribers", description="For a database: name of the table.")
     schema_: Name | None = Field(
@@ -302,6 +302,11 @@ class Export(BaseModel):
     run_columns: bool = Field(
         default=True,
         description="Write the columns _run_id and _exported_at to a file. A table always has both.",
+    )
+    partition_by: list[Name] = Field(
+        default_factory=list,
+        description="For a Delta table: fields whose values divide the table into folders, such as base_id. Without "
+        "this key, the table is not divided.",
     )
     columns: list[Name] | None = Field(
         default=None,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -35,6 +36,7 @@ class Format(StrEnum):
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
     SQL = "sql"  # any other database that SQLAlchemy reaches
+    DELTA = "delta"
 
 
 _BY_SUFFIX = {
@@ -65,7 +67,8 @@ _SUPPORTED = (
     "a file ending in .xlsx, .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such an object in a store "
     "(s3://bucket/x.parquet), - (standard output), or a database as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
-    "path), or the URL of another one whose SQLAlchemy dialect is installed"
+    "path), or the URL of another one whose SQLAlchemy dialect is installed; or a Delta table, as delta://folder or "
+    "delta://s3://bucket/folder"
 )
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _OWN = "_connector_"
@@ -74,12 +77,14 @@ _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may c
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A file, an object in a store, or a table of a database.
+    """A file, an object in a store, a table of a database, or a Delta table.
 
-    `path` is the file, the database file, the name of a server's database, or the bucket and key of an object. `url` is
-    the URL of a server, and `object_url` that of an object. `table`, `schema` and `mode` are for databases;
-    `guard_formulas` (a spreadsheet does not run the cells), `is_for_excel` and `delimiter` are for CSV. `columns` are
-    the fields to write besides the id (None: all). A file without `has_run_columns` lacks `_run_id` and `_exported_at`.
+    `path` is the file, the database file, the name of a server's database, the folder of a Delta table, or the bucket
+    and key of an object. `url` is the URL of a server, and `object_url` that of an object or of a Delta table in a
+    store. `partition_by` has the columns that divide a Delta table into folders. `table`, `schema` and `mode` are for
+    databases; `guard_formulas` (a spreadsheet does not run the cells), `is_for_excel` and `delimiter` are for CSV.
+    `columns` are the fields to write besides the id (None: all). A file without `has_run_columns` lacks `_run_id` and
+    `_exported_at`.
     `is_adopting` overwrites a table or file that no export made. `is_group_readable` lets the file's group read it.
     """
 
@@ -97,10 +102,11 @@ class Destination:
     is_for_excel: bool = False
     delimiter: str = ","
     has_run_columns: bool = True
+    partition_by: tuple[str, ...] = ()
 
     @property
     def is_database(self) -> bool:
-        """Whether the destination is a table of a database."""
+        """Whether the destination is a table: of a database, or a Delta table."""
         return self.format not in _BY_SUFFIX.values()
 
     @property
@@ -114,6 +120,8 @@ class Destination:
         return self.path.suffix.lower() == _PACKED
 
     def __str__(self) -> str:
+        if self.format is Format.DELTA:
+            return f"delta://{self.object_url or self.path}"
         if self.object_url is not None:
             return self.object_url
         if not self.is_database:
@@ -140,6 +148,7 @@ def parse_destination(
     csv_dialect: str = "standard",
     delimiter: str | None = None,
     run_columns: bool = True,
+    partition_by: Sequence[str] = (),
 ) -> Destination:
     """Return the destination of a file name or a URL. `file_format` (csv, jsonl, parquet, excel) is for a file whose
     suffix does not tell its format; `csv_dialect` and `delimiter` are of CSV_DIALECTS and CSV_DELIMITERS; the other
@@ -163,17 +172,19 @@ def parse_destination(
         form, path = _find_file_format(text, file_format), Path(text)
     elif scheme in _BY_SCHEME:
         form, path = _BY_SCHEME[scheme], Path(_read_database_path(text, found[2]))
+    elif scheme == Format.DELTA:
+        form, object_url, path = Format.DELTA, *_parse_delta(found[2])
     else:
         url = _parse_server(text)
         form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
     separator = "\t" if delimiter == "tab" else delimiter or ","
     destination = Destination(
         form, path, table, schema, Mode(mode), guard_formulas, url, check_columns(columns), overwrite,
-        group_readable, object_url, csv_dialect == "excel", separator, run_columns,
+        group_readable, object_url, csv_dialect == "excel", separator, run_columns, check_partition(partition_by),
     )  # fmt: skip
     if destination.is_database:
         _check_names(form, table, schema)
-    if url is None and object_url is None and not destination.is_standard_output:
+    if url is None and object_url is None and not destination.is_standard_output and form is not Format.DELTA:
         _check_place(path)
         if destination.is_database and not is_unicode(str(path.absolute())):
             raise ConfigurationError(
@@ -186,6 +197,32 @@ def parse_destination(
     is_csv_described = guard_formulas or csv_dialect != "standard" or delimiter is not None
     _check_means_something(destination, file_format, is_csv_described=is_csv_described)
     return destination
+
+
+def _parse_delta(place: str) -> tuple[str | None, Path]:
+    """Return the URL of a Delta table in a store (None for a folder), and its path. Raises ConfigurationError, also if
+    the package deltalake is missing."""
+    if find_spec("deltalake") is None:
+        raise ConfigurationError(
+            "A Delta table needs the package deltalake: run pip install 'subscriber-connector[delta]'."
+        )
+    if not place:
+        raise ConfigurationError("delta:// needs a folder: write delta://folder or delta://s3://bucket/folder.")
+    if "://" in place:
+        object_url = parse_store_url(place)
+        return object_url, Path(object_url.partition("://")[2])
+    return None, Path(place)
+
+
+def check_partition(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that divide a Delta table. Raises ConfigurationError for a column that cannot."""
+    unknown = [name for name in names if name not in NAMES or name in ("id", "tags")]
+    if unknown:
+        raise ConfigurationError(
+            f"A table cannot be partitioned by {', '.join(map(repr, unknown))}. Choose a field with few values, such "
+            "as base_id, is_active or address_country."
+        )
+    return tuple(names)
 
 
 def _find_file_format(text: str, option: str | None) -> Format:
@@ -271,9 +308,26 @@ def _check_means_something(destination: Destination, file_format: str | None, *,
         raise ConfigurationError(
             f"{destination} is in a store, whose own settings decide who may read it: leave group_readable out"
         )
+    if destination.is_database and file_format is not None:
+        raise ConfigurationError(f"{destination} is a table: --format (in a job: format) is for files")
+    if destination.partition_by and destination.format is not Format.DELTA:
+        raise ConfigurationError(
+            f"{destination} is not a Delta table: leave out --partition-by (in a job: partition_by), or export to "
+            "delta://folder."
+        )
+    lacking = [name for name in destination.partition_by if name not in (destination.columns or NAMES)]
+    if lacking:
+        raise ConfigurationError(f"The table is partitioned by {', '.join(lacking)}: add {lacking[0]} to the columns.")
+    if destination.format is Format.DELTA:
+        if destination.table != "subscribers" or destination.schema is not None:
+            raise ConfigurationError(f"{destination} is one table: leave out the table and the schema.")
+        if destination.mode is Mode.HISTORY:
+            raise ConfigurationError(
+                f"{destination} can be written in the modes replace, append and upsert. A Delta table itself keeps its "
+                "earlier versions."
+            )
+        return
     if destination.is_database:
-        if file_format is not None:
-            raise ConfigurationError(f"{destination} is a database: --format (in a job: format) is for files")
         if destination.is_group_readable:
             raise ConfigurationError(
                 f"{destination} is a database, whose own settings decide who may read it: leave group_readable out"

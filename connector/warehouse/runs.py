@@ -236,11 +236,11 @@ def _may_overlap(mode: Mode, filters: str, asked: Mapping[str, object]) -> bool:
 
 def find_last_rows(runs: Sequence[FinishedRun], filters: Mapping[str, object]) -> int | None:
     """Return the rows of the last certified run with these filters."""
-    asked = _write_filters(filters)
+    asked = write_filters(filters)
     return next((run.rows for run in runs if run.verdict == "complete" and run.filters == asked), None)
 
 
-def _write_filters(asked: Mapping[str, Any]) -> str:
+def write_filters(asked: Mapping[str, Any]) -> str:
     """Return the filters as JSON; equal filters give equal texts."""
     return json.dumps(dict(asked), sort_keys=True, ensure_ascii=False)
 
@@ -253,7 +253,7 @@ def describe_beginning(table: str, number: int, beginning: ExportStart, mode: Mo
         "run_id": beginning.run_id,
         "job": beginning.job,
         "mode": str(mode),
-        "filters": _write_filters(beginning.filters),
+        "filters": write_filters(beginning.filters),
         "started_at": beginning.started_at,
     }
 
@@ -273,7 +273,7 @@ def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
         "total_last": certificate.total_last,
         "appeared": certificate.appeared,
         "vanished": certificate.vanished,
-        "filters": _write_filters(run.asked),
+        "filters": write_filters(run.asked),
         "rows_read": certificate.distinct,
         "rows_written": run.rows,
         "rows_inserted": changes.inserted,

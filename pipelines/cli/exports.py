@@ -38,11 +38,20 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 _OF_A_JOB = (
     "table", "schema", "mode", "guard_formulas", "columns", "group_readable", "file_format", "subscriber_id", "base_id",
     "client_user_id", "email", "is_active", "first_name", "last_name", "gender", "csv_dialect", "delimiter",
-    "run_columns",
+    "run_columns", "partition_by",
 )  # fmt: skip
 """Options that have a key in a job's export section, which has the last word."""
 
-_OF_A_FILE = ("guard_formulas", "columns", "group_readable", "file_format", "csv_dialect", "delimiter", "run_columns")
+_OF_A_FILE = (
+    "guard_formulas",
+    "columns",
+    "group_readable",
+    "file_format",
+    "csv_dialect",
+    "delimiter",
+    "run_columns",
+    "partition_by",
+)
 """Options that `parse_destination` takes by these names."""
 
 
@@ -71,6 +80,14 @@ _OF_A_FILE = ("guard_formulas", "columns", "group_readable", "file_format", "csv
     group="Destination",
     default_text="the database's default",
     help="Schema of the table, if the database has schemas.",
+)
+@option(
+    "--partition-by",
+    metavar="NAME,...",
+    callback=_split_names,
+    group="Destination",
+    default_text="no folders",
+    help="Fields whose values divide a Delta table into folders, such as base_id.",
 )
 @option(
     "--overwrite",
@@ -230,11 +247,11 @@ def export_command(
     output: Output,
     **options: Any,
 ) -> None:
-    """Copy the service's list to a file or a database.
+    """Copy the service's list to a file, a database or a Delta table.
 
     DEST is a file (.xlsx, .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz), an object such as s3://bucket/people.parquet,
-    a database URL, or - for standard output. With a JOB file (.yaml), the export section of the job has the values of
-    the groups Destination, Columns, File and Filters.
+    a database URL, a Delta table such as delta://lake/subscribers, or - for standard output. With a JOB file (.yaml),
+    the export section of the job has the values of the groups Destination, Columns, File and Filters.
     """
     from connector.export.flow import ExportPlan, run_export
     from connector.jobs.settings import read_settings
@@ -262,6 +279,7 @@ def export_command(
             report = run_and_notify(partial(run_export, plan), job, settings, output)
         finish(report, output)
     file = {name: options.pop(name) for name in _OF_A_FILE}
+    file["partition_by"] = file["partition_by"] or ()
     query = ListQuery(id=options.pop("subscriber_id"), gender="" if gender == "unspecified" else gender, **options)
     settings = read_settings(os.environ, None, time_limit_s=time_limit_s)
     destination = parse_destination(

@@ -30,6 +30,7 @@ from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, read_field
 from connector.settings import Settings, build_service
+from connector.warehouse.destination import Format
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.validate import run_validation
 
@@ -135,7 +136,8 @@ def _prepare_destination(job: Job, settings: Settings) -> str:
     destination = plan_export_job(job, settings).destination
     with ExitStack() as stack:
         rehearsed = destination
-        if destination.is_database and destination.url is None and not destination.path.exists():
+        is_file = destination.format in (Format.DUCKDB, Format.SQLITE)
+        if is_file and not destination.path.exists():
             folder = TemporaryDirectory(dir=destination.path.resolve().parent, prefix=".connector-check-")
             rehearsed = replace(destination, path=Path(stack.enter_context(folder)) / destination.path.name)
         writer = open_writer(rehearsed)
