@@ -274,16 +274,20 @@ def read_version(connection: Connection, meta: Table = meta) -> dict[str, str]:
     return stored
 
 
+MOVED_TO = "moved_to"
+"""The name of the line of a table `meta` with the place that the ledger was copied to. Such a ledger is closed."""
+
+
 def is_upgradable(version: Mapping[str, str]) -> bool:
     """Return whether this is the version (the content of a table `meta`) of an older ledger that a run can upgrade."""
     number = version.get("schema_version", "")
-    is_older = number.isdecimal() and _OLDEST_VERSION <= int(number) < SCHEMA_VERSION
+    is_older = number.isdecimal() and _OLDEST_VERSION <= int(number) < SCHEMA_VERSION and MOVED_TO not in version
     return is_older and version.get("identity_rule") == str(IDENTITY_RULE)
 
 
 def is_current(version: Mapping[str, str], meta: Table = meta) -> bool:
     """Return whether this is the version (the content of the table `meta`) that this program reads and writes."""
-    return _VERSIONS[meta.name].items() <= version.items()
+    return _VERSIONS[meta.name].items() <= version.items() and MOVED_TO not in version
 
 
 def check_version(connection: Connection, name: str, meta: Table = meta) -> None:
@@ -294,6 +298,11 @@ def check_version(connection: Connection, name: str, meta: Table = meta) -> None
     stored = read_version(connection, meta)
     if is_current(stored, meta):
         return
+    if MOVED_TO in stored:
+        raise ConfigurationError(
+            f"the ledger {name} was copied to {stored[MOVED_TO]}, and is closed. Nothing was changed. Set "
+            "CONNECTOR_LEDGER to the URL of the copy"
+        )
     if meta.name != email_meta.name and is_upgradable(stored):
         raise ConfigurationError(
             f"the ledger {name} was written by an older version of the connector, and this command only reads it. "

@@ -1,4 +1,4 @@
-"""`connector explain`, `forget`, `ledger backup` and `ledger restore`."""
+"""`connector explain`, `forget`, `ledger backup`, `ledger copy` and `ledger restore`."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _read_identity(given: str) -> str:
 @click.group("ledger", cls=Group)
 @output_declarations
 def ledger_group(**_options: Any) -> None:
-    """Back up or restore the ledger, the record of what was sent."""
+    """Back up, move or restore the ledger, the record of what was sent."""
 
 
 @ledger_group.command("backup")
@@ -147,6 +147,35 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     messages = [f"{path}: {count(number, *nouns)}" for path, number, *nouns in copies if number is not None]
     keys = {"target": str(target), "entries": copied.entries or 0, "emails": copied.emails or 0}
     _end({"status": "ok", **keys, "messages": messages}, output)
+
+
+@ledger_group.command("copy")
+@click.argument("url")
+@output_options
+def copy_command(url: str, output: Output) -> None:
+    """Copy a ledger from SQLite to PostgreSQL.
+
+    The command copies the ledger and the record of sent emails to an empty ledger at URL, such as
+    postgresql://user@host/database, and closes the old ledger: no command uses the old ledger again. Then set
+    CONNECTOR_LEDGER to URL. No run may be active.
+
+    Arguments are visible in process lists, so URL cannot contain a password. Use PGPASSWORD or ~/.pgpass.
+    """
+    from connector.clock import system_clock
+    from connector.ledger.copying import copy_ledger
+    from connector.settings import read_state
+
+    keys: dict[str, Any] = {"entries": 0, "emails": 0}
+    try:
+        entries, emails = copy_ledger(read_state(os.environ).ledger_url, url, at=system_clock().now())
+    except (LockedError, LedgerError) as error:
+        status = "locked" if isinstance(error, LockedError) else "aborted"
+        _end({"status": status, **keys, "messages": [str(error)]}, output)
+    message = (
+        f"copied: {count(entries, 'entry', 'entries')}, {count(emails, 'email')}. "
+        "Set CONNECTOR_LEDGER to the URL of the copy. The old ledger is closed"
+    )
+    _end({"status": "ok", "entries": entries, "emails": emails, "messages": [message]}, output)
 
 
 @ledger_group.command("restore")

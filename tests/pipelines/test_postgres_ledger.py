@@ -15,6 +15,21 @@ def write_people(folder: Path, number: int, *names: str) -> None:
     write_csv(folder / "people.csv", "email,name", *rows)
 
 
+def test_a_ledger_that_moved_to_postgresql_knows_what_was_created(connector: Connector, tmp_path: Path) -> None:
+    with open_postgres() as server:
+        job = write_job(tmp_path)
+        write_people(tmp_path, 20)
+        assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
+        copied = connector.run_json("ledger", "copy", server.url)
+        assert (copied.code, copied.report["entries"], copied.report["emails"]) == (0, 20, 0), copied.stderr
+        closed = connector.run_json("sync", job)
+        assert closed.is_refused
+        assert "was copied to" in closed.stderr
+        connector.environ["CONNECTOR_LEDGER"] = server.url
+        write_people(tmp_path, 21)
+        assert connector.run_json("sync", job).rows == {"read": 21, "exists": 20, "created": 1}
+
+
 def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_path: Path) -> None:
     with open_postgres() as server:
         connector.environ["CONNECTOR_LEDGER"] = server.url

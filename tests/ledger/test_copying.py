@@ -1,0 +1,115 @@
+"""A ledger in SQLite moves to PostgreSQL: every row, once, and no command uses the old ledger again."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from connector.clock import system_clock
+from connector.errors import ConfigurationError, LockedError
+from connector.ledger.backup import back_up_ledger
+from connector.ledger.copying import copy_ledger
+from connector.ledger.opening import open_emails, open_ledger
+from connector.ledger.records import start_run
+from connector.ledger.schema import emails_metadata, entry, metadata
+from connector.ledger.store import Store
+from connector.states import State
+from tests.ledger.emails.moves import add_campaign
+from tests.ledger.moves import PATHS, add_base, begin_run, bring_to
+from tests.ledger.places import run_sql, url_of
+
+AT = system_clock().now()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    """The URL of a ledger with an entry in each state, each in a base of its own, and with emails."""
+    url = url_of(tmp_path / "state" / "ledger.db")
+    with open_ledger(url) as ledger:
+        begin_run(ledger)
+        for number, state in enumerate(state for state in PATHS if state is not State.NONE):
+            bring_to(ledger, add_base(ledger, number + 1, f"Base {number}"), state)
+    with open_emails(url) as log:
+        add_campaign(log)
+        with log.transaction():
+            log.mark_single_intended("account", "run-1", "ann@example.com", at=1.0)
+    return url
+
+
+def read_rows(store: Store) -> dict[str, list[dict[str, object]]]:
+    """Return all rows of a ledger by table, without the tables of versions."""
+    tables = [*metadata.sorted_tables, *emails_metadata.sorted_tables]
+    with store.transaction():
+        return {
+            table.name: [
+                dict(row) for row in store.connection.execute(select(table).order_by(*table.primary_key)).mappings()
+            ]
+            for table in tables
+            if table.name not in ("meta", "email_meta")
+            and store.connection.dialect.has_table(store.connection, table.name)
+        }
+
+
+def test_all_rows_are_copied_and_both_ledgers_agree(source: str, postgres_url: str) -> None:
+    with open_ledger(source) as ledger:
+        rows = read_rows(ledger.store)
+    with open_emails(source) as log:
+        emails = read_rows(log.store)
+    assert copy_ledger(source, postgres_url, at=AT) == (len(PATHS) - 1, 1)
+    with open_ledger(postgres_url) as ledger:
+        copied = read_rows(ledger.store)
+    assert {name: copied[name] for name in rows} == rows
+    assert {name: copied[name] for name in emails} == emails
+
+
+def test_keys_continue_after_the_copied_keys(source: str, postgres_url: str) -> None:
+    copy_ledger(source, postgres_url, at=AT)
+    with open_ledger(postgres_url) as ledger:
+        with ledger.transaction() as connection:
+            assert start_run(connection, "run-2", "job", "import", 1.0) == 2
+        assert add_base(ledger, 99).key == len(PATHS)
+    with open_emails(postgres_url) as log, log.transaction():
+        assert log.mark_single_intended("account", "run-2", "bob@example.com", at=2.0) == 2
+
+
+def test_the_old_ledger_is_refused_from_then_on(source: str, postgres_url: str, tmp_path: Path) -> None:
+    copy_ledger(source, postgres_url, at=AT)
+    for use in (open_ledger, open_emails):
+        with pytest.raises(ConfigurationError, match=r"was copied to .* and is closed"), use(source):
+            pass
+    with pytest.raises(ConfigurationError, match="was copied to"):
+        copy_ledger(source, postgres_url, at=AT)
+    back_up_ledger(source, tmp_path / "copy.db")
+    with pytest.raises(ConfigurationError, match="was copied to"), open_ledger(url_of(tmp_path / "copy.db")):
+        pass
+
+
+def test_a_target_with_rows_is_refused_and_nothing_changes(source: str, postgres_url: str) -> None:
+    with open_ledger(postgres_url) as ledger:
+        begin_run(ledger)
+    with pytest.raises(ConfigurationError, match=r"has rows in the table run\. Nothing was copied"):
+        copy_ledger(source, postgres_url, at=AT)
+    with open_ledger(source) as ledger, ledger.transaction() as connection:
+        assert len(connection.execute(select(entry)).all()) == len(PATHS) - 1
+    run_sql(postgres_url, "DELETE FROM run")
+    assert copy_ledger(source, postgres_url, at=AT)[0] == len(PATHS) - 1
+
+
+def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source: str, postgres_url: str) -> None:
+    for held in (source, postgres_url):
+        with open_ledger(held), pytest.raises(LockedError):
+            copy_ledger(source, postgres_url, at=AT)
+    assert copy_ledger(source, postgres_url, at=AT)[0] == len(PATHS) - 1
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql://user:secret@127.0.0.1:1/x", "URL has a password"),
+        ("sqlite:///other.db", "use connector ledger backup"),
+    ],
+)
+def test_another_kind_of_target_is_refused(source: str, url: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        copy_ledger(source, url, at=AT)
+    assert "secret" not in str(refused.value)
