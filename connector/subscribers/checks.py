@@ -1,6 +1,7 @@
-"""Vectorised checks and readers of columns: dates, emails, flags, genders, zips, lengths.
+"""Checks and readers of whole columns: texts, dates, email addresses, words and zip codes.
 
-Each takes an Arrow array and answers for a whole column at once; null in gives null out.
+A check takes an Arrow array of texts and returns for each text whether the text may be sent. A reader returns the value
+of each text. The result for a null is null or true.
 """
 
 import re
@@ -19,35 +20,19 @@ import pyarrow.compute as pc
 # Columns as arrays
 
 TEXT = pd.StringDtype(na_value=np.nan)
-"""The type of every text column: pandas' own `str`."""
+"""The type of every text column: `str` of pandas."""
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 
-# C0 without tab and line ends: they are never meant, break terminals and CSV readers, and NUL ends texts elsewhere.
-_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
-_CONTROL_OCTETS = np.array([octet for octet in range(32) if octet not in (0x09, 0x0A, 0x0D)], dtype=np.uint8)
 
-
-def read_cells(column: "pd.Series[str]") -> pa.Array:
-    """Return a text column as one large_string array, null where missing."""
-    cells = pa.array(column, type=pa.large_string(), from_pandas=True)
+def read_cells(column: pd.Series) -> pa.Array:
+    """Return a text column as one large_string array, and a column of tags as one list<string> array."""
+    cells = pa.array(column, type=None if column.dtype == TAGS else pa.large_string(), from_pandas=True)
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
-def is_free_of_controls(cells: pa.Array) -> pa.Array:
-    """Return whether each text is without control characters, tab and line ends apart (null where missing).
-
-    Looks at a whole column's bytes at once, since hardly ever one has any; cell by cell only if one does.
-    """
-    octets = view_octets(cells)
-    low = octets[octets < 32]
-    if not np.isin(low, _CONTROL_OCTETS).any():
-        return pa.repeat(pa.scalar(True), len(cells))
-    return pc.invert(pc.match_substring_regex(cells, _CONTROL))
-
-
 def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes of a large_string array's texts, one after another, uncopied."""
+    """Return the bytes of all texts of a large_string array in one array, without a copy."""
     _, offsets, data = cells.buffers()
     if data is None or not len(cells):
         return np.empty(0, dtype=np.uint8)
@@ -56,8 +41,10 @@ def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def has_any(cells: pa.Array, signs: bytes) -> bool:
-    """Return whether any text of a large_string array has one of these ASCII characters: far faster than a regular
-    expression, for what hardly any column has."""
+    """Return whether any text of a large_string array has one of these ASCII characters.
+
+    This test is much faster than a regular expression, and nearly all columns have none of the characters.
+    """
     return bool(_build_table(signs)[view_octets(cells)].any())
 
 
@@ -68,37 +55,47 @@ def _build_table(signs: bytes) -> npt.NDArray[np.bool_]:
     return table
 
 
-# Lengths
+def _accept_all(cells: pa.Array) -> pa.Array:
+    return pa.repeat(pa.scalar(True), len(cells))
+
+
+def _lacks(cells: pa.Array, pattern: str, signs: bytes) -> pa.Array:
+    """Return whether each text does not match a regular expression. Each match has one of the characters `signs`."""
+    return pc.invert(pc.match_substring_regex(cells, pattern)) if has_any(cells, signs) else _accept_all(cells)
+
+
+def _is_none_of(cells: pa.Array, texts: list[str]) -> pa.Array:
+    return pc.invert(pc.is_in(cells, pa.array(texts, cells.type)))
+
+
+# Texts
+
+# The ASCII control characters without tab and line ends. Nobody writes them, and they break terminals and CSV readers.
+_CONTROLS = bytes(octet for octet in range(32) if octet not in b"\t\n\r")
 
 LONGEST = 10_000
-"""Characters of a text, and of all tags of a row: service-api.md gives no bound, so this keeps out only what is never
-meant. Long notes on a person have some 5,000; a hundred rows of a file, swallowed by a quote that never closed, have
-more."""
+"""The largest number of characters of a text, and of all tags of a row. service-api.md gives no limit. A long note has
+5,000 characters; a hundred rows of a file after a quote that is never closed have more."""
+
+
+def is_free_of_controls(cells: pa.Array) -> pa.Array:
+    """Return whether each text has no control characters. Tabs and line ends are allowed."""
+    return _lacks(cells, r"[\x00-\x08\x0b\x0c\x0e-\x1f]", _CONTROLS)
 
 
 def is_short(cells: pa.Array) -> pa.Array:
-    """Return whether each text has at most that many characters (null where missing); they are counted only if any may
-    not."""
-    octets = pc.binary_length(cells)
-    if (pc.max(octets).as_py() or 0) <= LONGEST:
-        return pa.repeat(pa.scalar(True), len(cells))
-    return pc.less_equal(pc.utf8_length(cells), LONGEST)
+    """Return whether each text, or all tags of each list together, have at most `LONGEST` characters."""
+    texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
+    if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LONGEST:  # a character has at least one byte
+        return _accept_all(texts)
+    return pc.less_equal(pc.utf8_length(texts), LONGEST)
 
 
 def check_items(lists: pa.Array, is_fine: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return whether all tags of each list are fine."""
-    wrong = pc.list_parent_indices(lists).filter(pc.invert(is_fine(lists.flatten().cast(pa.large_string()))))
-    return pc.invert(pc.is_in(pa.array(range(len(lists)), wrong.type), wrong))
+    """Return whether all tags of each list pass the check `is_fine`."""
+    failed = pc.list_parent_indices(lists).filter(pc.invert(is_fine(lists.flatten().cast(pa.large_string()))))
+    return pc.invert(pc.is_in(pa.array(range(len(lists)), failed.type), failed))
 
-
-def is_short_list(lists: pa.Array) -> pa.Array:
-    """Return whether the tags of each list have at most that many characters together."""
-    lengths = pc.fill_null(pc.utf8_length(lists.flatten()), 0).to_numpy()
-    sums = np.bincount(pc.list_parent_indices(lists).to_numpy(), weights=lengths, minlength=len(lists))
-    return pa.array(sums <= LONGEST)
-
-
-# Values that are not one text, or not the whole text
 
 _SHORTENED = (
     r"^([+-]?[0-9]([.,][0-9]+[eE][+-]?|[eE][+-])[0-9]{1,3}|[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0+)?"
@@ -107,17 +104,16 @@ _SHORTENED = (
 
 
 def is_unspoiled(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a number as spreadsheets show it, in scientific notation or with commas between
-    thousands, nor a date that a spreadsheet has made of it (null where missing). A text such as `12e4` may be an id.
-    `4.91512E11` is a number as Java writes it."""
-    return pc.invert(pc.match_substring_regex(cells, _SHORTENED))
+    """Return whether each text is not a number as spreadsheets show it (`4.9E+11`, `1,234`), and not a date that a
+    spreadsheet made of a number. A text such as `12e4` may be an id. Java writes a number as `4.91512E11`."""
+    return _lacks(cells, _SHORTENED, b"eE,-")
 
 
 _CONVERTED = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
 
 
 def is_unconverted(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a yes, a no or a date as programs write them. `True` may be a name."""
+    """Return whether each text is not a boolean or a date as programs write them. `True` may be a name."""
     return pc.invert(pc.match_substring_regex(cells, _CONVERTED))
 
 
@@ -128,15 +124,13 @@ NEEDLESS_DECIMALS = (
 
 
 def is_whole_id(cells: pa.Array) -> pa.Array:
-    """Return whether each text is no whole number with needless decimals, such as `1001.0`: pandas writes the numbers
-    of a column with missing values so."""
-    return pc.invert(pc.match_substring_regex(cells, r"^[0-9]+\.0+$"))
+    """Return whether each text is not a whole number with decimals, such as `1001.0`."""
+    return _lacks(cells, r"^[0-9]+\.0+$", b".")
 
 
 _CODES = (
-    r"^b'.*'$", r'^b".*"$', r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
+    r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
     r"^(array|Series|Index)\(\[", r"^\[ *-?[0-9.]+( +-?[0-9.]+)+ *\]$",  # NumPy and pandas
-    "^Array$", r"^Loading\.\.\.$",  # PHP; a cell of Google Sheets that was not yet computed
     r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # mail
     r"%2[07B]|%40|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
     r'^[aO]:[0-9]+:[{"]', r"\[object [A-Z][A-Za-z]*\]", r"^System\.[A-Za-z.]+\[\]$",  # PHP, JavaScript, .NET
@@ -145,16 +139,13 @@ _CODES = (
 )  # fmt: skip
 _CODE = "|".join(f"(?:{code})" for code in _CODES)
 _CODE_SIGNS = b"\\=%{[_|"
-_UNSIGNED = r"""^(b['"]|Array$|Loading\.\.\.$)"""
-"""All codes but these have one of the signs, and most names have no sign."""
+_PLACEHOLDER = r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # bytes of Python; PHP; a cell of Google Sheets
 
 
 def is_free_of_code(cells: pa.Array) -> pa.Array:
-    """Return whether each text is no code of another program, such as `M\\u00fcller` or `=PROPER(B2)` (null where
-    missing)."""
-    if not has_any(cells, _CODE_SIGNS) and not pc.any(pc.match_substring_regex(cells, _UNSIGNED)).as_py():
-        return pa.repeat(pa.scalar(True), len(cells))
-    return pc.invert(pc.match_substring_regex(cells, _CODE))
+    """Return whether each text is not code of another program, such as `M\\u00fcller` or `=PROPER(B2)`."""
+    is_text = pc.invert(pc.match_substring_regex(cells, _PLACEHOLDER))
+    return pc.and_(is_text, _lacks(cells, _CODE, _CODE_SIGNS))
 
 
 _ERROR = (
@@ -165,31 +156,27 @@ _ERROR = (
     r"|ADR|ARG|NAZWA|LICZBA|ZERO|DZIEL/0|ROZLANIE)[!?]"
     r"|#+)$"
 )
-"""The errors of Excel, LibreOffice and Google Sheets in the languages of the headers. `#N/A` and its like are read as
-missing values. Another text of this form, such as `#VIP!`, is a text."""
+"""The errors of Excel, LibreOffice and Google Sheets in the languages of the headers, and `####`. The mapping reads
+`#N/A` as a missing value. Another text of this form, such as `#VIP!`, is a text."""
 
 
 def is_free_of_errors(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not an error of a spreadsheet, such as `#REF!` or `#¡VALOR!`, or `####` for a number
-    that was too wide (null where missing)."""
-    if not pc.any(pc.starts_with(cells, "#")).as_py():
-        return pa.repeat(pa.scalar(True), len(cells))
-    return pc.invert(pc.match_substring_regex(cells, _ERROR))
+    """Return whether each text is not an error of a spreadsheet, such as `#REF!`, `#¡VALOR!` or `####`."""
+    return _lacks(cells, _ERROR, b"#")
 
 
-_LOST = r"[\x{80}-\x{9f}\x{fffd}]"  # no text has a C1 control; U+FFFD stands for a byte that was not decoded
+_LOST = r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte, and no text contains C1 controls
 _MISREAD = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
 
 
 def is_well_decoded(cells: pa.Array) -> pa.Array:
-    """Return whether each text has all of its letters (null where missing). `Zo\ufffd` has lost one. `MÃ¼ller` is UTF-8
-    that was read in a Windows encoding: no language has such letters one after another."""
+    """Return whether each text has all its letters. `Zo\ufffd` has lost a letter. `MÃ¼ller` is UTF-8 that was read in
+    a Windows encoding: no language has such letters one after another."""
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
-        return pa.repeat(pa.scalar(True), len(cells))
-    is_misread = pc.match_substring_regex(cells, _MISREAD)
-    texts = [text for text in pc.unique(cells.filter(is_misread)).to_pylist() if text and _is_misread(text)]
-    is_wrong = pc.or_(pc.match_substring_regex(cells, _LOST), pc.is_in(cells, pa.array(texts, cells.type)))
-    return pc.if_else(pc.is_valid(cells), pc.invert(is_wrong), None)
+        return _accept_all(cells)
+    suspects = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD))).to_pylist()
+    misread = [text for text in suspects if text and _is_misread(text)]
+    return pc.and_(pc.invert(pc.match_substring_regex(cells, _LOST)), _is_none_of(cells, misread))
 
 
 def _is_misread(text: str) -> bool:
@@ -202,23 +189,19 @@ def _is_misread(text: str) -> bool:
 
 
 def is_single(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a list or an object as JSON (null where missing)."""
-    is_suspect = pc.fill_null(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"), False)
-    containers = [text for text in pc.unique(cells.filter(is_suspect)).to_pylist() if _is_json(text)]
-    return pc.if_else(pc.is_valid(cells), pc.invert(pc.is_in(cells, pa.array(containers, cells.type))), None)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return True
+    """Return whether each text is not a list or an object in JSON."""
+    suspects = pc.unique(cells.filter(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"))).to_pylist()
+    containers = []
+    for text in suspects:
+        with suppress(orjson.JSONDecodeError):
+            orjson.loads(text)
+            containers.append(text)
+    return _is_none_of(cells, containers)
 
 
 # Dates
 
-_FIRST_YEAR = 1900  # an earlier date is another program's default, not the birthday of a living person
+_FIRST_YEAR = 1900  # an earlier date is the default of a program, not the birthday of a living person
 
 YEARLESS = r"^--[0-9]{2}-?[0-9]{2}$"
 """A day without a year, as address books write it: `--05-12` or `--0512` (ISO 8601:2000)."""
@@ -230,7 +213,7 @@ _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def is_date(cells: pa.Array) -> pa.Array:
-    """Return whether each text is a date that exists (null where missing)."""
+    """Return whether each text is an existing date in the form YYYY-MM-DD."""
     has_form = pc.fill_null(pc.match_substring_regex(cells, _DATE_FORM), False)
     digits = view_octets(cells.filter(has_form)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
     year, month, day = digits[:, :4] @ _THOUSANDS, digits[:, 5:7] @ _THOUSANDS[2:], digits[:, 8:] @ _THOUSANDS[2:]
@@ -243,26 +226,26 @@ def is_date(cells: pa.Array) -> pa.Array:
 
 
 def is_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
-    """Return whether each date lies from 1900 to `today`; true for what is no date, which `is_date` tells."""
-    too_early = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form sort as texts
-    too_late = pc.greater(cells, today.isoformat())
-    return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(too_early, too_late)))
+    """Return whether each date is from 1900 to `today`. The result for a text that is not a date is true."""
+    is_early = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form sort as texts
+    is_late = pc.greater(cells, today.isoformat())
+    return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(is_early, is_late)))
 
 
-# Emails
+# Email addresses
 
 _PLAIN = (
     r"^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*"
-    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # no label with two hyphens in a row: it may be Punycode
+    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # a label with two hyphens in a row may be Punycode
 )
-_PLAIN_LENGTH = 64  # RFC 5321's limit of the part before the @: an address that is shorter as a whole keeps every limit
+_PLAIN_LENGTH = 64  # the limit of RFC 5321 for the part before the @; a shorter address is within all limits
 _SPECIAL = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
 
-_HAS_DOMAIN = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator takes `a@test` along with `a@x.test`
+_HAS_DOMAIN = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator accepts `a@test` and `a@x.test`
 
 
 def normalise_emails(cells: pa.Array) -> pa.Array:
-    """Return addresses as they are sent: trimmed and in NFC, otherwise as given."""
+    """Return the addresses as they are sent: trimmed and in NFC."""
     trimmed = pc.utf8_trim_whitespace(cells)
     if pc.all(pc.string_is_ascii(trimmed)).as_py() is not False:
         return trimmed
@@ -270,7 +253,10 @@ def normalise_emails(cells: pa.Array) -> pa.Array:
 
 
 def is_email(cells: pa.Array) -> pa.Array:
-    """Return whether each text is an address (null where missing); `.test` is one, for trials (RFC 6761)."""
+    """Return whether each text is an email address. Domains in `.test` are allowed for trials (RFC 6761).
+
+    A regular expression accepts plain addresses, and email-validator checks the others.
+    """
     is_plain = pc.and_(pc.match_substring_regex(cells, _PLAIN), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH))
     is_plain = pc.and_not(is_plain, pc.match_substring_regex(cells, _SPECIAL))
     suspects = [
@@ -278,7 +264,7 @@ def is_email(cells: pa.Array) -> pa.Array:
     ]
     if not suspects:
         return is_plain
-    from email_validator import EmailNotValidError, validate_email  # here: most lists have plain addresses alone
+    from email_validator import EmailNotValidError, validate_email  # here: most lists have only plain addresses
 
     valid = []
     for text in suspects:
@@ -306,7 +292,7 @@ YES_OR_NO: dict[str, bool] = {
         False,
     ),
 }  # fmt: skip
-"""Words of eight languages for yes and no, also those of spreadsheets, in lower case."""
+"""Words for yes and no in eight languages, and those of spreadsheets, in lower case."""
 
 UNSUBSCRIBED_WORDS = (
     "unsubscribed", "never subscribed", "never_subscribed", "non-subscribed", "non_subscribed", "not subscribed",
@@ -342,27 +328,25 @@ GENDERS: dict[str, str] = {"male": "male", "female": "female"}
 
 
 def translate(cells: pa.Array, meanings: Mapping[str, object]) -> pa.Array:
-    """Return each cell's meaning by its lower case; null for a cell without a meaning."""
+    """Return the meaning of each text by its lower case, or null for a text without a meaning."""
     keys = pa.array(list(meanings), pa.large_string())
     return pa.array(list(meanings.values())).take(pc.index_in(pc.utf8_lower(cells), keys))
 
 
-_ZIP_FORM = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program took the column for numbers with decimals
-_LARGEST_ZIP = 2**53 - 1  # a JSON number beyond is another number to a reader that holds it as a double
+_ZIP_FORM = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program read the column as numbers with decimals
+_LARGEST_ZIP = 2**53 - 1  # readers of JSON that use doubles change larger numbers
 
 
 def is_sendable_zip(cells: pa.Array) -> pa.Array:
-    """Return whether each text is the very text of a number (null where missing): not `02134`, `SW1A 1AA` or
-    `12345-6789`."""
+    """Return whether each text is a number without a leading zero: not `02134`, `SW1A 1AA` or `12345-6789`."""
     has_form = pc.match_substring_regex(cells, _ZIP_FORM)
-    return pc.and_(has_form, pc.less_equal(_drop_zeros(pc.if_else(has_form, cells, "0")), _LARGEST_ZIP))
+    return pc.and_(has_form, pc.less_equal(_drop_decimals(pc.if_else(has_form, cells, "0")), _LARGEST_ZIP))
 
 
 def read_zips(cells: pa.Array) -> pa.Array:
-    """Return the number of each postal code that can be sent, null for the others."""
-    return _drop_zeros(pc.if_else(is_sendable_zip(cells), cells, None))
+    """Return the number of each zip code that can be sent, or null for another text."""
+    return _drop_decimals(pc.if_else(is_sendable_zip(cells), cells, None))
 
 
-def _drop_zeros(cells: pa.Array) -> pa.Array:
-    """Return the whole number of each text, which may have zeros as its decimals."""
+def _drop_decimals(cells: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(cells, r"\..*$", "").cast(pa.int64())

@@ -1,11 +1,11 @@
-"""Which rows are subscribers, and what is wrong with the others: pandera schemas of the field table, and their run.
+"""Validates mapped rows by a pandera schema, and gives the valid rows typed columns.
 
-The schemas are derived from the field table, kind by kind. A mapped chunk is made ready (`str` and list columns, every
-required column), validated in one run that finds every fault of every row, and its valid rows get typed columns.
+`KINDS` has the checks and types of each kind of field, and `list_checks` adds the checks of single fields and of the
+job. The name of a check is the code of its fault, and its error is the message for a person.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache, partial
 
@@ -47,7 +47,6 @@ from connector.subscribers.checks import (
     is_in_lifetime,
     is_sendable_zip,
     is_short,
-    is_short_list,
     is_single,
     is_unconverted,
     is_unspoiled,
@@ -61,166 +60,164 @@ from connector.subscribers.checks import (
 from connector.subscribers.countries import read_countries
 from connector.subscribers.rules import ValidationRules, format_phone
 
-_Check = Callable[[pa.Array], pa.Array]
-"""Returns for each cell whether it is fine; what it returns for a missing cell does not count."""
+Positions = npt.NDArray[np.int64]
+
+# The checks
+
+
+def _check(code: str, is_fine: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
+    """Return a check. `is_fine` returns for each text of an array whether the text may be sent; the result for a
+    missing value does not matter. Each tag of a row is checked alone, except for the length."""
+
+    def check(column: pd.Series) -> "pd.Series[bool]":
+        cells = read_cells(column)
+        is_item_checked = pa.types.is_list(cells.type) and is_fine is not is_short
+        result = check_items(cells, is_fine) if is_item_checked else is_fine(cells)
+        accepted = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
+        return pd.Series(accepted.to_numpy(zero_copy_only=False))
+
+    return pandera.Check(check, name=code, error=error, ignore_na=False)
+
+
+def _check_read(code: str, read: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
+    """Return the check that `read` returns a value for each text."""
+    return _check(code, lambda cells: read(cells).is_valid(), error)
+
+
+_TRANSLATE = "a job translates the words of its source by the field's `values:` map"
+
+# A message has no "; ", which separates the faults of a row.
+CONTROL = _check(
+    "control",
+    is_free_of_controls,
+    "holds a control character, which nobody sees: delete it, or write the value again",
+)
+LENGTH = _check(
+    "length", is_short, f"holds more than {LONGEST:,} characters: look there for a quote that is never closed"
+)
+DECODING = _check(
+    "decoding",
+    is_well_decoded,
+    "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the file "
+    "again as UTF-8 from the program that has the right letters",
+)
+ERROR = _check(
+    "error",
+    is_free_of_errors,
+    "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the cell "
+    "there, or widen the column, and write the file again",
+)
+CODE = _check(
+    "code",
+    is_free_of_code,
+    "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
+    "{{name}}): let the program write plain text",
+)
+LIST = _check("list", is_single, "holds a list or an object, and takes one text: select a single value in the source")
+CONVERTED = _check(
+    "converted",
+    is_unconverted,
+    "is a yes, a no or a date that a program made of a word (TRUE, 2026-05-02): make the column a text column, and "
+    "write the name again",
+)
+SPOILED = _check(
+    "spoiled",
+    is_unspoiled,
+    "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: digits "
+    "or zeros may be lost. Make the column a text column, and write the file again",
+)
+ID = _check("id", is_whole_id, NEEDLESS_DECIMALS)
+ZIP = _check("zip", is_sendable_zip, "cannot be sent: the service takes numbers only, without leading zeros")
+EMAIL = _check("email", is_email, "is not an email address: write one address without a name, such as ann@example.com")
+FLAG = _check_read(
+    "flag",
+    partial(translate, meanings=FLAGS),
+    f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE}",
+)
+GENDER = _check_read(
+    "gender", partial(translate, meanings=GENDERS), f"is neither male nor female nor empty: {_TRANSLATE}"
+)
+COUNTRY = _check_read(
+    "country",
+    read_countries,
+    "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
+    f"for Korea). For other names {_TRANSLATE}",
+)
+DATE = _check(
+    "date",
+    is_date,
+    "is not a date written YYYY-MM-DD: a job says how its source writes dates by the field's `format:`, such as "
+    '"%d.%m.%Y"',
+)
+_LIFETIME = "lies before 1900 or in the future: correct the date, or leave the cell empty"
+_PHONE = "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension"
+
+# The schemas
+
+_WHOLE, _BOOLEAN = pd.Int64Dtype(), pd.BooleanDtype()
 
 
 @dataclass(frozen=True, slots=True)
 class KindRules:
-    """How the cells of one kind are checked and read.
+    """The rules of one kind of field.
 
-    `checks` has a check by the code of the fault that it finds. `read` makes valid cells values (None: cells are sent
-    as they are). `sent` and `listed` are the dtypes of a column of rows to send, and of listed subscribers.
+    `checks` are the checks of its texts. `read` returns the values of valid texts; None: the text is sent. `sent` is
+    the type of a column of values to send, and `listed` the type of a column of listed subscribers.
     """
 
-    checks: Mapping[str, _Check] = field(default_factory=dict)
+    checks: tuple[pandera.Check, ...] = (CONTROL, LENGTH, DECODING, ERROR)
     read: Callable[[pa.Array], pa.Array] | None = None
     sent: object = TEXT
     listed: object = TEXT
 
 
-_FLAG = pd.BooleanDtype()
-_WHOLE = pd.Int64Dtype()
-_TEXT_CHECKS: dict[str, _Check] = {
-    "control": is_free_of_controls,
-    "length": is_short,
-    "decoding": is_well_decoded,
-    "error": is_free_of_errors,
-}
-_read_flags, _read_genders = partial(translate, meanings=FLAGS), partial(translate, meanings=GENDERS)
+_ANY = KindRules().checks
 
 KINDS: dict[Kind, KindRules] = {
-    Kind.NUMBER: KindRules(_TEXT_CHECKS, listed=_WHOLE),
-    Kind.FLAG: KindRules(
-        {**_TEXT_CHECKS, "flag": lambda cells: _read_flags(cells).is_valid()}, _read_flags, sent=_FLAG, listed=_FLAG
-    ),
-    Kind.TEXT: KindRules(_TEXT_CHECKS),
-    Kind.NULLABLE_TEXT: KindRules(_TEXT_CHECKS),
-    Kind.EMAIL: KindRules({**_TEXT_CHECKS, "code": is_free_of_code, "email": is_email}),
-    Kind.GENDER: KindRules({**_TEXT_CHECKS, "gender": lambda cells: _read_genders(cells).is_valid()}, _read_genders),
-    Kind.TAGS: KindRules(
-        {
-            "control": partial(check_items, is_fine=is_free_of_controls),
-            "length": is_short_list,
-            "decoding": partial(check_items, is_fine=is_well_decoded),
-            "error": partial(check_items, is_fine=is_free_of_errors),
-            "code": partial(check_items, is_fine=is_free_of_code),
-        },
-        sent=TAGS,
-        listed=TAGS,
-    ),
-    Kind.COUNTRY: KindRules(
-        {**_TEXT_CHECKS, "country": lambda cells: read_countries(cells).is_valid()}, read_countries
-    ),
-    Kind.ZIP: KindRules(_TEXT_CHECKS, read_zips, sent=_WHOLE),
-    Kind.DATE: KindRules({**_TEXT_CHECKS, "date": is_date}, listed=pd.ArrowDtype(pa.date32())),
+    Kind.NUMBER: KindRules(listed=_WHOLE),
+    Kind.FLAG: KindRules((*_ANY, FLAG), partial(translate, meanings=FLAGS), sent=_BOOLEAN, listed=_BOOLEAN),
+    Kind.TEXT: KindRules(),
+    Kind.NULLABLE_TEXT: KindRules(),
+    Kind.EMAIL: KindRules((*_ANY, CODE, EMAIL)),
+    Kind.GENDER: KindRules((*_ANY, GENDER), partial(translate, meanings=GENDERS)),
+    Kind.TAGS: KindRules((*_ANY, CODE), sent=TAGS, listed=TAGS),
+    Kind.COUNTRY: KindRules((*_ANY, COUNTRY), read_countries),
+    Kind.ZIP: KindRules(read=read_zips, sent=_WHOLE),
+    Kind.DATE: KindRules((*_ANY, DATE), listed=pd.ArrowDtype(pa.date32())),
 }
-"""The rules of each kind. `_list_checks` adds the checks that a job or the day decides."""
-
-_TRANSLATE = "a job translates its source's words by the field's `values:` map"
-_MESSAGES = {  # without `; `, which stands between the faults of a row
-    "required": "is missing",
-    "control": "holds a control character, which nobody sees: delete it, or write the value again",
-    "length": f"holds more than {LONGEST:,} characters: look there for a quote that is never closed",
-    "list": "holds a list or an object, and takes one text: select a single value in the source",
-    "decoding": (
-        "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the "
-        "file again as UTF-8 from the program that has the right letters"
-    ),
-    "error": (
-        "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the "
-        "cell there, or widen the column, and write the file again"
-    ),
-    "converted": (
-        "is a yes, a no or a date that a program made of a word (TRUE, 2026-05-02): make the column a text column, and "
-        "write the name again"
-    ),
-    "code": (
-        "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
-        "{{name}}): let the program write plain text"
-    ),
-    "id": NEEDLESS_DECIMALS,
-    "spoiled": (
-        "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: "
-        "digits or zeros may be lost. Make the column a text column, and write the file again"
-    ),
-    "phone": "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension",
-    "flag": f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE}",
-    "email": "is not an email address: write one address without a name, such as ann@example.com",
-    "gender": f"is neither male nor female nor empty: {_TRANSLATE}",
-    "country": (
-        "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South "
-        "Korea for Korea). "
-        f"For other names {_TRANSLATE}"
-    ),
-    "zip": "cannot be sent: the service takes numbers only, without leading zeros",
-    "date": (
-        "is not a date written YYYY-MM-DD: a job says how its source writes dates by the field's `format:`, such as "
-        '"%d.%m.%Y"'
-    ),
-    "lifetime": "lies before 1900 or in the future: correct the date, or leave the cell empty",
-}
-_CODES = {"not_nullable": "required"}  # pandera's word: ours
-_ORDER = {name: index for index, name in enumerate(NAMES)}
 
 
-@dataclass(frozen=True, slots=True)
-class ValidRows:
-    """A chunk's valid rows and the faults of the others.
-
-    `subscribers`: the valid rows, index = their positions (0-based) in the chunk; is_active is `boolean`, address_zip
-    `Int64`, tags list<string> of Arrow's, all else `str`; what is missing is not sent. `faults`: by position, then in
-    the order of the field table. `omitted_zips` and `yearless` (int64): positions of valid rows that lost their zip to
-    `omit`, or a birthday without a year.
-    """
-
-    subscribers: pd.DataFrame
-    faults: tuple[Fault, ...]
-    omitted_zips: npt.NDArray[np.int64]
-    yearless: npt.NDArray[np.int64]
-
-
-def validate_rows(
-    mapped: pd.DataFrame, rules: ValidationRules, *, today: date, known: Sequence[Fault] = ()
-) -> ValidRows:
-    """Validate a mapped chunk (of `apply_mapping`), obeying service-api.md 2.1.
-
-    One pandera run finds every fault of every row; `known` are those that mapping found already. A column that is no
-    field of a person's is left out.
-    """
-    frame, yearless = _prepare_rows(mapped, rules)
-    faults = list(known)
-    try:
-        build_sent_schema(rules, today=today).validate(frame, lazy=True)
-    except SchemaErrors as errors:
-        reported = {(fault.position, fault.field) for fault in known}
-        cases = errors.failure_cases
-        for index, name, check in zip(cases["index"], cases["column"], cases["check"], strict=True):
-            if (index, name) not in reported:
-                code = _CODES.get(check, check)
-                faults.append(Fault(int(index), name, code, f"{wire_name(BY_NAME[name])} {_MESSAGES[code]}"))
-    faults.sort(key=lambda fault: (fault.position, _ORDER[fault.field]))
-    is_valid = np.ones(len(frame), dtype=bool)
-    is_valid[[fault.position for fault in faults]] = False
-    subscribers, omitted_zips = _type_subscribers(frame if is_valid.all() else frame[is_valid], rules)
-    return ValidRows(subscribers, tuple(faults), omitted_zips, yearless[is_valid[yearless]])
-
-
-# The schemas
+def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pandera.Check]:
+    """Return the checks of a field: the checks of its kind, and the checks that its name, the job or the day needs."""
+    checks = list(KINDS[field.kind].checks)
+    if field.kind is Kind.DATE:
+        checks.append(_check("lifetime", partial(is_in_lifetime, today=today), _LIFETIME))
+    if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
+        checks.append(LIST)
+        if field.name != "client_user_id":
+            checks.append(CODE)
+        elif rules.identity != "client_user_id":  # a load refuses only new identities: the service may have this text
+            checks.append(ID)
+    if field.name in NAME_FIELDS:
+        checks.append(CONVERTED)
+    if field.name in DIGIT_FIELDS:
+        checks.append(SPOILED)
+    if field.kind is Kind.ZIP and rules.zip == "reject":
+        checks.append(ZIP)
+    if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
+        checks.append(_check_read("phone", partial(read_phones, region=rules.e164.region), _PHONE))
+    return checks
 
 
 @lru_cache(maxsize=8)  # the same for each chunk of a run
 def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFrameSchema:
-    """Return the schema of mapped rows, all texts (tags: lists of texts), that may be sent under `rules`.
-
-    A check's name is the fault's code. The identity and the required fields must be there and not missing; no
-    birthday lies after `today`.
-    """
+    """Return the schema of mapped rows that may be sent under `rules`: tags are lists of texts, all other columns are
+    texts. No value of the identity or of a required field may be missing, and no birthday is after `today`."""
     required = rules.required | {rules.identity}
     columns = {
         field.name: pandera.Column(
             TAGS if field.kind is Kind.TAGS else TEXT,
-            [_build_check(code, check) for code, check in _list_checks(field, rules, today).items()],
+            list_checks(field, rules, today),
             nullable=field.name not in required,
             required=field.name in required,
         )
@@ -231,70 +228,70 @@ def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFra
 
 @lru_cache(maxsize=1)
 def build_listed_schema() -> pandera.DataFrameSchema:
-    """Return the schema of subscribers as they are listed: every field a column of its type, any value may be missing.
+    """Return the schema of listed subscribers: a column of its type for each field. Any value may be missing.
 
-    Numbers are Int64, flags boolean, tags list<string> and dates date32 of Arrow's. All else is `str`, also a zip,
-    which the service returns as a string. Values of another type that mean the same are converted; further columns may
-    be there.
+    A value of another type with the same meaning is converted. Other columns are allowed.
     """
     columns = {field.name: pandera.Column(KINDS[field.kind].listed, nullable=True, coerce=True) for field in FIELDS}
     return pandera.DataFrameSchema(columns, name="subscribers as listed")
 
 
-def _list_checks(field: Field, rules: ValidationRules, today: date) -> Mapping[str, _Check]:
-    """Return the checks of a field by fault code: those of its kind, and those that the job or the day decides."""
-    checks = dict(KINDS[field.kind].checks)
-    if field.kind is Kind.DATE:
-        checks["lifetime"] = partial(is_in_lifetime, today=today)
-    if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
-        checks["list"] = is_single
-    if field.name in NAME_FIELDS:
-        checks["converted"] = is_unconverted
-    if field.name == "client_user_id":
-        if rules.identity != "client_user_id":  # a load refuses only new identities: the service may have this spelling
-            checks["id"] = is_whole_id
-    elif field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
-        checks["code"] = is_free_of_code
-    if field.name in DIGIT_FIELDS:
-        checks["spoiled"] = is_unspoiled
-    if field.kind is Kind.ZIP and rules.zip == "reject":
-        checks["zip"] = is_sendable_zip
-    if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
-        region = rules.e164.region
-        checks["phone"] = lambda cells: read_phones(cells, region).is_valid()
-    return checks
+# The validation of a chunk
 
 
-def _build_check(code: str, is_fine: _Check) -> pandera.Check:
-    def check(column: "pd.Series[str]") -> "pd.Series[bool]":
-        if column.dtype == TAGS:
-            cells = pa.array(column.array, from_pandas=True)
-            cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
-        else:
-            cells = read_cells(column)
-        result = pc.fill_null(pc.or_kleene(is_fine(cells), cells.is_null()), True)
-        return pd.Series(result.to_numpy(zero_copy_only=False))
+@dataclass(frozen=True, slots=True)
+class ValidRows:
+    """The valid rows of a chunk, and the faults of the invalid rows.
 
-    return pandera.Check(check, name=code, ignore_na=False)
-
-
-# Before the checks, and after them
-
-
-def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
-    """Return the columns of the person's fields, with every required one, and the positions of yearless birthdays.
-
-    A birthday without a year cannot be sent, so it is left out.
+    The index of `subscribers` has the positions (from 0) of the rows in the chunk. Its column types are `KINDS.sent`. A
+    missing value is not sent. `faults` are in the order of positions, and then of the field table. `omitted_zips` and
+    `yearless` are positions of valid rows without their zip code, or without a birthday that has no year.
     """
+
+    subscribers: pd.DataFrame
+    faults: tuple[Fault, ...]
+    omitted_zips: Positions
+    yearless: Positions
+
+
+def validate_rows(
+    mapped: pd.DataFrame, rules: ValidationRules, *, today: date, known: Sequence[Fault] = ()
+) -> ValidRows:
+    """Validate a mapped chunk (the frame of `apply_mapping`) by service-api.md 2.1, and find all faults of each row.
+
+    `known` are the faults that the mapping has found. Columns that are not fields of a person are left out.
+    """
+    frame, yearless = _prepare_rows(mapped, rules)
+    faults = list(known)
+    try:
+        build_sent_schema(rules, today=today).validate(frame, lazy=True)
+    except SchemaErrors as errors:
+        mapping_faults = {(fault.position, fault.field) for fault in known}
+        for error in errors.schema_errors:
+            name, check = error.schema.name, error.check
+            is_missing = not isinstance(check, pandera.Check)  # pandera's own check of a required value
+            code, problem = ("required", "is missing") if is_missing else (check.name, check.error)
+            message = f"{wire_name(BY_NAME[name])} {problem}"
+            positions = [index for index in error.failure_cases["index"] if (index, name) not in mapping_faults]
+            faults += [Fault(int(position), name, code, message) for position in positions]
+    faults.sort(key=lambda fault: (fault.position, NAMES.index(fault.field)))
+    is_valid = np.ones(len(frame), dtype=bool)
+    is_valid[[fault.position for fault in faults]] = False
+    subscribers, omitted_zips = _type_subscribers(frame if is_valid.all() else frame[is_valid], rules)
+    return ValidRows(subscribers, tuple(faults), omitted_zips, yearless[is_valid[yearless]])
+
+
+def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
+    """Return the mapped and the required fields of a person, and the positions of birthdays without a year. Such a
+    birthday cannot be sent, so the frame does not have it."""
     mapped = mapped.reset_index(drop=True)
     columns: dict[str, pd.Series] = {}
-    for sent_field in SENT:
-        if sent_field.name in mapped.columns:
-            columns[sent_field.name] = mapped[sent_field.name]
-        elif sent_field.name in rules.required | {rules.identity}:
-            columns[sent_field.name] = pd.Series(
-                [None] * len(mapped), dtype=TAGS if sent_field.kind is Kind.TAGS else TEXT
-            )
+    for field in SENT:
+        if field.name in mapped.columns:
+            columns[field.name] = mapped[field.name]
+        elif field.name in rules.required | {rules.identity}:
+            missing_type = TAGS if field.kind is Kind.TAGS else TEXT
+            columns[field.name] = pd.Series([None] * len(mapped), dtype=missing_type)
     if "email" in columns:
         columns["email"] = pd.Series(normalise_emails(read_cells(columns["email"])), dtype=TEXT)
     yearless = np.empty(0, dtype=np.int64)
@@ -307,8 +304,8 @@ def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Data
     return pd.DataFrame(columns, index=mapped.index), yearless
 
 
-def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
-    """Return the valid rows with typed columns, and the index labels of the rows whose zip is left out."""
+def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
+    """Return the valid rows with typed columns, and the index labels of the rows without their zip code."""
     columns = {}
     for name in rows.columns:
         kind = KINDS[BY_NAME[name].kind]
@@ -317,7 +314,7 @@ def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Da
             values = kind.read(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent: dtype)
             columns[name] = pd.Series(values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
-        cells = read_cells(rows["phone"])  # a number without such a form was either refused before or is kept
+        cells = read_cells(rows["phone"])  # a number without an E.164 form is either refused before or sent as text
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
         columns["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)
     omitted = np.empty(0, dtype=np.int64)
@@ -333,9 +330,9 @@ def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Da
 
 
 def read_phones(cells: pa.Array, region: str) -> pa.Array:
-    """Return the E.164 form of each number (one without a leading + is of `region`), null for an invalid number.
+    """Return the E.164 form of each phone number, or null for an invalid number or a number with an extension.
 
-    A number with an extension has no such form: E.164 would lose it. About 25 µs a number, once for each chunk.
+    A number without a leading + belongs to `region`.
     """
     texts = [None if text is None else format_phone(text, region) for text in cells.to_pylist()]
     return pa.array(texts, pa.large_string())
