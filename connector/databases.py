@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError
 from connector.printable import is_unicode
 
@@ -109,7 +109,7 @@ def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
 def explain(error: BaseException, url: sa.URL) -> str:
     """Return the first line of what a driver says, without values of rows, and with the password and whatever else may
     be secret masked should it be there."""
-    return mask_secrets(say_safely(error).strip().splitlines()[0], url)
+    return mask_secrets(describe_error(error).strip().splitlines()[0], url)
 
 
 def mask_secrets(said: str, url: sa.URL) -> str:

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import RunAborted
 from connector.fields import BY_NAME
 from connector.rows import Closing
 from connector.service.wire import read_base, read_field
-from connector.spooled_values import describe_no_room, write_values
+from connector.spool import describe_no_room, write_values
 from connector.states import State
 from connector.subscribers.identity import Digests, digest_identity, split_digests
 
@@ -202,9 +202,9 @@ def _translated() -> Iterator[None]:
         raise RunAborted(describe_no_room("what is compared", error)) from None
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise RunAborted(
-            f"source, ledger and list cannot be compared in {tempfile.gettempdir()}: {say_safely(error)}. Make room "
-            f"there, or set TMPDIR to another folder, and run again. DuckDB {duckdb.__version__} is installed: for a "
-            "million subscribers, install version 2 or later"
+            f"source, ledger and list cannot be compared in {tempfile.gettempdir()}: {describe_error(error)}. Make "
+            f"room there, or set TMPDIR to another folder, and run again. DuckDB {duckdb.__version__} is installed: "
+            "for a million subscribers, install version 2 or later"
         ) from None
 
 

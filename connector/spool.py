@@ -1,65 +1,148 @@
-"""Objects in a temporary file, in the order in which they were appended. The file is deleted when its process ends."""
+"""Temporary files of a run: objects in their order (`Spool`), and rows of JSON values by index (`SpooledValues`).
 
+A file has no name, no other user can read it, and it is deleted when its process ends.
+"""
+
+import json
 import os
 import pickle
 import tempfile
 import weakref
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
+import orjson
 import pyarrow as pa
 
 from connector.errors import RunAborted
 from connector.rows import Closing
-from connector.spooled_values import describe_no_room
 
-_CONTENT = "the rows of the source"
+_SIZE_BYTES = 8  # of the uncompressed size before a compressed object
+
+
+class _RecordFile(Closing):
+    """Records of bytes in a temporary file, by index from 0. The first record creates the file."""
+
+    def __init__(self, content: str) -> None:
+        """`content` names the records in messages."""
+        self._content = content
+        self._file: IO[bytes] | None = None
+        self._offsets = array("q", [0])
+        self._is_flushed = False
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def write(self, records: Sequence[bytes]) -> int:
+        """Append records, and return the index of the first one. Raises RunAborted if the disk is full."""
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` or the end of this object closes the file
+                weakref.finalize(self, self._file.close)
+            self._file.write(b"".join(records))
+        except OSError as error:
+            raise RunAborted(describe_no_room(self._content, error)) from None
+        self._is_flushed = False
+        first_index = len(self)
+        for record in records:
+            self._offsets.append(self._offsets[-1] + len(record))
+        return first_index
+
+    def flush(self) -> None:
+        """Write buffered records to the disk. Raises RunAborted if the disk is full."""
+        if self._file is not None and not self._is_flushed:
+            try:
+                self._file.flush()
+            except OSError as error:
+                raise RunAborted(describe_no_room(self._content, error)) from None
+            self._is_flushed = True
+
+    def read(self, index: int) -> bytes:
+        """Return the record at this index. Raises RunAborted if the file cannot be written or read."""
+        begin, end = self._offsets[index], self._offsets[index + 1]
+        if self._file is None:
+            raise IndexError(index)
+        self.flush()
+        try:
+            return os.pread(self._file.fileno(), end - begin, begin)
+        except OSError as error:
+            raise RunAborted(describe_no_room(self._content, error)) from None
+
+    def close(self) -> None:
+        """Delete all records and the file. May be called more than once."""
+        if self._file is not None:
+            with suppress(OSError):  # on a full disk: buffered records cannot be written, and nobody reads them again
+                self._file.close()
+        self._file, self._offsets = None, array("q", [0])
 
 
 class Spool(Closing):
-    """A file of objects. The first `append` creates the file, which has no name, and which no other user can read."""
+    """Objects in the order in which they were appended."""
 
     def __init__(self) -> None:
-        self._file: IO[bytes] | None = None
-        self._sizes: list[tuple[int, int]] = []  # for each object: compressed and uncompressed size in bytes
+        self._records = _RecordFile("the rows of the source")
 
     def append(self, value: object) -> None:
         """Write one object. Raises RunAborted if the disk is full."""
         pickled = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-        compressed = pa.compress(pickled, codec="lz4", asbytes=True)
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`, or with the spool
-                weakref.finalize(self, self._file.close)
-            _write_all(self._file.fileno(), compressed)
-        except OSError as error:
-            raise RunAborted(describe_no_room(_CONTENT, error)) from None
-        self._sizes.append((len(compressed), len(pickled)))
+        size = len(pickled).to_bytes(_SIZE_BYTES, "little")
+        self._records.write([size + pa.compress(pickled, codec="lz4", asbytes=True)])
+        self._records.flush()
 
     def read(self) -> Iterator[Any]:
         """Yield all objects in their order. Raises RunAborted if the file cannot be read."""
-        offset, file = 0, self._file
-        for size, pickled_size in self._sizes:
-            if file is None:
-                return
-            try:
-                compressed = os.pread(file.fileno(), size, offset)
-            except OSError as error:
-                raise RunAborted(describe_no_room(_CONTENT, error)) from None
-            yield pickle.loads(pa.decompress(compressed, pickled_size, codec="lz4"))  # noqa: S301 - written by this process
-            offset += size
+        for index in range(len(self._records)):
+            record = self._records.read(index)
+            size = int.from_bytes(record[:_SIZE_BYTES], "little")
+            yield pickle.loads(pa.decompress(record[_SIZE_BYTES:], size, codec="lz4"))  # noqa: S301 - written by this process
 
     def close(self) -> None:
         """Delete all objects. May be called more than once."""
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.close()
-        self._file, self._sizes = None, []
+        self._records.close()
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
-    """Write the whole content: one call of `os.write` may write only a part."""
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
+class SpooledValues(Closing):
+    """Rows of JSON values, by index from 0."""
+
+    def __init__(self) -> None:
+        self._records = _RecordFile("values that the run reads again")
+
+    def add(self, rows: Iterable[Sequence[object]]) -> int:
+        """Append rows, and return the index of the first one. Raises RunAborted if the disk is full."""
+        return self._records.write([write_values(row) for row in rows])
+
+    def read(self, index: int) -> list[Any]:
+        """Return the row at this index. Raises RunAborted if the file cannot be written or read."""
+        return read_values(self._records.read(index))
+
+    def close(self) -> None:
+        """Delete all rows. May be called more than once."""
+        self._records.close()
+
+
+def describe_no_room(content: str, error: OSError) -> str:
+    """Return a message: a temporary file has no room for its `content` ("the rows of the plan")."""
+    folder = tempfile.tempdir or "any temporary folder"
+    return (
+        f"{content} cannot be kept in {folder} ({error.strerror}): make room there, or set TMPDIR to another folder, "
+        "and run again"
+    )
+
+
+def write_values(row: Sequence[object]) -> bytes:
+    """Return JSON values as bytes. Equal values have equal bytes."""
+    try:
+        return orjson.dumps(row)
+    except orjson.JSONEncodeError:  # half a character, or a number beyond 64 bits: `json` can write both
+        return json.dumps(row).encode()
+
+
+def read_values(text: bytes) -> list[Any]:
+    """Return the values of bytes that `write_values` has returned."""
+    try:
+        values: list[Any] = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        values = json.loads(text)
+    return values

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, BinaryIO
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError
 
 _EXTRAS: Mapping[str, str] = {
@@ -253,7 +253,7 @@ def _reach(url: str) -> Iterator[Any]:
             raise FileExistsError(url) from None
         kind = type(error).__name__
         is_final = isinstance(error, PermissionError | ValueError) or "Credential" in kind or "Auth" in kind
-        said = error.strerror if isinstance(error, OSError) and error.strerror else say_safely(error)
+        said = error.strerror if isinstance(error, OSError) and error.strerror else describe_error(error)
         advice = "; check the credentials, and the rights that they have" if is_final else ""
         raise StoreError(_mask(said.rstrip(".")) + advice, is_passing=not is_final) from None
 

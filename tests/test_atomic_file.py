@@ -1,4 +1,4 @@
-"""Files that appear whole, and only where they may."""
+"""A file appears complete, and replaces only what it may replace."""
 
 import os
 import stat
@@ -10,13 +10,13 @@ from connector.atomic_file import GROUP_READABLE, PartialFile, TargetKind, creat
 from connector.errors import ConfigurationError, LockedError, RunAborted
 
 
-def test_nothing_shows_before_it_is_put_in_place_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_file_appears_when_it_is_published_and_leaves_no_partial_file(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
     with PartialFile(target) as partial:
         partial.file.write(b"new")
         assert target.read_bytes() == b"old"
-        partial.put_in_place()
+        partial.publish()
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
 
     with PartialFile(target) as partial:
@@ -25,7 +25,7 @@ def test_nothing_shows_before_it_is_put_in_place_and_nothing_is_left_beside_it(t
 
 
 @pytest.mark.parametrize(("mode", "seen"), [(None, 0o600), (GROUP_READABLE, 0o640)])
-def test_its_owner_alone_may_read_it_or_the_group_whatever_the_mask(
+def test_only_the_owner_or_the_group_can_read_a_file_with_any_umask(
     tmp_path: Path, mode: int | None, seen: int
 ) -> None:
     target = tmp_path / "a"
@@ -37,32 +37,32 @@ def test_its_owner_alone_may_read_it_or_the_group_whatever_the_mask(
     assert stat.S_IMODE(target.stat().st_mode) == seen
 
 
-def test_a_second_writer_is_refused_and_a_dead_ones_file_is_written_over(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_and_the_file_of_a_killed_writer_is_overwritten(tmp_path: Path) -> None:
     target = tmp_path / "a"
     (tmp_path / ".a.partial").write_bytes(b"of one who was killed, and longer")
     with PartialFile(target) as first:
         first.file.write(b"first")
         with pytest.raises(LockedError, match=f"another run is writing {target}"):
             PartialFile(target)
-        first.put_in_place()
+        first.publish()
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"first", [target])
 
 
-def test_a_free_place_that_is_taken_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_new_file_does_not_replace_a_file_that_another_program_has_created(tmp_path: Path) -> None:
     target = tmp_path / "a"
     with PartialFile(target) as partial:
         target.write_bytes(b"another's")
-        with pytest.raises(RunAborted, match="made by another program meanwhile"):
-            partial.put_in_free_place()
+        with pytest.raises(RunAborted, match="Another program has created"):
+            partial.publish(is_new=True)
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"another's", [target])
 
     target.unlink()
     with PartialFile(target) as partial:
-        partial.put_in_free_place()
+        partial.publish(is_new=True)
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_link_named_like_the_partial_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_with_the_name_of_the_partial_file_is_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_bytes(b"kept")
     (tmp_path / ".a.partial").symlink_to(precious)
@@ -71,7 +71,7 @@ def test_a_link_named_like_the_partial_is_not_followed(tmp_path: Path) -> None:
     assert precious.read_bytes() == b"kept"
 
 
-def test_what_stands_at_a_path_is_known_without_opening_it(tmp_path: Path) -> None:
+def test_the_kind_of_a_file_is_read_without_opening_the_file(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "file").write_bytes(b"x")
     os.mkfifo(tmp_path / "pipe")
@@ -86,7 +86,7 @@ def test_what_stands_at_a_path_is_known_without_opening_it(tmp_path: Path) -> No
     assert read_target_kind(tmp_path) is TargetKind.FOLDER
 
 
-def test_a_new_file_takes_the_place_of_none(tmp_path: Path) -> None:
+def test_a_private_file_does_not_replace_a_file(tmp_path: Path) -> None:
     with create_private(tmp_path / "a") as file:
         file.write(b"mine")
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600

@@ -12,15 +12,15 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
      "connector.clock", "connector.plurals", "connector.printable", "connector.progress",
-     "connector.driver_words", "connector.formulas", "connector.person_names",
+     "connector.driver_errors", "connector.formulas", "connector.person_names",
      "connector.rows", "connector.shards"),
     ("connector.descriptors", "connector.templates", "connector.control", "connector.pace"),
     (
         "connector.subscribers", "connector.states",
-        "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.spooled_values",
+        "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.spool",
         "connector.atomic_file", "connector.sheet_file",
     ),
-    ("connector.spool", "connector.conflicts"),
+    ("connector.conflicts",),
     ("connector.settings", "connector.spooled_rows"),
     ("connector.warehouse",),
     ("connector.sources", "connector.ledger", "connector.limiter"),

@@ -1,11 +1,21 @@
-"""Objects that wait in a spool come back in their order, as often as they are read."""
+"""Objects and values come back unchanged from their temporary files."""
 
 import resource
+from collections.abc import Iterator
 
 import pytest
 
 from connector.errors import RunAborted
-from connector.spool import Spool
+from connector.spool import Spool, SpooledValues
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Limit each file that the test writes to 100 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_objects_come_back_in_their_order_as_often_as_they_are_read() -> None:
@@ -18,13 +28,20 @@ def test_objects_come_back_in_their_order_as_often_as_they_are_read() -> None:
     assert list(spool.read()) == []
 
 
-def test_a_full_disk_ends_the_run_that_spools() -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Spool() as spool:
-        spool.append("first")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # of every file that is written now
-        try:
-            with pytest.raises(RunAborted, match=r"the rows of the source cannot be kept in .* TMPDIR"):
-                spool.append(bytes(range(256)) * 10)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+@pytest.mark.parametrize("value", ["\ud800", {"a": [None, True, 1.5]}, "日本", "x" * 100_000])
+def test_each_json_value_comes_back_by_its_index(value: object) -> None:
+    with SpooledValues() as values:
+        values.add([["first"], [value], ["last"]])
+        assert [values.read(index) for index in (1, 2, 0)] == [[value], ["last"], ["first"]]
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_full_disk_ends_a_run_that_spools_its_source() -> None:
+    with Spool() as spool, pytest.raises(RunAborted, match=r"the rows of the source cannot be kept in .* TMPDIR"):
+        spool.append(bytes(range(256)) * 10)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_full_disk_ends_a_run_that_spools_values() -> None:
+    with SpooledValues() as values, pytest.raises(RunAborted, match="TMPDIR"):
+        values.add([["x" * 100_000]])

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from connector.atomic_file import PartialFile
 from connector.databases import parse_place, show_place
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.beside import BUSY_S
 from connector.ledger.opening import open_emails
@@ -70,7 +70,7 @@ def back_up_ledger(url: str, target: Path, *, is_replacing: bool = False) -> Bac
                 else:
                     counts.append(None)
             for partial in reversed(partials):  # the emails first: a reader finds them beside a ledger
-                partial.put_in_place() if is_replacing else partial.put_in_free_place()
+                partial.publish(is_new=not is_replacing)
     except OSError as error:
         raise ConfigurationError(f"{target} cannot be written: {error.strerror}") from None
     return Backup(counts[0], counts[1])
@@ -121,7 +121,7 @@ def _copy_pages(source: Path, partial: Path, *, is_ledger: bool) -> int:
                 )
             return _count_rows(copy, is_ledger=is_ledger)
     except sqlite3.Error as error:
-        said = say_safely(error)
+        said = describe_error(error)
         raise LedgerError(f"the ledger {source} cannot be copied to {partial.parent}: {said}") from None
 
 
@@ -180,7 +180,7 @@ def _check_backup(path: Path, *, is_ledger: bool) -> int:
             stored = dict(backup.execute(f"SELECT name, value FROM {table.name}"))  # noqa: S608
     except sqlite3.Error as error:
         raise ConfigurationError(
-            f"{path} is no backup of a ledger ({say_safely(error)}). Nothing was changed"
+            f"{path} is no backup of a ledger ({describe_error(error)}). Nothing was changed"
         ) from None
     if not is_current(stored, table) and not (is_ledger and is_upgradable(stored)):
         raise ConfigurationError(
@@ -233,6 +233,6 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise LedgerError(
-            f"the ledger {path} cannot be written over ({say_safely(error)}): move it and the files beside it (-wal, "
-            "-shm, -journal) away, and restore again"
+            f"the ledger {path} cannot be written over ({describe_error(error)}): move it and the files beside it "
+            "(-wal, -shm, -journal) away, and restore again"
         ) from None

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from connector.databases import mask_secrets, show_place
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.store import (
     Hold,
@@ -108,7 +108,7 @@ def _connect(url: URL, name: str) -> Connection:
             "a ledger in PostgreSQL needs a driver that is not installed: pip install 'subscriber-connector[postgres]'"
         ) from None
     except SQLAlchemyError as error:
-        raise build_error(name, mask_secrets(say_safely(error), url)) from None
+        raise build_error(name, mask_secrets(describe_error(error), url)) from None
 
 
 def _check_place(name: str, schema: str | None, encoding: str) -> None:

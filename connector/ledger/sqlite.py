@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
 from connector.atomic_file import create_private
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import LedgerError
 from connector.ledger.store import (
     build_error,
@@ -174,7 +174,7 @@ def check_pages(connection: Connection) -> str:
     try:
         return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1])
     except DBAPIError as error:  # some damage it cannot even walk over
-        return say_safely(error)
+        return describe_error(error)
 
 
 # The lock on a file beside the ledger, which also names its holder; the kernel drops it with the process that holds it

@@ -25,7 +25,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import LedgerError, LockedError
 
 _MOST_VALUES = 1800  # of a statement in SQLite, far below what it allows (32,766); longer ones are no faster
@@ -181,7 +181,7 @@ def translated(name: str) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise build_error(name, say_safely(error)) from None
+        raise build_error(name, describe_error(error)) from None
     except (OverflowError, UnicodeEncodeError):  # the driver's own, before the database sees the value
         raise build_error(name, "a number or a text does not fit into the database") from None
 

@@ -18,7 +18,7 @@ from connector.listing.known_ids import KnownIds
 from connector.paging.certificate import Certificate, HiddenClass, Reason
 from connector.service.client import Client
 from connector.service.retry import Retrier
-from connector.spooled_values import SpooledValues
+from connector.spool import SpooledValues
 from connector.subscribers.identity import CAPITALS, SpellingClass, classify, is_plain
 from connector.subscribers.suppression import InactiveIdentities
 

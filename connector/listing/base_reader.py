@@ -15,7 +15,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BY_NAME, fold_base_name
 from connector.ledger.store import Base
 from connector.listing.access import IDENTITY_PATHS, ListAccess
-from connector.spooled_values import SpooledValues
+from connector.spool import SpooledValues
 from connector.subscribers.identity import digest_identity
 from connector.subscribers.suppression import InactiveIdentities
 

@@ -29,7 +29,7 @@ from connector.outcomes import Outcome
 from connector.paging.certificate import CutOff
 from connector.rows import LoadRow, Row
 from connector.service.wire import ListQuery, differing_fields, read_field
-from connector.spooled_values import SpooledValues
+from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 
 _LOOKED_UP = 100  # rows of a run: a look-up each, where a page of the list is a thousand subscribers

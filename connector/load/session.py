@@ -21,7 +21,7 @@ from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.pace.refusals import PassingRefusals
 from connector.rows import Chunk, LoadRow, Omission, Row
-from connector.spooled_values import SpooledValues
+from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, join_digests
 from connector.subscribers.suppression import Suppression
 

@@ -19,8 +19,8 @@ from connector.plurals import agree, count
 from connector.rows import Closing, Row, Source
 from connector.runs.row_files import build_invalid, build_malformed
 from connector.settings import Settings
+from connector.spool import SpooledValues
 from connector.spooled_rows import SpooledRows
-from connector.spooled_values import SpooledValues
 from connector.subscribers.consent import find_inactive_rows
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.identity import split_digests

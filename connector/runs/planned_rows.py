@@ -20,7 +20,7 @@ from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
 from connector.rows import Closing, Row
 from connector.runs.row_files import OPTED_OUT, RowFindings
-from connector.spooled_values import SpooledValues
+from connector.spool import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
 
 COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")

@@ -243,7 +243,7 @@ class RejectsFile(RowFile):
                     sheet.close({})
                 finally:
                     sheet.discard()
-                partial.put_in_free_place()
+                partial.publish(is_new=True)
             self._path.unlink()
         except (CellError, csv.Error, OSError, ConnectorError) as error:
             logger.warning("the rejects file stays a CSV: %s: %s", self._path, error)

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import (
@@ -41,7 +41,7 @@ class ParquetSource(Closing):
             self._file = pq.ParquetFile(source_input.file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
             self.columns = name_columns(_flatten(self._file.schema_arrow.empty_table()).column_names)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise SourceError(f"{self.name}: is not a Parquet file that can be read: {say_safely(error)}") from None
+            raise SourceError(f"{self.name}: is not a Parquet file that can be read: {describe_error(error)}") from None
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
@@ -58,7 +58,7 @@ class ParquetSource(Closing):
                 yield replace(chunk, share=(first - 1) / about.num_rows)
         except (pa.ArrowException, OSError) as error:
             raise ContentError(
-                f"{self.name}: cannot be read on after row {first - 1}: {say_safely(error)}; write the file again"
+                f"{self.name}: cannot be read on after row {first - 1}: {describe_error(error)}; write the file again"
             ) from None
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class ArrowSource(Closing):
                 yield _build_table_chunk(self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first, used)
         except pa.ArrowException as error:
             raise SourceError(
-                f"{self.name}: cannot be read on after row {first - 1}: {say_safely(error)}; give it again"
+                f"{self.name}: cannot be read on after row {first - 1}: {describe_error(error)}; give it again"
             ) from None
 
     def close(self) -> None:
@@ -224,6 +224,6 @@ class ArrowSource(Closing):
             return pa.RecordBatchReader.from_stream(self._rows)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise SourceError(
-                f"{self.name}: its rows cannot be read: {say_safely(error)}; give a table, or a reader that was not "
-                "read yet"
+                f"{self.name}: its rows cannot be read: {describe_error(error)}; give a table, or a reader that was "
+                "not read yet"
             ) from None

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, ContentError, SourceError
 from connector.rows import Chunk, Closing
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk, read_values
@@ -49,7 +49,7 @@ class DuckdbSource(Closing):
         try:
             self._connection = duckdb.connect(str(path), read_only=True, config=_SETTINGS)
         except duckdb.Error as error:
-            raise SourceError(f"{self.name}: {say_safely(error)}") from None
+            raise SourceError(f"{self.name}: {describe_error(error)}") from None
         try:
             # A database that is opened read-only may still be asked to write files (COPY, ATTACH).
             statements = self._connection.extract_statements(self._query)
@@ -58,7 +58,7 @@ class DuckdbSource(Closing):
             self._reader = self._execute()
         except duckdb.Error as error:
             self.close()
-            raise SourceError(f"{self.name}: {say_safely(error)}") from None
+            raise SourceError(f"{self.name}: {describe_error(error)}") from None
         except BaseException:
             self.close()
             raise
@@ -83,7 +83,7 @@ class DuckdbSource(Closing):
                 number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises an OSError for DuckDB's
             kind = ContentError if isinstance(error, duckdb.DataError) else SourceError
-            raise kind(f"{self.name}: reading stopped after row {number - 1}: {say_safely(error)}") from None
+            raise kind(f"{self.name}: reading stopped after row {number - 1}: {describe_error(error)}") from None
 
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result; None if the cursor's rules do not know the type."""

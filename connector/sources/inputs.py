@@ -26,7 +26,7 @@ from typing import BinaryIO
 
 from connector.errors import SourceError
 from connector.rows import Closing
-from connector.spooled_values import describe_no_room
+from connector.spool import describe_no_room
 from connector.stores import StoreError, is_url, open_object, parse_store_url, read_size, read_version
 
 STANDARD_INPUT = "-"

@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from connector.atomic_file import describe_unwritable
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted
 from connector.warehouse.columns import build_null, build_text, build_time
 from connector.warehouse.database import Stage, StagedRows
@@ -90,7 +90,7 @@ class DeltaWriter:
             table = self._open()
             self._target = self._read_state(table)
         except _ERRORS as error:
-            raise ConfigurationError(f"Cannot open {self}: {say_safely(error)}. The table is unchanged.") from None
+            raise ConfigurationError(f"Cannot open {self}: {describe_error(error)}. The table is unchanged.") from None
         check_target(self._target, self._place, self._schema.names, self._mode, str(self), overwrite=self._overwrite)
         if table is not None and self._partition_by not in ((), tuple(table.metadata().partition_columns)):
             existing = ", ".join(table.metadata().partition_columns) or "nothing"
@@ -134,7 +134,7 @@ class DeltaWriter:
             if self._has_run(run.run_id):
                 return RowChanges(inserted=run.rows)
             raise RunAborted(
-                f"Could not write {self}: {say_safely(error)}. The table is unchanged. Run the export again."
+                f"Could not write {self}: {describe_error(error)}. The table is unchanged. Run the export again."
             ) from error
 
     def interrupt(self) -> None:
@@ -231,8 +231,8 @@ class DeltaWriter:
             return any(run.run_id == run_id for run in self._read_state(self._open()).runs)
         except _ERRORS as error:
             raise CommitUnknown(
-                f"{self} cannot be read after its commit failed: {say_safely(error)}. The table has either all of the "
-                f"new rows or none. It has the new rows if rows have the _run_id {run_id}."
+                f"{self} cannot be read after its commit failed: {describe_error(error)}. The table has either all of "
+                f"the new rows or none. It has the new rows if rows have the _run_id {run_id}."
             ) from error
 
     def _check_folder(self) -> None:
@@ -255,7 +255,7 @@ class DeltaWriter:
             yield
         except _ERRORS as error:
             raise RunAborted(
-                f"Could not write {self}: {say_safely(error)}. The table is unchanged. Run the export again."
+                f"Could not write {self}: {describe_error(error)}. The table is unchanged. Run the export again."
             ) from error
 
 

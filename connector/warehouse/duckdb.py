@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import RunAborted
 from connector.warehouse.database import (
     LOCK_S,
@@ -123,7 +123,7 @@ class DuckdbDatabase:
             if isinstance(error, duckdb.OutOfMemoryException):  # the next run would fare no better
                 raise RunAborted(
                     f"{self} was left as it was: DuckDB may use {self._memory}, and what this export changes takes "
-                    f"more ({say_safely(error)}). Export base by base (--base-id), or to PostgreSQL."
+                    f"more ({describe_error(error)}). Export base by base (--base-id), or to PostgreSQL."
                 ) from None
             raise
         try:
@@ -196,7 +196,7 @@ class DuckdbDatabase:
         return at.astimezone(UTC)
 
     def explain(self, error: Exception) -> str:
-        return _NO_ROOM.lower() if _NO_ROOM in str(error) else say_safely(error)
+        return _NO_ROOM.lower() if _NO_ROOM in str(error) else describe_error(error)
 
     def is_passing(self, error: Exception) -> bool:
         return _is_locked(error) or _NO_ROOM in str(error)

@@ -16,7 +16,7 @@ from typing import BinaryIO, Protocol, TypeVar, cast
 import pyarrow as pa
 
 from connector.atomic_file import PartialFile, TargetKind, read_target_kind
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted
 from connector.stores import StoreError, check_writable, open_object, put_file, read_size
 from connector.warehouse.runs import ExportRun, ExportStart, RowChanges
@@ -90,16 +90,13 @@ class DiskTarget:
         return self._partial.file
 
     def publish(self, *, is_new: bool) -> None:
-        partial_file = cast(PartialFile, self._partial)
-        if is_new and not (self._path.exists() and self.is_free):
-            partial_file.put_in_free_place()
-        else:
-            partial_file.put_in_place()
+        is_empty_file = self._path.exists() and self.is_free
+        cast(PartialFile, self._partial).publish(is_new=is_new and not is_empty_file)
 
     def discard(self) -> None:
         partial_file, self._partial = self._partial, None
         if partial_file is not None:
-            partial_file.discard()
+            partial_file.close()
 
 
 class ObjectTarget:
@@ -299,4 +296,6 @@ class FileWriter:
             state = "What was there is as it was"
             if isinstance(error, StoreError) and error.is_passing:  # the answer to a successful request may be lost
                 state += ", or the whole export has taken its place"
-            raise RunAborted(f"Could not write {self._target}: {say_safely(error)}. {state}; run it again.") from error
+            raise RunAborted(
+                f"Could not write {self._target}: {describe_error(error)}. {state}; run it again."
+            ) from error

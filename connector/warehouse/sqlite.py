@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.warehouse.columns import write_lists_as_json
 from connector.warehouse.database import (
     LOCK_S,
@@ -134,7 +134,7 @@ class SqliteDatabase:
         return at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
     def explain(self, error: Exception) -> str:
-        return say_safely(error)
+        return describe_error(error)
 
     def is_passing(self, error: Exception) -> bool:
         return _read_code(error) in _PASSING

@@ -117,7 +117,7 @@ def init_command(
         )
     with PartialFile(target, mode=0o644) as partial:  # one that finds no room leaves no half of a job behind
         partial.file.write(text.encode())
-        partial.put_in_free_place()
+        partial.publish(is_new=True)
     load_job(target, os.environ)  # to see that the job can be loaded
     say(f"connector: wrote {target}; try it: connector validate {target}")
 

@@ -308,5 +308,5 @@ def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, Con
     if report.status in ("ok", "partial"):
         with suppress(OSError, ConnectorError), PartialFile(kept) as partial_file:
             partial_file.file.write(pickle.dumps(report))
-            partial_file.put_in_place()
+            partial_file.publish()
     return report, None

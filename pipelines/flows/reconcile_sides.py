@@ -21,7 +21,7 @@ from connector.plurals import agree, count
 from connector.reconcile import Comparison, Integers, ListedBase
 from connector.rows import Planned, write_cell
 from connector.service.wire import differing_fields
-from connector.spooled_values import read_values, write_values
+from connector.spool import read_values, write_values
 from connector.states import State
 from connector.subscribers.identity import compute_identities
 from connector.subscribers.mapping import apply_mapping

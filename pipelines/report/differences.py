@@ -18,7 +18,7 @@ from connector.fields import NAMES
 from connector.formulas import guard_formula
 from connector.ledger.entries import Entry
 from connector.rows import Closing
-from connector.spooled_values import describe_no_room
+from connector.spool import describe_no_room
 from connector.states import State
 
 NO_ENTRY = "none"
@@ -158,7 +158,7 @@ class DifferenceFile(Closing):
             self._text.seek(0)  # writes what it holds
             with PartialFile(self._path) as partial:  # beside the target first, then in its place
                 shutil.copyfileobj(self._file, partial.file)
-                partial.put_in_place()
+                partial.publish()
         except OSError as error:
             raise RunAborted(f"--to {self._path} cannot be written: {error.strerror}") from None
         except ConfigurationError as error:

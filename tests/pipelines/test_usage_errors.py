@@ -200,7 +200,7 @@ CASES: list[tuple[str, str]] = [
     ("mail job.yaml", "loads subscribers. Run it by connector sync"),
     ("validate no-list.yaml", "nowhere.csv: there is no such file"),
     ("reconcile export.yaml", "export"),
-    ("reconcile job.yaml --to people.csv", "that file is something else"),
+    ("reconcile job.yaml --to people.csv", "the connector did not write this file"),
     ("reconcile job.yaml --time-limit 0s", "time-limit"),
     ("reconcile job.yaml --yes", "--yes is about --forget-missing"),
     ("retry --base-name Nowhere", "knows no such base"),

@@ -15,7 +15,7 @@ from connector.errors import RunAborted
 from connector.fields import BaseRef
 from connector.ledger.opening import open_ledger
 from connector.reconcile import Comparison
-from connector.spooled_values import write_values
+from connector.spool import write_values
 from connector.states import State
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
 from pipelines.flows.reconcile_sides import NAMELESS, Sides, report_differences

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from connector.driver_words import say_safely
+from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted, SourceError
 from connector.sources.sql import open_sql
 from connector.warehouse.destination import Destination, Format
@@ -33,7 +33,7 @@ def build_refuse(run: Callable[[str], Any]) -> Refuse:
     def refuse(statement: str) -> str:
         with pytest.raises(Exception, match=r"(?s).") as told:  # each driver has its own
             run(statement)
-        return say_safely(told.value)
+        return describe_error(told.value)
 
     return refuse
 
@@ -212,7 +212,7 @@ class IntegrityError(Exception):
     ],
 )
 def test_of_a_driver_that_is_not_known_little_is_shown(error: Exception, said: str) -> None:
-    assert say_safely(error) == said
+    assert describe_error(error) == said
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
