@@ -5,10 +5,12 @@ of each text. The result for a null is null or true.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,13 @@ TEXT = pd.StringDtype(na_value=np.nan)
 """The type of every text column: `str` of pandas."""
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
+
+
+def normalize_texts(cells: pa.Array, form: Literal["NFC", "NFKC"]) -> pa.Array:
+    """Return the texts in a normal form of Unicode. Arrow's `utf8_normalize` composes no letters before version 26."""
+    encoded = cells.dictionary_encode()
+    texts = [unicodedata.normalize(form, text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(texts, cells.type).take(encoded.indices)
 
 
 def read_cells(column: pd.Series) -> pa.Array:
@@ -249,7 +258,7 @@ def normalise_emails(cells: pa.Array) -> pa.Array:
     trimmed = pc.utf8_trim_whitespace(cells)
     if pc.all(pc.string_is_ascii(trimmed)).as_py() is not False:
         return trimmed
-    return pc.utf8_normalize(trimmed, form="NFC")
+    return normalize_texts(trimmed, "NFC")
 
 
 def is_email(cells: pa.Array) -> pa.Array:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from connector.fields import BY_NAME, DIGIT_FIELDS, FREE_FIELDS, NAME_FIELDS, Kind, wire_name
 from connector.formulas import GUARDED
 from connector.outcomes import Fault
-from connector.subscribers.checks import TEXT, has_any, read_cells
+from connector.subscribers.checks import TEXT, has_any, normalize_texts, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
 
 
@@ -201,7 +201,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     if name in _LABELS and has_any(cells, b":"):
         cells = pc.replace_substring_regex(cells, _LABELS[name], "")
     if rule.case is not None:  # in NFC: Arrow does not change a letter whose accent is a separate character
-        cells = _CASES[rule.case](pc.utf8_normalize(cells, form="NFC"))
+        cells = _CASES[rule.case](normalize_texts(cells, "NFC"))
     is_translated: pa.Array | None = None
     if rule.values:
         pairs = [(key.strip(), new.strip()) if rule.is_trimmed else (key, new) for key, new in rule.values.items()]
@@ -271,7 +271,7 @@ def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
     if is_code:
         cells = pc.replace_substring_regex(cells, _INVISIBLE_ANYWHERE, "")
         is_wide = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
-        cells = pc.if_else(is_wide, pc.utf8_normalize(cells, form="NFKC"), cells)
+        cells = pc.if_else(is_wide, normalize_texts(cells, "NFKC"), cells)
     return pc.replace_substring_regex(cells, _INVISIBLE_ENDS, r"\1")
 
 
