@@ -46,6 +46,7 @@ FATES: dict[Fault | None, Fate] = {
     Fault.EXECUTED_STATUS: Fate.AS_REFUSED,
     Fault.WRONG_ANSWER: Fate.WRONG,
     Fault.REPEAT: Fate.ANSWERED,
+    Fault.DISCARD: Fate.ANSWERED,  # of a request that is not a create
 }
 
 

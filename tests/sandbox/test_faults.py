@@ -190,3 +190,12 @@ def test_a_stray_refusal_stores_nothing(calls: Calls) -> None:
     calls.sandbox.switch(stray_refusal=1, stray_statuses="404")
     assert list_statuses(calls, 2) == [404, 404]
     assert (stored(calls), calls.sandbox.stats()["faults"]) == ([], {"stray_refusal": 2})
+
+
+def test_a_create_is_executed_twice_or_answered_without_being_stored(calls: Calls) -> None:
+    calls.sandbox.switch(repeat=1)
+    calls.create("twice@example.com")
+    assert stored(calls) == [("twice@example.com", "repeated"), ("twice@example.com", "answered")]
+    calls.sandbox.switch(repeat=0, discard=1, fault_operations=["create", "list"])
+    assert calls.create("never@example.com").json["Subscriber"]["Email"] == "never@example.com"
+    assert calls.emails() == ["twice@example.com"] * 2
