@@ -110,7 +110,21 @@ class _Builder:
             has_base=self._has_base,
             strangers=tuple(self._draw_stranger() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))),
         )
-        return _Draft(self._add_habits(self._refuse_all(self._lead_astray(scenario))), chunks)
+        return _Draft(self._add_proxy(self._add_habits(self._refuse_all(self._lead_astray(scenario)))), chunks)
+
+    def _add_proxy(self, scenario: Scenario) -> Scenario:
+        """In some seeds a proxy repeats creates, or the service answers creates that it does not store. Left out are
+        stances under which a second create is another deed: the service refuses it, updates, merges or hides it."""
+        random, settings = Random(f"{self._seed} proxy"), scenario.settings
+        chance = random.random()
+        if chance >= 0.08 or scenario.is_astray or settings["duplicates"] != "accept" or "hide" in settings:
+            return scenario
+        switches = {"repeat" if chance < 0.04 else "discard": random.choice((0.1, 0.5, 1.0))}
+        nights = tuple(
+            night if night.storm is None else replace(night, storm=_add_switches(night.storm, switches))
+            for night in scenario.nights
+        )
+        return replace(scenario, nights=nights)
 
     def _add_habits(self, scenario: Scenario) -> Scenario:
         """Habits of the list, by chances of their own: filters that return the first match only, a cache, and rows that

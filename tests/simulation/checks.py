@@ -22,13 +22,13 @@ Claim = Callable[[Truth], Iterator[str]]
 
 
 def nobody_is_stored_twice_by_us(truth: Truth) -> Iterator[str]:
-    """Save where the rule of architecture 4.5 cannot cover the first of the two (`Truth.is_foreseen`)."""
+    """Excused: the rule of architecture 4.5 cannot cover the first create (`Truth.is_foreseen`), and a proxy that
+    repeats one create."""
     for person in truth.persons:
-        ours = [each for each in truth.find_ours(person) if not each.is_update and each.by is not None]
-        ours.sort(key=lambda each: each.by.number if each.by is not None else 0)
-        for first in ours[:-1]:
-            if truth.is_foreseen(first) and first.by is not None:
-                yield f"person {person} was stored {len(ours)} times, by {first.by.number} and later ones"
+        ours = {stored.by.number: stored for stored in truth.find_ours(person) if stored.by and not stored.is_update}
+        for number in sorted(ours)[:-1]:
+            if truth.is_foreseen(ours[number]):
+                yield f"person {person} was stored by {len(ours)} creates, by {number} and later ones"
 
 
 def nobody_is_sent_whom_the_list_showed_when_the_night_began(truth: Truth) -> Iterator[str]:
@@ -89,11 +89,12 @@ def nobody_on_the_suppression_list_is_sent(truth: Truth) -> Iterator[str]:
 
 
 def whoever_is_confirmed_is_there_by_that_id(truth: Truth) -> Iterator[str]:
-    """After every night, one that died included. Excused: the answer to a create has a provisional Id."""
+    """After every night, one that died included. Excused: the answer to a create has a provisional Id, or the service
+    has stored nothing."""
     for played in truth.world.played if not truth.has_provisional_ids else ():
         for person, kept in played.ledger.items():
             ids = {each.subscriber_id for each in truth.find_stored(person) if each.at <= played.ended_at}
-            if kept.state is State.CONFIRMED and kept.subscriber_id not in ids:
+            if kept.state is State.CONFIRMED and kept.subscriber_id not in ids and not truth.is_discarded(person):
                 yield f"after night {played.number} person {person} is confirmed as {kept.subscriber_id}, not of {ids}"
 
 

@@ -29,6 +29,8 @@ _PHASES = {  # the sandbox's faults, which it counts itself, in the words of the
     "stray_refusal": "a stray refusal",
     "executed_status": "401, 403, 404, 405 or a stated refusal, but created",
     "wrong_answer": "answer about somebody else",
+    "repeat": "executed twice",
+    "discard": "answered, but not stored",
     "list_error": "5xx of a list",
 }
 _SEEN = {

@@ -35,10 +35,10 @@ MIXED_UP = "the answer to another"
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How the way is: `latency_s` each way at most; of the requests the share `refused` finds no connection, and
-    `delayed` is so long on its way (`delay_s` at most) that the process may have given up; of the answers to creates
-    the share `mixed_up` is the one to another create. `error_as` is the status that the service's 5xx bear (0: their
-    own)."""
+    """Faults of the network. `latency_s` is the largest latency of each way. The share `refused` of the requests finds
+    no connection. The share `delayed` takes up to `delay_s`, so that the process may have given up. The share
+    `mixed_up` of the creates gets the answer to another create. `error_as` replaces the status of a 5xx (0: none).
+    A connection that carries a create of one of the persons `lost` is cut before the service reads the create."""
 
     latency_s: float = 0.05
     refused: float = 0.0
@@ -46,6 +46,7 @@ class Weather:
     delay_s: float = 0.0
     mixed_up: float = 0.0
     error_as: int = 0
+    lost: frozenset[int] = frozenset()
 
 
 class Way:
@@ -117,6 +118,10 @@ class Network:
             call.end(self._timeline.now_s, "not sent")
             await asyncio.sleep(out_s)
             return NotSent("no connection to the service: Connection refused")
+        if call.operation == "create" and call.person in weather.lost:
+            await asyncio.sleep(out_s)
+            call.end(self._timeline.now_s, "cut")
+            return _CUT[Ending.CUT]
         if weather.delayed and random.random() < weather.delayed:
             out_s += random.uniform(0.3, 1.0) * weather.delay_s
         answered: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""The process dies at each fifth commit, on either side, and at each 25th step. A campaign lets the process die at each.
+"""The process dies at each fifth commit, on either side, and at each 25th step; in a campaign at each of them.
 A calm run follows, with the source and without the source in turn, and ends right.
 """
 
@@ -39,7 +39,7 @@ def die_everywhere(small: Small, way: str, stride: int, ledgers: Ledgers) -> Ite
         ]
 
 
-@pytest.mark.parametrize(("number", "small"), enumerate(SMALL), ids=[small.name for small in SMALL])
+@pytest.mark.parametrize(("number", "small"), list(enumerate(SMALL)), ids=[small.name for small in SMALL])
 def test_a_run_after_a_death_ends_right(
     number: int, small: Small, record_property: Callable[[str, object], None]
 ) -> None:

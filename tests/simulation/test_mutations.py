@@ -42,7 +42,7 @@ class Mutation:
     first: int = 0  # a later seed saves the time of the seeds that do not notice the mutation
 
 
-_QUIET = "load/resolution.py"
+_RESOLUTION = "load/resolution.py"
 MUTATIONS = (
     Mutation(
         "4.1 a request leaves before the commit of its intent",
@@ -64,46 +64,49 @@ MUTATIONS = (
                 "return len(values)",
             ),
         ),
+        first=12,
     ),
     Mutation(
         "4.4 the suppression list is not asked before a create is sent again",
-        (Edit("load/resolution.py", "session.is_suppressed(entry.identity, self._newest(entry))", "False"),),
-        first=340,
+        (Edit(_RESOLUTION, "session.is_suppressed(entry.identity, self._newest(entry))", "False"),),
+        first=352,
     ),
     Mutation(
         "4.5 no quiet period is waited for",
         (
             Edit(
-                _QUIET,
+                _RESOLUTION,
                 "result.started_at >= unresolved.since + self._session.policy.quiet_period_s",
                 "result.started_at >= unresolved.since",
             ),
-            Edit(_QUIET, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
-            Edit(_QUIET, "unresolved.missed_at + self._session.policy.quiet_period_s", "unresolved.missed_at"),
+            Edit(_RESOLUTION, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
+            Edit(_RESOLUTION, "unresolved.missed_at + self._session.policy.quiet_period_s", "unresolved.missed_at"),
         ),
+        first=16,
     ),
     Mutation(
         "4.5 one look-up proves absence",
         (
             Edit(
-                _QUIET,
+                _RESOLUTION,
                 "result.started_at < unresolved.missed_at + self._session.policy.quiet_period_s",
                 "result.started_at < unresolved.missed_at",
             ),
         ),
+        first=16,
     ),
     Mutation(
         "4.5 absence needs no sentinel that came later",
         (
             Edit(
-                _QUIET,
+                _RESOLUTION,
                 "return find_latest(of_class & result.seen if of_class else result.seen) > unresolved.since",
                 "return True",
             ),
         ),
-        first=400,
+        first=406,
     ),
-    Mutation("4.6 hold is ignored", (Edit(_QUIET, "if self._is_to_be_held(entry):", "if False:"),)),
+    Mutation("4.6 hold is ignored", (Edit(_RESOLUTION, "if self._is_to_be_held(entry):", "if False:"),), first=36),
     Mutation(
         "4.7 no subscriber is looked up before the create",
         (Edit("load/presence.py", "_NEVER if session.policy.is_looking else _ALWAYS", "_ALWAYS"),),
@@ -111,10 +114,12 @@ MUTATIONS = (
     Mutation(
         "4.8 refused rows are not looked up at the end of the run",
         (Edit("load/finishing.py", "            await self._look_up_refused()\n", "            pass\n"),),
+        first=52,
     ),
     Mutation(
         "4.9 a base that was answered as another is forgotten",
         (Edit("load/guards.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
+        first=2,
     ),
 )
 

@@ -69,6 +69,10 @@ class Truth:
         is_wrong = any(each.is_taken or each.fate == "wrong_answer" for each in stored)
         return is_wrong or any(call.seen == MIXED_UP for call in calls)
 
+    def is_discarded(self, person: int) -> bool:
+        """Return whether the service answered one of the person's creates with success and stored nothing."""
+        return any(call.seen in ("200", "201") and not call.stored for call in self.find_calls(person))
+
     def is_acceptable(self, person: int) -> bool:
         """Whether the service takes them as the last two nights, which say the same, have them."""
         told = sum(played.night.retry is None for played in self.world.played)
