@@ -1,6 +1,5 @@
-"""A process that has done the imports and forks one export at a time, which is then killed: at its n-th statement or
-step (a change of a disk, a request to a store), or after so many milliseconds. One line of JSON for each export comes
-in, and one with its end goes out.
+"""A process that forks one export at a time and kills the export at its n-th statement, or at its n-th step (a change
+of the disk, a request to a store). The process reads one line of JSON for each export and writes the exit status.
 """
 
 import json
@@ -8,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -26,14 +24,14 @@ from tests.export.test_modes import Person, person, publish
 
 ROOT = Path(__file__).parents[2]
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
-"""As Python's audit hooks call them."""
+"""The names that audit hooks of Python get."""
 
 Export = Callable[..., bool]
 
 
 @contextmanager
 def open_nursery() -> Iterator[Export]:
-    """What it gives runs an export and says whether that was killed."""
+    """Yield a function that runs an export and returns whether the export was killed."""
     command = [sys.executable, "-m", "tests.export.nursery"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -67,7 +65,6 @@ def _be_killed(
     people: list[list[Any]],
     number: int,
     statement: int = 0,
-    after_ms: float = 0,
     step: int = 0,
     environ: dict[str, str] | None = None,
 ) -> None:
@@ -76,8 +73,6 @@ def _be_killed(
         _die_at(statement)
     if step:
         _die_at_step(step)
-    if after_ms:
-        threading.Timer(after_ms / 1000, _die).start()
     publish(parse_destination(url, **options), [_build_person(*each) for each in people], number)
     os._exit(0)
 
@@ -92,7 +87,7 @@ def _die() -> None:
 
 
 def _die_at(statement: int) -> None:
-    """Before the n-th statement that changes anything, before or after rows are loaded, or before a commit."""
+    """Die before the n-th statement that changes anything, before or after rows are loaded, or before a commit."""
     numbers = count(1)
 
     def strike() -> None:
@@ -111,9 +106,9 @@ def _strike_around(database: type[Any], strike: Callable[[], None]) -> None:
         count: int = run(self, statement)
         return count
 
-    def load_deadly(self: Any, *given: Any) -> int:
+    def load_deadly(self: Any, *arguments: Any) -> int:
         strike()
-        count: int = load(self, *given)
+        count: int = load(self, *arguments)
         strike()
         return count
 
@@ -125,23 +120,23 @@ def _strike_around(database: type[Any], strike: Callable[[], None]) -> None:
 
 
 def _die_at_step(step: int) -> None:
-    """Before the n-th change of a disk, or before or after a request to a store."""
+    """Die before the n-th change of a disk, or before or after a request to a store."""
     numbers = count(1)
 
     def strike() -> None:
         if next(numbers) == step:
             _die()
 
-    def look(event: str, given: tuple[Any, ...]) -> None:
-        is_write = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
         if is_write or event in CHANGES:
             strike()
 
     ask = s3fs.S3FileSystem._call_s3
 
-    async def ask_deadly(*given: Any, **more: Any) -> Any:
+    async def ask_deadly(*arguments: Any, **options: Any) -> Any:
         strike()
-        answer = await ask(*given, **more)
+        answer = await ask(*arguments, **options)
         strike()
         return answer
 

@@ -1,4 +1,4 @@
-"""What each mode makes of the rows that are there, in every database: the same, from the same statements."""
+"""The effect of each mode on existing rows, the same in every database."""
 
 import re
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ def publish(
     verdict: Verdict = Verdict.COMPLETE,
     asked: dict[str, Any] | None = None,
 ) -> RowChanges:
-    """Export these people as the run of that day."""
+    """Export these people as the run of this day."""
     listed, run_id = list(people), f"run-{number}"
     writer = open_writer(destination)
     try:
@@ -55,7 +55,7 @@ def publish(
 
 
 def when(value: Any) -> int | None:
-    """A time of the database as the number of its day."""
+    """Return the day number of a time of the database."""
     if value is None:
         return None
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -63,14 +63,14 @@ def when(value: Any) -> int | None:
 
 
 def read(destination: Destination, *times: str) -> list[tuple[Any, ...]]:
-    """id, first_name, the number of the run, and the days of these columns."""
+    """Return id, first_name, the number of the run, and the days of these columns for each row."""
     columns = ", ".join(f"cast({each} as varchar)" if destination.format is Format.DUCKDB else each for each in times)
     rows = run_sql(destination, f"select id, first_name, _run_id{', ' + columns if times else ''} from {{}}subscribers")
     read = [(row[0], row[1], float(row[2][4:]), *map(when, row[3:])) for row in rows]
     return sorted(read, key=lambda row: tuple((each is None, each or 0) for each in (row[0], *row[2:])))
 
 
-def test_replace_leaves_what_is_listed_now(table: Destination) -> None:
+def test_replace_leaves_the_rows_of_the_new_list(table: Destination) -> None:
     publish(table, [person(1), person(2)], 1)
     changes = publish(table, [person(2, "Bo"), person(3)], 2)
 
@@ -88,8 +88,8 @@ def test_append_keeps_every_snapshot(table: Destination) -> None:
 
 
 @into(MERGING, "upsert")
-def test_upsert_keeps_one_row_each_and_marks_what_has_gone_until_it_returns(table: Destination) -> None:
-    """`_run_id` and `_exported_at` are those of a row's last change."""
+def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return(table: Destination) -> None:
+    """`_run_id` and `_exported_at` belong to the last change of a row."""
     publish(table, [person(1), person(2), person(4)], 1)
     assert publish(table, [person(2, "Bo", Tags=["x"]), person(3), person(4)], 2) == RowChanges(1, 1, 1)
     assert read(table, "deleted_at", "_exported_at") == [
@@ -99,19 +99,19 @@ def test_upsert_keeps_one_row_each_and_marks_what_has_gone_until_it_returns(tabl
     assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 3) == RowChanges(0, 1, 1)
     assert read(table, "deleted_at") == [(1, "Ann", 3, None), (2, "Bo", 2, None), (3, "Ann", 3, 3), (4, "Ann", 1, None)]
     assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 4) == RowChanges(0, 0, 0)
-    assert read(table, "deleted_at")[2] == (3, "Ann", 3, 3), "when a subscriber went is not forgotten"
+    assert read(table, "deleted_at")[2] == (3, "Ann", 3, 3), "the time of the deletion stays"
 
 
 @into(MERGING, "upsert")
-def test_upsert_leaves_the_columns_that_it_does_not_write(table: Destination) -> None:
-    """A column of the user's own, and one that --columns leaves out: of a changed row, too."""
+def test_upsert_does_not_change_columns_that_it_does_not_write(table: Destination) -> None:
+    """A column of the user, and a column that --columns leaves out."""
     publish(table, [person(1), person(2)], 1)
     run_sql(table, "alter table {}subscribers add column mine varchar(9) default 'new'")
     run_sql(table, "update {}subscribers set mine = 'kept'")
     publish(replace(table, columns=("id", "first_name")), [person(1, "Bo"), person(2), person(3)], 2)
 
-    told = run_sql(table, "select id, first_name, mine, tags is null from {}subscribers order by id")
-    assert [(*row[:3], bool(row[3])) for row in told] == [
+    rows = run_sql(table, "select id, first_name, mine, tags is null from {}subscribers order by id")
+    assert [(*row[:3], bool(row[3])) for row in rows] == [
         (1, "Bo", "kept", False),
         (2, "Ann", "kept", False),
         (3, "Ann", "new", True),
@@ -119,7 +119,7 @@ def test_upsert_leaves_the_columns_that_it_does_not_write(table: Destination) ->
 
 
 @into(MERGING, "history")
-def test_history_keeps_each_version_from_when_to_when(table: Destination) -> None:
+def test_history_has_each_version_with_its_period(table: Destination) -> None:
     publish(table, [person(1), person(2), person(4)], 1)
     changes = publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(3)], 2)
     assert changes == RowChanges(2, 0, 2)
@@ -144,8 +144,8 @@ CHANGES: list[tuple[str, object, object]] = [
 
 
 @into(MERGING, "history")
-def test_a_version_is_new_if_any_byte_of_it_is(table: Destination) -> None:
-    """Also where the database's own comparison is blind to case, accents, or blanks at the end."""
+def test_a_change_of_one_byte_makes_a_new_version(table: Destination) -> None:
+    """The database itself may ignore case, accents, or trailing blanks in comparisons."""
     before = [person(number) | {field: old} for number, (field, old, _) in enumerate(CHANGES, 1)]
     after = [person(number) | {field: new} for number, (field, _, new) in enumerate(CHANGES, 1)]
     publish(table, [*before, person(99, "É", Email="É")], 1)
@@ -155,7 +155,7 @@ def test_a_version_is_new_if_any_byte_of_it_is(table: Destination) -> None:
 
 
 @into(MERGING, "upsert", "history")
-def test_an_incomplete_export_takes_no_subscriber_for_gone(table: Destination) -> None:
+def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination) -> None:
     publish(table, [person(1), person(2)], 1)
     publish(table, [person(2, "Bo")], 2, verdict=Verdict.INCOMPLETE)
 
@@ -177,7 +177,7 @@ FILTERS: list[tuple[dict[str, Any], Person]] = [
 
 
 @into(MERGING, "upsert")
-def test_a_filtered_export_closes_what_has_gone_within_its_filter(table: Destination) -> None:
+def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Destination) -> None:
     others = [of_base(9, 2, Gender="male"), of_base(9, 3, FirstName="zoë"), of_base(7, 4, FirstName="Zoe", Gender=None)]
     for number, (asked, gone) in enumerate(FILTERS):
         mode = Mode.UPSERT if number % 2 else Mode.HISTORY
@@ -190,7 +190,7 @@ def test_a_filtered_export_closes_what_has_gone_within_its_filter(table: Destina
 
 
 @into(MERGING, "upsert")
-def test_each_run_has_a_line_of_its_own(table: Destination) -> None:
+def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
     publish(table, [person(1), person(2)], 1)
     publish(table, [person(2, "Bo")], 2, asked={"base_id": 7, "email": "ü@x"})
 
@@ -202,7 +202,7 @@ def test_each_run_has_a_line_of_its_own(table: Destination) -> None:
     ]
 
 
-def test_a_table_stays_in_its_mode(table: Destination) -> None:
+def test_an_export_in_another_mode_is_refused(table: Destination) -> None:
     publish(table, [person(1)], 1)
     for then in (Mode.HISTORY, Mode.UPSERT, Mode.APPEND):
         if table.format in MERGING or then is Mode.APPEND:
@@ -219,7 +219,7 @@ KEYS = {
 }
 
 
-def test_a_primary_key_says_what_identifies_a_row(table: Destination) -> None:
+def test_the_primary_key_identifies_a_row(table: Destination) -> None:
     for mode, insert in KEYS.items():
         if table.format in MERGING or not mode.is_by_id:
             each = replace(table, table=f"in_{mode}", mode=mode)
@@ -238,8 +238,8 @@ ZONE_NAMES = {Format.MYSQL: ["+00:00", "-11:00", "+13:00"]}
 
 
 @into(MERGING, "history")
-def test_the_query_of_a_history_works_with_the_databases_own_now_in_any_time_zone(table: Destination) -> None:
-    """One version ended an hour ago and another began then; each is looked for half an hour before, and after, now."""
+def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destination) -> None:
+    """A version ended an hour ago and another began. The query finds the first two hours ago, and the second now."""
     query = printed_query()
     hours = (datetime.now(UTC) - timedelta(hours=1) - AT) / timedelta(days=1)
     publish(table, [person(1, "old")], hours - 1)
@@ -265,7 +265,7 @@ def test_an_export_after_january_2038_is_written(table: Destination) -> None:
 
 
 @into([Format.MYSQL], "replace", "append", "upsert", "history")
-def test_a_table_of_an_earlier_version_goes_on_with_its_timestamps(table: Destination) -> None:
+def test_an_export_goes_on_with_the_timestamps_of_a_table_of_an_earlier_version(table: Destination) -> None:
     publish(table, [person(1), person(2)], 1)
     names = {"upsert": ["deleted_at"], "history": ["valid_to", "valid_from"]}.get(table.mode, [])
     for name in ("_exported_at", *names):
@@ -283,13 +283,13 @@ def test_a_table_of_an_earlier_version_goes_on_with_its_timestamps(table: Destin
 
 
 def printed_query() -> str:
-    """The documented query, for ids and names."""
+    """Return the documented query, for ids and names."""
     (printed,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     return str(printed).replace("select * from ", "select id, first_name from {}")
 
 
 @into(MERGING, "history")
-def test_the_days_of_a_history_come_back_day_by_day(table: Destination) -> None:
+def test_the_documented_query_returns_each_day_of_a_history(table: Destination) -> None:
     days, query = {}, printed_query()
     for number in range(1, 6):
         people = {  # some come, some go, some change
@@ -309,7 +309,7 @@ def test_the_days_of_a_history_come_back_day_by_day(table: Destination) -> None:
 
 
 @into(MERGING, "upsert")
-def test_large_ids_and_every_kind_of_character_come_back(table: Destination) -> None:
+def test_large_ids_and_any_character_come_back(table: Destination) -> None:
     name = "😀 'q' \\ \\' \"d\" %s :x {y} \n\t\x7f"
     for number in (1, 2):
         publish(
@@ -322,7 +322,7 @@ def test_large_ids_and_every_kind_of_character_come_back(table: Destination) -> 
 
 
 @into(MERGING, "history")
-def test_a_text_with_a_nul_is_kept_as_it_is_or_as_invalid(table: Destination) -> None:
+def test_a_text_with_a_nul_is_stored_or_moved_to_the_invalid_values(table: Destination) -> None:
     people = [person(1, "a\0b", Tags=["x\0"], LastName="Lee"), person(2)]
     publish(table, people, 1)
     changes = publish(table, people, 2)
@@ -332,4 +332,4 @@ def test_a_text_with_a_nul_is_kept_as_it_is_or_as_invalid(table: Destination) ->
         assert rows == [(None, "Lee", '{"first_name": "a\\u0000b", "tags": ["x\\u0000"]}')]
     else:
         assert rows == [("a\0b", "Lee", None)]
-    assert changes == RowChanges(0, 0, 0), "what did not change is no new version"
+    assert changes == RowChanges(0, 0, 0), "an unchanged row is not a new version"

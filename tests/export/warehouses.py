@@ -1,8 +1,8 @@
-"""Every destination for real: files, database files, and tables on servers that the tests' own databases are on."""
+"""Every destination for real: files, database files, and tables on the servers of the tests."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ from tests.export.readers import place_in
 SERVERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
 DATABASES = (Format.SQLITE, Format.DUCKDB, *SERVERS)
 MERGING = (Format.SQLITE, Format.DUCKDB, Format.POSTGRESQL, Format.MYSQL)
-BY_ID = ("upsert", "history")
-"""Modes in which any other database is not written."""
 DATABASE_FILES = (Format.SQLITE, Format.DUCKDB)
 FILES = (Format.PARQUET, Format.CSV, Format.JSON_LINES, Format.EXCEL)
 
@@ -27,13 +25,15 @@ _NUMBERS = count()
 
 
 def into(forms: Sequence[Format], *modes: str) -> pytest.MarkDecorator:
-    """Run the test with the fixture `table` in each of these formats, and in each of these modes that it is kept in."""
-    pairs = [pair for pair in product(forms, modes or ("replace",)) if pair[0] in MERGING or pair[1] not in BY_ID]
+    """Run the test with the fixture `table` in each of these formats in the first mode, and in the first format in the
+    other modes: the modes share the code of a database, and the databases share the statements of a mode."""
+    first, *others = modes or ("replace",)
+    pairs = [(form, first) for form in forms] + [(forms[0], mode) for mode in others]
     return pytest.mark.parametrize("table", pairs, indirect=True, ids=["-".join(pair) for pair in pairs])
 
 
 def open_destination(request: pytest.FixtureRequest, folder: Path, form: Format, **options: Any) -> Destination:
-    """A new destination of this format; on a server in a schema of its own, gone after the test."""
+    """Return a new destination of this format. A destination on a server has its own schema, dropped after the test."""
     if form not in SERVERS:
         return parse_destination(place_in(folder, form), **options)
     if form is Format.MYSQL:
@@ -51,7 +51,7 @@ def open_destination(request: pytest.FixtureRequest, folder: Path, form: Format,
 
 
 def url_of(server: Database, form: Format) -> str:
-    """The PostgreSQL by psycopg or, as any other database, by pg8000."""
+    """Return the URL of the server for psycopg or, as for any other database, for pg8000."""
     if form is Format.POSTGRESQL:
         return server.url
     pytest.importorskip("pg8000")
@@ -61,7 +61,7 @@ def url_of(server: Database, form: Format) -> str:
 
 
 def run_sql(destination: Destination, *statements: str) -> list[tuple[Any, ...]]:
-    """Run statements as somebody else, in one transaction; gives the rows of the last. `{}` is the table's place."""
+    """Run statements as another program, in one transaction, and return the rows of the last. `{}` is the schema."""
     place = f"{destination.schema}." if destination.schema else ""
     written = [statement.replace("{}", place) for statement in statements]
     if destination.format is Format.DUCKDB:
@@ -78,7 +78,7 @@ def run_sql(destination: Destination, *statements: str) -> list[tuple[Any, ...]]
 
 @contextmanager
 def connect(destination: Destination) -> Iterator[sa.Connection]:
-    """A connection of somebody else's to a destination that SQLAlchemy reaches."""
+    """Open a connection of another program to a destination that SQLAlchemy reaches."""
     url = destination.url or sa.URL.create("sqlite", database=str(destination.path))
     engine = build_engine(url)
     with engine.begin() as connection:
