@@ -27,3 +27,8 @@ def system_clock() -> Clock:
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     monotonic = time.monotonic if boot is None else partial(time.clock_gettime, boot)
     return Clock(monotonic, lambda: datetime.now(UTC), asyncio.sleep)
+
+
+def write_timestamp(seconds: float) -> str:
+    """Return a time in Unix seconds as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -12,11 +12,12 @@ HOUR_S = 3600.0
 NIGHT_S = 24 * HOUR_S
 
 
-def report(status: str = "ok", *messages: str, invalid: int = 0, **values: Any) -> dict[str, Any]:
+def report(status: str = "ok", *messages: str, invalid: int = 0, new: int = 0, **values: Any) -> dict[str, Any]:
     return {
         "run_id": "20261126T020000-0a1b2c", "job": "crm", "command": "sync", "status": status,
         "started_at": "2026-11-26T02:00:00+00:00", "rows": {"read": 9, "created": 2, "invalid": invalid},
         "opt_outs": 0, "messages": list(messages), **values,
+        "problems": {"new": new, "open": invalid, "kinds": {"invalid": {"new": new, "open": invalid}}},
     }  # fmt: skip
 
 
@@ -45,11 +46,29 @@ def test_a_cause_that_differs_only_in_numbers_and_ids_is_the_same_cause() -> Non
     assert decide_all([*locked, report("locked", "the export writes the same file")], HOUR_S)[-1] == "another_cause"
 
 
-def test_more_problems_are_an_alert_and_fewer_are_none() -> None:
-    reports = [report("partial", invalid=number) for number in (3, 3, 4, 2, 3)]
+def test_new_problems_are_an_alert_and_known_ones_are_none() -> None:
+    reports = [report("partial", invalid=number, new=new) for number, new in ((3, 3), (3, 0), (3, 1), (4, 0), (5, 1))]
     assert decide_all(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
-    opted_out = [report("partial", invalid=3), report("partial", invalid=3, opt_outs=1)]
-    assert decide_all(opted_out, HOUR_S) == ["failure", "new_problems"]
+
+
+def test_more_rows_of_a_command_that_remembers_no_problems_are_an_alert() -> None:
+    reports = [report("partial", command="mail", rows={"read": 9, "invalid": number}) for number in (3, 3, 4, 2, 3)]
+    assert decide_all(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
+
+
+def test_a_run_that_finishes_after_a_failure_is_a_recovery_while_known_problems_stay_open() -> None:
+    reports = [report("partial", invalid=1, new=1), report("aborted", "x"), report("partial", invalid=1)]
+    assert decide_all(reports, HOUR_S) == ["failure", "another_cause", "recovery"]
+    assert decide_all([*reports, report("partial", invalid=1), report()], HOUR_S)[3:] == [None, "recovery"]
+    assert decide_all([*reports[:2], report("partial", invalid=2, new=1)], HOUR_S)[-1] == "new_problems"
+
+
+def test_a_run_that_is_ok_with_known_problems_is_neither_an_alert_nor_a_recovery() -> None:
+    reports = [report("partial", invalid=1, new=1), *[report(invalid=1)] * 3, report()]
+    for interval_s in (HOUR_S, NIGHT_S):
+        assert decide_all(reports, interval_s) == ["failure", None, None, None, "recovery"]
+    assert decide_all(reports, NIGHT_S, "problem") == ["failure", None, None, None, None]
+    assert decide_all([report(invalid=1)], NIGHT_S) == [None]
 
 
 def test_an_incomplete_list_for_another_reason_is_another_cause() -> None:

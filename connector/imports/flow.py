@@ -32,6 +32,7 @@ from connector.outcomes import Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, carry_out
+from connector.runs.problems import ProblemScope
 from connector.runs.report import Report, RunScope
 from connector.runs.row_files import build_invalid, build_malformed, is_workbook_name
 from connector.runs.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
@@ -102,6 +103,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
     """Return the source, service, base and settings of a load for its report."""
     cursor = ("all, from its start on" if plan.is_full else "what is new") if plan.increment is not None else ""
     settings = {
+        "job_file": "" if plan.job_path is None else str(plan.job_path),
         "identity": plan.rows.rules.identity,
         "fields": describe_mapping(plan.rows.mapping),
         "required": ", ".join(sorted(plan.rows.rules.required)),
@@ -114,6 +116,19 @@ def describe_load(plan: LoadPlan) -> RunScope:
     }
     service, account = plan.settings.service.base_url, plan.settings.account
     return RunScope(plan.rows.source.name, service, describe_asked_base(plan.rows.base), account, drop_empty(settings))
+
+
+def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
+    column = plan.rows.base_column
+    return ProblemScope(
+        account=plan.settings.account,
+        job=plan.by_job,
+        mapping=plan.rows.mapping,
+        identity=plan.rows.rules.identity,
+        base_column=None if column is None else column.column,
+        is_whole=plan.is_whole or (plan.is_own_source and plan.is_full and plan.rows.limit is None),
+        fails_on_new_only=plan.fails_on_new_only,
+    )
 
 
 async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: SpooledRows | None = None) -> Report:
@@ -155,6 +170,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         rows_path=plan.rows_path,
         are_rows_reported=plan.are_rows_reported,
         scope=describe_load(plan),
+        problems=_build_problem_scope(plan),
         columns_by_field={name: rule.columns for name, rule in plan.rows.mapping.rules.items()},
     )
     with (
@@ -333,6 +349,7 @@ class _Load:
         """Count and report the rows of a chunk whose outcomes are known without the ledger."""
         run, tally = self._run, self._run.tally
         self._remarks.add(prepared)
+        run.problems.add_read(prepared)
         run.rows.begin_chunk(prepared)
         tally.take(prepared.invalid)
         for malformed in prepared.chunk.malformed:

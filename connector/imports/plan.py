@@ -68,10 +68,12 @@ class LoadPlan:
     policy: LoadPolicy
     settings: Settings
     by_job: str = ""  # the name of the job file, "" without a job file
+    job_path: Path | None = None
     increment: Increment | None = None
     wait_s: float = 0.0
     shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded
     guard: LoadGuard | None = None
+    fails_on_new_only: bool = False  # known problems do not make the run partial
     is_own_source: bool = False  # the source is the job's own, so the row counts of consecutive runs are comparable
     is_full: bool = False  # changed rows that earlier runs have reported are compared again
     is_planned: bool = False

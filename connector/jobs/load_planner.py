@@ -131,6 +131,8 @@ def _plan_load(
         settings=settings,
         wait_s=request.wait_s,
         guard=build_guard(job.guard),
+        job_path=job.path,
+        fails_on_new_only=job.fail_on == "new",
     )
 
 

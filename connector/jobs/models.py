@@ -3,6 +3,7 @@
 This module reads neither YAML nor the environment. Each description is a row of the reference.
 """
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -10,6 +11,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    PrivateAttr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -355,6 +357,11 @@ class Job(BaseModel):
         default=None,
         description="Limits that end a run, most of them before it sends anything. Without this key, no limits.",
     )
+    fail_on: Literal["any", "new"] = Field(
+        default="any",
+        description="For a load: which problems make a run exit 1. any: each row that needs a person; new: only rows "
+        "whose problem no earlier run of the job has reported.",
+    )
     export: Export | None = Field(
         default=None, description="Export of the service's list. A job with this key has no source and no subscriber."
     )
@@ -379,6 +386,18 @@ class Job(BaseModel):
         alias="retention",
         description="Age at which a run deletes reports, rejects files and drift files of earlier runs, such as 30d.",
     )
+
+    _path: Path | None = PrivateAttr(default=None)
+
+    @property
+    def path(self) -> Path | None:
+        """The absolute path of the job file; None if the job comes from no file."""
+        return self._path
+
+    def found_at(self, path: Path) -> Self:
+        """Set the path of the job file, and return the job."""
+        self._path = path.absolute()
+        return self
 
     @property
     def command(self) -> Literal["sync", "export", "mail"]:
@@ -410,6 +429,8 @@ class Job(BaseModel):
                 "suppress.inactive needs the service's list, which a mail job and load.look: none do not read; remove "
                 "suppress.inactive"
             )
+        if "fail_on" in self.model_fields_set and (self.is_export or self.mail is not None):
+            raise ValueError("fail_on is for a job that loads subscribers: remove it")
         if not self.is_export and self.mail is None and self.subscriber is None:
             raise ValueError("a job needs source and subscriber (to load), source and mail, or export")
         return self

@@ -242,7 +242,7 @@ def load_job(path: Path, environ: Mapping[str, str]) -> Job:
         raise ConfigurationError(
             f"{path} holds rows and is not a job file (.yaml); did you mean: connector import {path} --base-id N"
         )
-    return load_model(path, Job, environ, "job file")
+    return load_model(path, Job, environ, "job file").found_at(path)
 
 
 def read_job_head(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify | None]:

@@ -1,8 +1,9 @@
 """The ledger as a plan and a reconciliation see it: without a lock, beside a run that writes it, and never written.
 
 A plan runs the code of a load, which records what its look-ups found and reads the records again. These records go into
-a database in memory. At the start it gets the account's bases and unfinished entries, all runs and all cursors. Other
-entries, of which there may be millions, are read from the ledger when the plan asks for their identities.
+a database in memory. At the start it gets the account's bases, problems and unfinished entries, all runs and all
+cursors. Other entries, of which there may be millions, are read from the ledger when the plan asks for their
+identities.
 """
 
 import sqlite3
@@ -162,6 +163,7 @@ def _read_start(ledger: Ledger, account: str) -> dict[Table, list[dict[str, Any]
         schema.account: select(schema.account),
         schema.source_cursor: select(schema.source_cursor),
         schema.meta: select(schema.meta).where(schema.meta.c.name.startswith(LIST_SIZE)),
+        schema.problem: select(schema.problem).where(schema.problem.c.account == account),
         base: select(base).where(base.c.account == account),
         entry: select(entry).where(text(schema.UNFINISHED), entry.c.base_key.in_(of_account)),
     }

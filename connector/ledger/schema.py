@@ -34,9 +34,9 @@ from connector.fields import IDENTITY_RULE
 from connector.states import EmailState, State
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
-SCHEMA_VERSION = 2  # counted up with every change of the columns
+SCHEMA_VERSION = 3  # counted up with every change of the columns
 EMAILS_VERSION = 1  # the same for the tables of the emails
-_OLDEST_VERSION = 1  # of a ledger that is upgraded when a run opens it: version 1 lacks entry.opted_out
+_OLDEST_VERSION = 1  # of a ledger that a run upgrades: 1 lacks entry.opted_out, and 2 lacks the table of problems
 SOURCE_BYTES = 16  # of the digest that tells an incremental source from another
 
 UNFINISHED = f"state <> {State.CONFIRMED}"
@@ -164,6 +164,23 @@ source_cursor = Table(
     CheckConstraint(f"length(source) = {SOURCE_BYTES}", name="source_is_whole"),
 )
 
+problem = Table(
+    "problem",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("job", Text, primary_key=True),
+    Column("digest", LargeBinary(IDENTITY_BYTES), primary_key=True),  # of the identity, else of the row's used cells
+    Column("base", Text, primary_key=True),  # the cell of the column that names the base of each row; "": no column
+    Column("kind", String(10), primary_key=True),  # connector.ledger.problems.KINDS
+    Column("is_identity", Boolean, nullable=False),  # whether `digest` is the digest of an identity
+    Column("field", Text, nullable=False),
+    Column("place", LargeBinary(IDENTITY_BYTES), nullable=False),  # a digest of the run, file and number of the row
+    Column("run_id", String(40), nullable=False),  # the last run that has seen the problem
+    Column("first_seen", Float, nullable=False),  # Unix seconds
+    Column("last_seen", Float, nullable=False),
+    CheckConstraint(f"length(digest) = {IDENTITY_BYTES}", name="digest_is_whole"),
+)
+
 # The emails: in SQLite a file of their own, in PostgreSQL the same schema
 
 emails_metadata = MetaData()
@@ -246,6 +263,7 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
     if is_upgradable(read_version(connection)):
         if all(column["name"] != entry.c.opted_out.name for column in inspect(connection).get_columns(entry.name)):
             connection.execute(_ADD_OPTED_OUT)
+        problem.create(connection, checkfirst=True)
     else:
         check_version(connection, name)
     _create_indexes(connection)

@@ -106,7 +106,7 @@ def _report_opt_out(each: WaitingRow, tally: Tally, identity: str = "", *, reaso
     shows with this `identity`."""
     row = None if each.row.source == _NOT_READ else each.row.source
     outcome = None if row is None else Outcome.EXISTS if each.since is Since.OPTED_OUT else Outcome.CHANGED
-    tally.report_opt_out(OptOut(row, each.row.name or identity, outcome, reason))
+    tally.report_opt_out(OptOut(row, each.row.identity, each.row.name or identity, outcome, reason))
 
 
 class _Comparison:

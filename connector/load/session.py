@@ -64,12 +64,13 @@ class OptOut:
     """A subscriber whose row says inactive while the service shows the subscriber as active. Only a person can change
     that, in the service.
 
-    `row` is None if this run has not read the row. `identity` is its text as the source or else the service has it.
-    `outcome` is that of the row. `reason` is why this run could not see whether the subscriber is still active ("": the
-    service shows so).
+    `row` is None if this run has not read the row. `digest` is that of the identity. `identity` is its text as the
+    source or else the service has it. `outcome` is that of the row. `reason` is why this run could not see whether the
+    subscriber is still active ("": the service shows so).
     """
 
     row: Row | None
+    digest: bytes
     identity: str = field(repr=False)
     outcome: Outcome | None = None
     reason: str = ""

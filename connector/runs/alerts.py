@@ -7,7 +7,7 @@ since an alert must also be sent when the ledger cannot be reached.
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from connector.atomic_file import write_whole
 from connector.errors import ConnectorError
+from connector.ledger.problems import OPTED_OUT
 from connector.plurals import agree, count
 from connector.printable import make_visible
 
@@ -26,6 +27,8 @@ _REMINDED_S = 23 * 3600.0  # a day, less what the end of a nightly run varies
 _MOST_UNDELIVERED = 10  # alerts that are kept for a receiver that is down; `status` has every report
 _LONGEST_MESSAGE = 500  # characters of the text; the report has the whole message
 _WITH_A_DIGIT = re.compile(r"\w*\d\w*")
+_ROWS_ALONE = "partial"  # the cause of a run that finished, while problems of rows are open
+_REMEMBERING = ("import", "sync")  # commands whose reports tell new problems from known ones
 _PROBLEMS = ("invalid", "rejected", "unknown")  # outcomes of rows that need a person
 
 logger = logging.getLogger(__name__)
@@ -69,37 +72,49 @@ def decide_alert(
     """
     last = last_run or LastRun()
     cause, problems = _find_cause(report), _count_problems(report)
-    reason = _find_reason(last, cause, problems, now)
+    reason = _find_reason(last, cause, report, problems, now)
     if policy == "problem":
-        reason = (reason or "reminder") if cause is not None else None
+        reason = (reason or "reminder") if report["status"] != "ok" else None
     elif policy == "always":
         reason = reason or "run"
     since = "" if cause is None else last.since or str(report["started_at"])
     return reason, LastRun(cause, problems, since, last.alerted_at if reason is None else now)
 
 
-def _find_reason(last: LastRun, cause: str | None, problems: Mapping[str, int], now: float) -> Reason | None:
+def _find_reason(
+    last: LastRun, cause: str | None, report: Mapping[str, Any], problems: Mapping[str, int], now: float
+) -> Reason | None:
     if cause is None:
         return None if last.cause is None else "recovery"
+    has_new = report["problems"]["new"] > 0
+    if report["command"] not in _REMEMBERING:
+        has_new = any(number > last.problems.get(kind, 0) for kind, number in problems.items())
     if last.cause is None:
-        return "failure"
+        return "failure" if report["status"] != "ok" or has_new else None
+    if cause == _ROWS_ALONE and has_new:
+        return "new_problems"
+    if cause == _ROWS_ALONE != last.cause:
+        return "recovery"  # from a failed run; the problems of rows were reported before
     if cause != last.cause:
         return "another_cause"
-    if any(number > last.problems.get(kind, 0) for kind, number in problems.items()):
+    if has_new:
         return "new_problems"
+    if report["status"] == "ok":  # known problems, of a job with fail_on: new
+        return None
     # a clock that was put back must not silence the reminders
     return "reminder" if abs(now - last.alerted_at) >= _REMINDED_S else None
 
 
 def _find_cause(report: Mapping[str, Any]) -> str | None:
-    """Return the cause of a run's problem, or None if the run was ok. Words with a digit, such as times, row counts and
-    run ids, are masked, so that the next run with the same problem has an equal cause."""
+    """Return the cause of a run's problem, or None if the run was ok and its job has no open problem. Words with a
+    digit, such as times, row counts and run ids, are masked, so that the next run with the same problem has an equal
+    cause."""
     status = str(report["status"])
     if status == "ok":
-        return None
+        return _ROWS_ALONE if report["problems"]["open"] else None
     if status == "partial":
         certificate = report.get("certificate") or {}
-        return f"partial: {certificate.get('reason')}" if _is_incomplete(certificate) else status
+        return f"partial: {certificate.get('reason')}" if _is_incomplete(certificate) else _ROWS_ALONE
     messages = report["messages"]
     return f"{status}: {_WITH_A_DIGIT.sub('#', messages[0])}" if messages else status
 
@@ -144,6 +159,7 @@ def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) ->
     counted += "".join(f", {number or 0:,} {kind}" for kind, number in (report.get("differences") or {}).items())
     if counted:
         lines.append(f"Rows: {counted.removeprefix(', ')}.")
+    lines += _describe_problems(report["problems"])
     if _is_incomplete(certificate := report.get("certificate") or {}):
         lines.append(f"The list is incomplete: {certificate['reason']}.")
     if opt_outs := report["opt_outs"]:
@@ -158,6 +174,15 @@ def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) ->
     text = "\n".join(map(_escape, lines))
     body = json.dumps({"text": text, "reason": reason, "report": report})
     return Alert(f"msg_{report['run_id']}", body)
+
+
+def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line with the numbers of new and open problems, unless no problem is open. Opt-outs have their own
+    line."""
+    kinds = {kind: numbers for kind, numbers in problems["kinds"].items() if kind != OPTED_OUT}
+    if open_count := sum(numbers["open"] for numbers in kinds.values()):
+        new = ", ".join(f"{numbers['new']:,} {kind}" for kind, numbers in kinds.items() if numbers["new"]) or "none"
+        yield f"New problems: {new}. Open problems: {open_count:,}."
 
 
 def _shorten(message: str) -> str:

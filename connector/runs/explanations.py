@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from connector.choices import DECIDE_HELD, IDENTITIES
+from connector.clock import write_timestamp
 from connector.databases import parse_place, show_place
 from connector.ledger.beside import read_ledger
 from connector.ledger.details import EntryDetails, find_details
-from connector.ledger.entries import NOT_FINAL
+from connector.ledger.entries import NOT_FINAL, Ledger
+from connector.ledger.problems import KnownProblem, find_identity_problems
 from connector.ledger.store import build_missing
 from connector.runs.run_log import list_runs
 from connector.settings import StateLocation
@@ -66,16 +67,34 @@ class ExplainedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedProblem:
+    """A row of the subscriber that needs a person: `kind` is invalid, rejected, held, unknown or opted_out, and `field`
+    names the faulty fields. `base` is the cell that names the base, or "". Times are in ISO 8601. `run_id` is the last
+    run that has seen the problem."""
+
+    account: str
+    job: str
+    base: str
+    kind: str
+    field: str
+    first_seen: str
+    last_seen: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of one subscriber: an entry for each base. Without entries, `messages` say where else to look."""
+    """What is known of one subscriber: an entry for each base, and the open problems of its rows. Without either,
+    `messages` say where else to look."""
 
     entries: list[ExplainedEntry]
+    problems: list[ExplainedProblem]
     messages: list[str]
 
     @property
     def status(self) -> str:
         """`ok`, or `partial` if the ledger does not know the subscriber (exit code 1)."""
-        return "ok" if self.entries else "partial"
+        return "ok" if self.entries or self.problems else "partial"
 
     def as_json(self) -> dict[str, Any]:
         """Return the explanation as plain JSON values."""
@@ -88,19 +107,31 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
     Raises LedgerError if the ledger does not exist or cannot be read, ConfigurationError if its URL is invalid.
     """
     digests = [digest_identity(field, identity) for field in IDENTITIES]
-    found = read_ledger(location.ledger_url, lambda ledger: find_details(ledger.connection, digests))
+
+    def read(ledger: Ledger) -> tuple[list[EntryDetails], list[KnownProblem]]:
+        return find_details(ledger.connection, digests), find_identity_problems(ledger.connection, digests)
+
+    found = read_ledger(location.ledger_url, read)
     if found is None:
         raise build_missing(show_place(parse_place(location.ledger_url)))
-    if not found:
-        return Explanation([], [_NOT_KNOWN])
+    entries, problems = found
+    if not entries and not problems:
+        return Explanation([], [], [_NOT_KNOWN])
     records = {record["run_id"]: record for record in list_runs(location.state_dir)}
-    return Explanation([_explain(details, records) for details in found], [])
+    return Explanation([_explain(details, records) for details in entries], [_describe(each) for each in problems], [])
+
+
+def _describe(problem: KnownProblem) -> ExplainedProblem:
+    values = asdict(problem)
+    seen = {name: write_timestamp(values[name]) for name in ("first_seen", "last_seen")}
+    return ExplainedProblem(**values | seen)
 
 
 _NOT_KNOWN = (
     "The ledger does not know this subscriber: no run has sent a create for it, and no row of it was found in the "
-    "service. A job knows its subscribers by email or by client_user_id, so try the other one. A row that was invalid "
-    "is not in the ledger: the rejects files of `connector status` have such rows."
+    "service. A job knows its subscribers by email or by client_user_id, so try the other one. The ledger "
+    "does not have rows without a valid identity, nor invalid rows of imports without a job: the rejects files of "
+    "`connector status` have such rows."
 )
 
 
@@ -193,4 +224,4 @@ def _describe_run(details: EntryDetails, records: Mapping[str, Mapping[str, Any]
 
 
 def _write_time(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return None if seconds is None else write_timestamp(seconds)

@@ -37,6 +37,7 @@ from connector.pace.pace import Pace
 from connector.plurals import agree, count
 from connector.progress import Progression
 from connector.runs.planned_rows import PlannedRows
+from connector.runs.problems import ProblemLog, ProblemScope
 from connector.runs.report import (
     Report,
     RunScope,
@@ -108,6 +109,7 @@ class Frame:
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     retention_s: float = RETENTION_S
     is_workbook: bool = False  # whether the rejects file becomes a workbook
+    problems: ProblemScope | None = None  # how the run knows its problems again; None: they are not remembered
 
 
 @dataclass(slots=True)
@@ -125,6 +127,7 @@ class Run:
     bases: Sequence[Base]
     commits: Commits
     pace: Pace
+    problems: ProblemLog = field(default_factory=ProblemLog)
     progression: Progression = field(init=False)
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
@@ -299,7 +302,8 @@ async def _carry_out(frame: Frame, work: Work, report: Report, stop: Stop, on_be
 
 async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: OnBegin) -> None:
     clock = stop.clock
-    findings = RowFindings(frame.columns_by_field)
+    problems = ProblemLog(frame.problems, report.run_id)
+    findings = RowFindings(frame.columns_by_field, problems)
     rows: LoadFiles | PlannedRows
     if not frame.is_planned:
         names = frame.columns, report.run_id
@@ -308,9 +312,12 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
         rows = PlannedRows(frame.rows_path, frame.policy.identity, findings, is_reported=frame.are_rows_reported)
     with rows, open_commits(ledger) as commits:
         key, bases = _begin(ledger, frame, report, clock)
+        with ledger.transaction():
+            problems.load(ledger)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(frame.service, rate=pace.rate) as client:
-            run = Run(frame, report, stop, rows, rows.build_tally(), ledger, client, key, bases, commits, pace)
+            tally = rows.build_tally()
+            run = Run(frame, report, stop, rows, tally, ledger, client, key, bases, commits, pace, problems)
             on_begin(run.describe)
             renew = partial(commits.ask, lambda _: None)  # each transaction renews the lease
             async with work_beside(keep_lease(ledger.store, renew, stop)):
@@ -318,12 +325,16 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
     _end(run)
-    rows_read = run.rows_read if report.status in ("ok", "partial") else None
+    has_finished = report.status in ("ok", "partial")
+    rows_read = run.rows_read if has_finished else None
     with ledger.transaction() as connection:
         at = clock.now().timestamp()
         finish_run(connection, key, report.status, at, rows_read)
         if pace.rate.found is not None:
             record_found_limit(connection, frame.account, pace.rate.found.scale(frame.shard.count), at)
+        if has_finished and not frame.is_planned:
+            problems.write(ledger, at)
+        report.problems = problems.describe(ledger)
         messages = list(run.at_end())
     report.messages += messages
     if run.refusal is not None and not client.counts["create"].sent:
@@ -390,9 +401,13 @@ def _end(run: Run) -> None:
     report.opt_outs = tally.opt_outs
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
-    is_partial = any(outcomes[each] or tally.leftovers[each] for each in _FOR_A_PERSON)
+    if run.problems.fails_on_new_only:
+        is_partial = bool(run.problems.count_new().total())
+    else:
+        is_partial = any(outcomes[each] for each in _FOR_A_PERSON) or bool(tally.opt_outs)
     report.messages += describe_twins(tally.twins)
-    is_partial = is_partial or bool(tally.leftovers["held"] or tally.opt_outs) or run.is_attention_needed
+    is_partial = is_partial or any(tally.leftovers[each] for each in (*_FOR_A_PERSON, "held"))
+    is_partial = is_partial or run.is_attention_needed
     if tally.unclear:
         report.messages.append(
             f"{count(tally.unclear, 'row')} {agree(tally.unclear, 'was', 'were')} kept back as suppressed, because the "

@@ -59,8 +59,14 @@ class PlannedRows(Closing):
     def build_tally(self) -> Tally:
         """Return the tally of the plan. The tally sends its rows here only if a file or a report needs them."""
         if not self._is_wanted:
-            return Tally(self.write, self.findings.count_change)
-        return Tally(self.write, self.write_change, on_rows=self.write_numbers, on_created=self.write_created)
+            return Tally(self.write, self.findings.count_change, on_opt_out=self.findings.add_opt_out)
+        return Tally(
+            self.write,
+            self.write_change,
+            on_opt_out=self.findings.add_opt_out,
+            on_rows=self.write_numbers,
+            on_created=self.write_created,
+        )
 
     def begin_chunk(self, prepared: PreparedChunk) -> None:
         """Write the lines of the previous chunk in order, and record the rows of this chunk."""

@@ -53,7 +53,8 @@ class Report:
     a validation. `samples` has the values of a few of these as they would be sent, in a plan and a validation.
     `requests` are counted by operation (create, list, send): sent, retried, limited, failed. Times are aware, in UTC.
     `rejects_file` and `drift_file` are paths; None: there was nothing to write. `opt_outs` is the number of subscribers
-    whose rows say inactive while the service shows them as active. `certificate` is an export's.
+    whose rows say inactive while the service shows them as active. `problems` has the numbers of `new` and `open`
+    problems of the job, in all and by kind. `certificate` is an export's.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class Report:
     rejects_file: str | None = None
     drift_file: str | None = None
     opt_outs: int = 0
+    problems: dict[str, Any] = field(default_factory=lambda: {"new": 0, "open": 0, "kinds": {}})
     echo: dict[str, int] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     certificate: dict[str, Any] | None = None

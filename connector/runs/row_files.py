@@ -24,6 +24,7 @@ from connector.load.session import Change, OptOut, Problem, Tally
 from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
+from connector.runs.problems import ProblemLog
 from connector.service.answers import refusal_kind
 from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import PreparedChunk
@@ -66,15 +67,18 @@ _QUOTED = re.compile(r"([\"']).*\1")
 class RowFindings:
     """Causes of the problems of a run with masked examples, and the number of changed rows for each field.
 
-    `columns` are the columns of the source for each field.
+    `columns` are the columns of the source for each field. `problems` compares the problems with those of earlier runs.
     """
 
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    problems: ProblemLog | None = None
     changed_fields: Counter[str] = field(default_factory=Counter)
     _causes: dict[tuple[str, str, str, str], dict[str, Any]] = field(default_factory=dict)
 
     def count_problem(self, problem: Problem) -> None:
         """Count a row for each cause of its problem."""
+        if self.problems is not None:
+            self.problems.add(problem)
         fields, codes, messages = (text.split("; ") for text in (problem.field, problem.code, problem.message))
         if not len(fields) == len(codes) == len(messages):
             fields, codes, messages = [problem.field], [problem.code], [problem.message]
@@ -100,6 +104,11 @@ class RowFindings:
         """Count a changed row for each field that differs."""
         self.changed_fields.update(name for name, _, _ in change.fields)
 
+    def add_opt_out(self, opt_out: OptOut) -> None:
+        """Add an opt-out to the problems."""
+        if self.problems is not None:
+            self.problems.add_opt_out(opt_out)
+
     @property
     def causes(self) -> list[dict[str, Any]]:
         """The causes, the most frequent first: `outcome field code message rows examples {row file value}`."""
@@ -109,6 +118,8 @@ class RowFindings:
         """Reset the counts, because all rows are read again."""
         self.changed_fields.clear()
         self._causes.clear()
+        if self.problems is not None:
+            self.problems.restart()
 
 
 def mask_cell(cell: str) -> str:
@@ -403,6 +414,7 @@ class LoadFiles(Closing):
         self._write_drift(row, identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
 
     def _write_opt_out(self, opt_out: OptOut) -> None:
+        self.findings.add_opt_out(opt_out)
         service = None if opt_out.reason else True
         self._write_drift(opt_out.row, opt_out.identity, "is_active", service, False, opt_out.outcome, "opted_out")
 

@@ -29,6 +29,7 @@ from connector.subscribers.identity import (
     digest_text,
     join_digests,
     separate_digests,
+    split_digests,
 )
 from connector.subscribers.mapping import Readings, apply_mapping
 from connector.subscribers.row_bases import BaseColumn, RowBases, list_columns, read_bases, refuse_mixed
@@ -313,24 +314,33 @@ def find_named(records: Sequence[MalformedRow], identity: str) -> tuple[Digests,
 
 
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
-    """Return the records of a chunk that belong to the shard.
-
-    The digest of the identity decides, or the digest of the whole record if the record has no valid identity."""
-    identity = FieldMapping({rules.identity: mapping.rules[rules.identity]})
-    mapped = apply_mapping(chunk.frame, identity)
-    identity_rules = replace(rules, required=frozenset())
-    valid = validate_rows(mapped.frame, identity_rules, today=today, known=mapped.faults).subscribers
-    is_own = np.zeros(len(chunk.numbers), dtype=bool)
-    is_own[valid.index] = shard.contains(compute_identities(valid[rules.identity], rules.identity))
-    unidentified = chunk.frame.drop(valid.index)
-    for position, cells in zip(unidentified.index, unidentified.itertuples(index=False, name=None), strict=True):
-        is_own[position] = shard.holds(digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells])))
+    """Return the records of a chunk that belong to the shard: the digest of `digest_rows` decides."""
+    is_own = shard.contains(
+        join_digests(digest_rows(chunk.frame, mapping, rules.identity, today=today)[0], IDENTITY_BYTES)
+    )
     return replace(
         chunk,
         frame=chunk.frame[is_own].reset_index(drop=True),
         numbers=chunk.numbers[is_own],
         malformed=tuple(row for row in chunk.malformed if shard.holds(digest_text(row.raw))),
     )
+
+
+def digest_rows(
+    frame: pd.DataFrame, mapping: FieldMapping, identity: str, *, today: date
+) -> tuple[list[bytes], list[bool]]:
+    """Return a digest for each row of text cells, and whether the digest is of a valid identity. The digest of a row
+    without a valid identity is of the cells that the mapping uses."""
+    mapped = apply_mapping(frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
+    valid = validate_rows(mapped.frame, ValidationRules(identity), today=today, known=mapped.faults).subscribers
+    digests = [b""] * len(frame)
+    for position, digest in zip(valid.index, split_digests(compute_identities(valid[identity], identity)), strict=True):
+        digests[position] = digest
+    unidentified = frame[[*mapping.columns]].drop(valid.index)
+    for position, cells in zip(unidentified.index, unidentified.itertuples(index=False, name=None), strict=True):
+        digests[position] = digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells]))
+    is_identity = [position in valid.index for position in range(len(frame))]
+    return digests, is_identity
 
 
 def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:

@@ -78,6 +78,7 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
     is_whole = len(reports) == len(ends) and not any(end.created_before for end in ends)
     report.activity = _add(part.activity or {} for part in reports) if is_whole else None
     report.opt_outs = sum(part.opt_outs for part in reports)
+    report.problems = _add_problems([part.problems for part in reports])
     report.echo = dict(sorted(_add(part.echo for part in reports).items()))
     changed = _add(part.changed_fields for part in reports)
     report.changed_fields = dict(sorted(changed.items(), key=lambda field: -field[1]))
@@ -108,6 +109,13 @@ def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for name, number in counter.items():
             sums[name] = sums.get(name, 0) + number
     return sums
+
+
+def _add_problems(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the problems of all shards. No problem is in two shards."""
+    kinds = sorted({kind for part in parts for kind in part["kinds"]})
+    by_kind = {kind: _add(part["kinds"].get(kind, {}) for part in parts) for kind in kinds}
+    return {"new": 0, "open": 0, **_add({"new": part["new"], "open": part["open"]} for part in parts), "kinds": by_kind}
 
 
 def _merge_messages(ends: Sequence[ShardEnd]) -> Iterator[str]:

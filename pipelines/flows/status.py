@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from connector.clock import write_timestamp
 from connector.errors import ConfigurationError
-from connector.ledger.beside import count_open_entries
+from connector.ledger.beside import count_open_entries, read_ledger
+from connector.ledger.problems import Backlog, read_backlog
 from connector.runs.run_log import list_runs
 from connector.settings import StateLocation
 from connector.states import State
@@ -30,7 +32,7 @@ def read_status(place: StateLocation, *, run_id: str | None, job: str | None, la
             raise ConfigurationError(
                 f"no run {run_id} is on record in {place.state_dir}; list the runs by: connector status"
             )
-    return {"status": "ok", "runs": chosen, **_find_open(place, chosen, runs, run_id)}
+    return {"status": "ok", "runs": chosen, **_find_open(place, chosen, runs, run_id=run_id, job=job)}
 
 
 def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str, Any]:
@@ -48,17 +50,38 @@ def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str
         if run["status"] == "ok" and group["last_succeeded_at"] is None:
             group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
     chosen = [run for group in jobs.values() for run in group["runs"]]
-    return {"jobs": list(jobs.values()), **_find_open(place, chosen, runs)}
+    return {"jobs": list(jobs.values()), **_find_open(place, chosen, runs, job=job)}
 
 
 def _find_open(
-    place: StateLocation, chosen: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]], run_id: str | None = None
+    place: StateLocation,
+    chosen: Sequence[dict[str, Any]],
+    runs: Sequence[dict[str, Any]],
+    *,
+    run_id: str | None = None,
+    job: str | None = None,
 ) -> dict[str, Any]:
-    """Return the open entries, of one run if its id is given, and the next steps."""
+    """Return the open entries, of one run if its id is given; the open problems of all jobs or of one, and none if the
+    id of a run is given; and the next steps."""
     open_entries = [
         {"account": each.account, "run_id": each.run_id, "state": _NAMES[each.state], "entries": each.number}
         for each in count_open_entries(place.ledger_url)
         if run_id in (None, each.run_id)
     ]
-    next_steps = list(advise_on_runs(chosen, open_entries, runs))
-    return {"open_entries": open_entries, "next": next_steps}
+    backlog = [] if run_id is not None else read_ledger(place.ledger_url, lambda each: read_backlog(each.connection))
+    problems = [_describe_backlog(each) for each in backlog or () if job in (None, each.job)]
+    next_steps = list(advise_on_runs(chosen, open_entries, runs, problems))
+    return {"open_entries": open_entries, "problems": problems, "next": next_steps}
+
+
+def _describe_backlog(backlog: Backlog) -> dict[str, Any]:
+    return {
+        "account": backlog.account,
+        "job": backlog.job,
+        "kind": backlog.kind,
+        "field": backlog.field,
+        "problems": backlog.number,
+        "first_seen": write_timestamp(backlog.first_seen),
+        "last_seen": write_timestamp(backlog.last_seen),
+        "run_id": backlog.run_id,
+    }

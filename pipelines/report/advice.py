@@ -10,6 +10,7 @@ from connector.choices import DECIDE_HELD
 from connector.plurals import agree, count
 
 _LOADS = ("import", "sync", "retry")
+_FIELDS_NAMED = 3  # of the open problems of a run
 _UNFINISHED = ("aborted", "stopped", "killed", "locked")
 
 
@@ -46,10 +47,14 @@ def _deactivate(run: Mapping[str, Any]) -> str:
 
 
 def advise_on_runs(
-    chosen: Sequence[Mapping[str, Any]], open_entries: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
+    chosen: Sequence[Mapping[str, Any]],
+    open_entries: Sequence[Mapping[str, Any]],
+    runs: Sequence[Mapping[str, Any]],
+    problems: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[str]:
-    """Yield the next steps for the open entries, and after the last run of each command and job of the `chosen` runs,
-    which may be a part of all `runs`. A run that was locked did nothing, so the run before it counts, too."""
+    """Yield the next steps for the open entries and the open `problems`, and after the last run of each command and job
+    of the `chosen` runs, which may be a part of all `runs`. A run that was locked did nothing, so the run before it
+    counts, too."""
     numbers = Counter[str]()
     for entry in open_entries:
         numbers[entry["state"]] += entry["entries"]
@@ -64,6 +69,8 @@ def advise_on_runs(
         yield f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision: {DECIDE_HELD}"
     if number := numbers["rejected"]:
         yield _send_again(number)
+    invalid = [each for each in problems if each["kind"] == "invalid"]
+    yield from _correct_invalid(invalid, runs)
     seen: set[tuple[str, str, bool]] = set()
     for run in chosen:
         key, is_locked = (run["job"], run["command"]), run["status"] == "locked"
@@ -76,8 +83,37 @@ def advise_on_runs(
             yield f"{_name_run(run)} did not begin. Correct what the message says: connector status {run['run_id']}"
         elif run["status"] in _UNFINISHED:
             yield _run_again(run)
+        elif run["run_id"] in {each["run_id"] for each in invalid}:
+            continue  # the step of the open problems names the file
         elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
             yield _look_at_rejects(run)
+
+
+def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a step for the invalid rows of each job, and of each run that has seen them last."""
+    by_run: dict[tuple[str, str], Counter[str]] = {}
+    for each in problems:
+        by_run.setdefault((each["job"], each["run_id"]), Counter())[each["field"] or "whole row"] += each["problems"]
+    since = {each["job"]: min(other["first_seen"] for other in problems if other["job"] == each["job"])[:10]
+             for each in problems}  # fmt: skip
+    records = {run["run_id"]: run for run in runs}
+    for (job, run_id), fields in by_run.items():
+        run, number = records.get(run_id, {}), fields.total()
+        named = ", ".join(f"{field}: {count_of_field:,}" for field, count_of_field in fields.most_common(_FIELDS_NAMED))
+        head = f"{count(number, 'open problem')} of {job} since {since[job]} ({named})"
+        job_file = _name_job_file(run)
+        if (rejects := run.get("rejects_file")) and Path(rejects).exists():
+            rows = agree(number, "the row", "the rows")
+            how = f"Correct {rows} in the source, or in the rejects file and import that"
+            yield f"{head}. {how}: connector import {_quote(rejects)} --job {job_file}"
+        else:
+            yield f"{head}. Correct the source, and run the job again: connector sync {job_file}"
+
+
+def _name_job_file(run: Mapping[str, Any]) -> str:
+    """Return the path of the job file, as far as the record of the run has it."""
+    path = (run.get("settings") or {}).get("job_file")
+    return _quote(path) if path else "JOB"
 
 
 def _settle(number: int) -> str:

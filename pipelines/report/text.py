@@ -26,6 +26,9 @@ STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
 """The colour of each status; any other is red."""
 
 _ALWAYS_SHOWN = ("read", "created", "written", "sent")
+_FURTHER_KINDS = {"unknown": ("held",)}
+"""Kinds of problems that the report counts in the same outcome."""
+
 _FILES = {
     "rejects_file": "Rows to look at",
     "drift_file": "Differs from the service",
@@ -87,7 +90,8 @@ def show_report(report: Mapping[str, Any], console: Console, *, title: str | Non
             for kind, number_of_kind in activity.items():
                 table.add_row(f"  {kind}", f"{number_of_kind:,}")
     if opt_outs := report.get("opt_outs"):
-        table.add_row("opted out, still active", f"{opt_outs:,}")
+        new = ((report.get("problems") or {}).get("kinds", {}).get("opted_out") or {}).get("new", 0)
+        table.add_row("opted out, still active", f"{opt_outs:,}" + (f" ({new:,} new)" if new else ""))
     for name, number in (report.get("settled") or {}).items():
         if number:
             table.add_row(f"settled: {name}", f"{number:,}")
@@ -167,6 +171,16 @@ def show_explanation(explanation: Explanation, console: Console) -> None:
         console.print(f"{base}: {entry.state}", style="bold", soft_wrap=True, markup=False, highlight=False)
         for name, value in _list_explained(entry):
             console.print(f"  {name:<12}{value}", soft_wrap=True, markup=False, highlight=False)
+    for problem in explanation.problems:
+        base = f" for the base {problem.base}" if problem.base else ""
+        fields = f" ({problem.field})" if problem.field else ""
+        console.print(
+            f"{problem.kind.replace('_', ' ')}{fields} in the job {problem.job}{base}, from {problem.first_seen[:10]} "
+            f"to {problem.last_seen[:10]}. More: connector status {problem.run_id}",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
 
 
 def _list_explained(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
@@ -190,10 +204,11 @@ def _list_explained(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
 
 def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the outcomes of a run's rows and their numbers; a number that is 0 only where every run has it."""
-    rows = report.get("rows") or {}
+    rows, kinds = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
     for name, number in rows.items():
+        new = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)
         if number or name in _ALWAYS_SHOWN:
-            yield name, f"{number:,}"
+            yield name, f"{number:,}" + (f" ({new:,} new)" if new and report["command"] == "sync" else "")
         if name == "read" and report.get("planned") and "created" in rows:
             yield "valid", f"{number - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"
 

@@ -13,6 +13,7 @@ from connector.errors import ConfigurationError
 from connector.ledger.entries import Ledger, count_unsettled
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
+from connector.ledger.problems import find_problems
 from connector.ledger.schema import SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
 from tests.ledger.moves import IDENTITY, add_base, begin_run, bring_to
@@ -27,7 +28,7 @@ def write_meta(url: str, name: str, value: str) -> None:
         connection.execute(statement, {"name": name, "value": value})
 
 
-@pytest.mark.parametrize(("name", "value"), [("schema_version", "3"), ("schema_version", ""), ("identity_rule", "0")])
+@pytest.mark.parametrize(("name", "value"), [("schema_version", "4"), ("schema_version", ""), ("identity_rule", "0")])
 def test_a_ledger_of_another_version_is_refused_and_left_as_it_was(ledger_url: str, name: str, value: str) -> None:
     write_meta(ledger_url, name, value)
     for _ in range(2):
@@ -41,6 +42,7 @@ def write_version_1(url: str) -> None:
         made = CreateTable(metadata.tables["entry"]).compile(dialect=connection.dialect).string
         kept = [line for line in made.splitlines() if "opted_out" not in line]
         connection.execute(text("DROP TABLE entry"))
+        connection.execute(text("DROP TABLE problem"))
         connection.exec_driver_sql("\n".join(kept))
         connection.execute(text("UPDATE meta SET value = '1' WHERE name = 'schema_version'"))
 
@@ -56,16 +58,17 @@ def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
             ledger.record_opt_outs(base, "crm", [IDENTITY])
     with open_ledger(ledger_url) as ledger, ledger.transaction():
         assert ledger.find_opt_outs(base, "crm") == [IDENTITY]
+        assert find_problems(ledger, "account", "crm") == {}
     with open_planned_ledger(ledger_url, "account") as planned:
         assert planned.find_opt_outs(base, "crm") == [IDENTITY]
 
 
 def test_other_columns_of_a_table_are_another_version() -> None:
     """A ledger with other columns would fail in the middle of a run: SCHEMA_VERSION rises with these columns."""
-    names = ("meta", "run", "base", "entry", "account", "source_cursor")
+    names = ("meta", "run", "base", "entry", "account", "source_cursor", "problem")
     tables = [*(metadata.tables[name] for name in names), *emails_metadata.sorted_tables]
     columns = " ".join(f"{table.name}.{each.name}" for table in tables for each in table.columns)
-    assert (SCHEMA_VERSION, crc32(columns.encode())) == (2, 2804513081)
+    assert (SCHEMA_VERSION, crc32(columns.encode())) == (3, 1642763375)
 
 
 @contextmanager

@@ -11,8 +11,16 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 from tests.export.exports import create
 from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, list_stored, wait_for, write_csv
+from tests.pipelines.test_sync_command import write_job
 
 ANN = "ann@example.com"
+JOB = """
+job: crm
+source: {file: {path: people.csv}}
+subscriber:
+  base: {id: 7}
+  fields: {email: email, birthday: birthday, is_active: {value: true}}
+"""
 NOWHERE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
 
@@ -119,6 +127,19 @@ def test_a_subscriber_whom_the_ledger_does_not_know_is_exit_code_1(connector: Co
         assert (ended.code, ended.report["status"], ended.report["entries"]) == (1, "partial", [])
         assert "The ledger does not know this subscriber" in ended.report["messages"][0]
     assert "does not know this subscriber" in connector.run("explain", "bob@example.com").stdout
+
+
+def test_a_subscriber_who_was_only_ever_invalid_is_explained_by_its_problem(connector: Connector) -> None:
+    write_csv(connector.folder / "people.csv", "email,birthday", f"{ANN},31.02.1990")
+    job = write_job(connector.folder, JOB)
+    run = connector.run_json("sync", job).report
+    ended = explain(connector)
+    (problem,) = ended.report["problems"]
+    assert (ended.code, ended.report["entries"]) == (0, [])
+    assert (problem["job"], problem["kind"], problem["field"], problem["run_id"]) == (
+        "crm", "invalid", "birthday", run["run_id"],
+    )  # fmt: skip
+    assert "invalid (birthday) in the job crm" in connector.run("explain", ANN).stdout
 
 
 def test_an_id_can_come_by_standard_input(connector: Connector, tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+"""Problems of a job: a row that needs a person, until a later run of the job reads the row in order."""
+
+import csv
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.conftest import Connector, Ended, write_csv
+from tests.pipelines.test_sync_command import write_job
+
+JOB = """
+job: crm
+source: {file: {path: people.csv}}
+subscriber:
+  base: {id: 7}
+  fields: {email: mail, first_name: name, is_active: {value: true}, birthday: born}
+load: {quiet_period: 200ms}
+"""
+SQL_JOB = """
+job: crm
+source:
+  sql:
+    url: sqlite:///crm.db
+    query: select * from people where changed_at > :cursor
+    cursor: {column: changed_at, start: 0}
+subscriber:
+  base: {id: 7}
+  fields: {email: mail, birthday: born, is_active: {value: true}}
+load: {quiet_period: 200ms}
+"""
+GOOD, BAD, WORSE = "ann@x.org,Ann,", "bob@x.org,Bob,31.02.1990", "no address,Cy,"
+
+
+def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> Ended:
+    write_csv(connector.folder / "people.csv", "mail,name,born", *lines)
+    return connector.run_json("sync", write_job(connector.folder, job), *options)
+
+
+def read_numbers(ended: Ended) -> tuple[int, int, int]:
+    """Return the exit code, and the numbers of new and open problems."""
+    problems = ended.report["problems"]
+    return ended.code, problems["new"], problems["open"]
+
+
+def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
+    """Return the numbers of open problems by job, kind and field, as `status` has them."""
+    status = connector.run_json("status").report
+    return {(each["job"], each["kind"], each["field"]): each["problems"] for each in status["problems"]}
+
+
+def test_a_row_is_a_problem_until_a_run_reads_it_in_order(connector: Connector) -> None:
+    nights = [
+        sync(connector, GOOD),
+        sync(connector, GOOD, BAD),
+        sync(connector, GOOD, BAD),
+        sync(connector, GOOD, BAD, WORSE),
+    ]
+    assert [read_numbers(night) for night in nights] == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (1, 1, 2)]
+    assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1, ("crm", "invalid", "email"): 1}
+    assert nights[-1].report["problems"]["kinds"] == {"invalid": {"new": 1, "open": 2}}
+    corrected = sync(connector, GOOD, "bob@x.org,Bob,", WORSE)
+    assert read_numbers(corrected) == (1, 0, 1)
+    assert read_backlog(connector) == {("crm", "invalid", "email"): 1}
+
+
+def test_with_fail_on_new_a_known_problem_does_not_make_a_run_fail(connector: Connector) -> None:
+    job = JOB + "fail_on: new\n"
+    nights = [sync(connector, *rows, job=job) for rows in ((GOOD, BAD), (GOOD, BAD), (GOOD, BAD, WORSE), (GOOD, WORSE))]
+    assert [read_numbers(night) for night in nights] == [(1, 1, 1), (0, 0, 1), (1, 1, 2), (0, 0, 1)]
+    assert [night.report["status"] for night in nights] == ["partial", "ok", "partial", "ok"]
+
+
+def test_a_row_that_has_left_the_source_is_no_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
+    sync(connector, GOOD, BAD, WORSE)
+    limited = sync(connector, GOOD, options=("--limit", "1"))
+    assert read_numbers(limited) == (0, 0, 2)
+    other = connector.run_json("import", write_csv(connector.folder / "other.csv", "mail,name,born", GOOD),
+                               "--job", connector.folder / "job.yaml")  # fmt: skip
+    assert read_numbers(other) == (0, 0, 2)
+    assert read_numbers(sync(connector, GOOD)) == (0, 0, 0)
+
+
+def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Connector) -> None:
+    def run(*rows: tuple[str, str, int], options: tuple[str, ...] = ()) -> Ended:
+        with closing(sqlite3.connect(connector.folder / "crm.db")) as database, database:
+            database.execute("CREATE TABLE IF NOT EXISTS people (mail PRIMARY KEY, born, changed_at)")
+            database.executemany("INSERT OR REPLACE INTO people VALUES (?, ?, ?)", rows)
+            database.execute("DELETE FROM people WHERE mail = 'cy@x.org' AND changed_at < 3 + ?", (len(options),))
+        return connector.run_json("sync", write_job(connector.folder, SQL_JOB), *options)
+
+    never, good = "31.02.1990", "1990-02-03"
+    assert read_numbers(run(("ann@x.org", good, 1), ("bob@x.org", never, 2), ("cy@x.org", never, 3))) == (1, 2, 2)
+    assert read_numbers(run(("dee@x.org", good, 4))) == (0, 0, 2)
+    assert read_numbers(run(("bob@x.org", good, 5))) == (0, 0, 1)
+    assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
+    assert read_numbers(run(options=("--full",))) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("by_job", [True, False])
+def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connector, by_job: bool) -> None:
+    night = sync(connector, GOOD, BAD, WORSE)
+    path = Path(night.report["rejects_file"])
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.reader(file))
+    index = next(number for number, line in enumerate(lines) if line[0] == "no address")
+    lines[index][0] = "cy@x.org"
+    corrected = connector.folder / "corrected.csv"
+    with corrected.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(lines)
+    how = ["--job", str(connector.folder / "job.yaml")]
+    if not by_job:
+        how = ["--base-id", "7", "--active", "--map", "email=mail", "--map", "birthday=born"]
+    ended = connector.run_json("import", corrected, *how)
+    assert (ended.code, ended.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), ended.stderr
+    assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
+    if by_job:
+        assert read_numbers(ended) == (1, 0, 1)
+
+
+def test_an_import_without_a_job_remembers_nothing(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob")
+    assert [read_numbers(connector.import_file(path)) for _ in range(2)] == [(1, 1, 1), (1, 1, 1)]
+    assert read_backlog(connector) == {}
+
+
+def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector) -> None:
+    planned = sync(connector, GOOD, BAD, options=("--dry-run",))
+    assert read_numbers(planned) == (1, 1, 0)
+    sync(connector, GOOD, BAD)
+    planned = sync(connector, GOOD, WORSE, options=("--dry-run",))
+    assert read_numbers(planned) == (1, 1, 1)
+    early = sync(connector, "eve@x.org,Eve,", WORSE, job=JOB + "guard: {max_shrink: 100%, max_creates: 0}\n")
+    assert early.code == 3
+    assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
+
+
+def test_a_refused_row_is_a_problem_until_a_retry_creates_it(connector: Connector) -> None:
+    connector.sandbox.switch(required="Phone", error_status=422)
+    assert [read_numbers(sync(connector, GOOD)) for _ in range(2)] == [(1, 1, 1), (1, 0, 1)]
+    assert read_backlog(connector) == {("crm", "rejected", ""): 1}
+    connector.sandbox.switch(required="")
+    retried = connector.run_json("retry", "--rejected", "--quiet-period", "200ms")
+    assert retried.rows == {"read": 1, "created": 1}
+    assert read_backlog(connector) == {}
+
+
+def test_an_opt_out_is_a_problem_until_the_source_or_the_service_changes(connector: Connector) -> None:
+    job = JOB.replace("{value: true}", "active")
+
+    def run(active: str) -> Ended:
+        write_csv(connector.folder / "people.csv", "mail,name,born,active", f"{GOOD},{active}")
+        return connector.run_json("sync", write_job(connector.folder, job))
+
+    assert [read_numbers(run(active)) for active in ("yes", "no", "no", "yes")] == [
+        (0, 0, 0), (1, 1, 1), (1, 0, 1), (0, 0, 0),
+    ]  # fmt: skip
+
+
+def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None:
+    job = JOB.replace("{id: 7}", "{column: list}")
+
+    def run(*lines: str) -> Ended:
+        write_csv(connector.folder / "people.csv", "mail,name,born,list", *lines)
+        return connector.run_json("sync", write_job(connector.folder, job))
+
+    bad = "ann@x.org,Ann,31.02.1990"
+    assert read_numbers(run(f"{bad},7", f"{bad},9")) == (1, 2, 2)
+    limited = connector.run_json("sync", write_job(connector.folder, job), "--limit", "1")
+    assert read_numbers(limited) == (1, 0, 2)
+    assert read_numbers(run("ann@x.org,Ann,,7", f"{bad},9")) == (1, 0, 1)
+
+
+def test_each_shard_ends_only_problems_of_its_own(shared: Connector) -> None:
+    people = [f"p{each}@x.org,Pat,31.02.1990" for each in range(8)] + [f"nobody {each},Cy," for each in range(8)]
+    numbers = [read_numbers(sync(shared, *people, options=("--shard", f"{index}/2"))) for index in (1, 2)]
+    assert sum(new for _, new, _ in numbers) == 16
+    assert sum(is_open for _, _, is_open in numbers) == 16
+    first = sync(shared, GOOD, options=("--shard", "1/2"))
+    assert read_numbers(first)[1:] == (0, 0)
+    assert sum(read_backlog(shared).values()) == numbers[1][2]
+    sync(shared, GOOD, options=("--shard", "2/2"))
+    assert read_backlog(shared) == {}
+
+
+def test_the_report_as_text_names_new_problems(connector: Connector) -> None:
+    sync(connector, GOOD, BAD)
+    write_csv(connector.folder / "people.csv", "mail,name,born", GOOD, BAD, WORSE)
+    shown = connector.run("sync", connector.folder / "job.yaml").stdout
+    assert "2 (1 new)" in shown
+
+
+def test_fail_on_is_refused_in_a_job_that_loads_nothing(connector: Connector) -> None:
+    job = write_job(connector.folder, "job: all\nexport: {to: people.csv}\nfail_on: new\n")
+    ended = connector.run("export", job)
+    assert (ended.code, "fail_on" in ended.stderr) == (2, True)
+
+
+def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
+    connector.sandbox.switch(required="Phone", error_status=422)
+    sync(connector, GOOD)
+    connector.run("forget", "ann@x.org")
+    assert read_backlog(connector) == {}
+
+
+def list_commands(status: dict[str, Any]) -> list[str]:
+    return [step for step in status["next"] if "connector " in step]
+
+
+def test_status_has_a_command_for_each_kind_of_open_problem(connector: Connector) -> None:
+    night = sync(connector, GOOD, BAD)
+    steps = connector.run_json("status").report["next"]
+    (step,) = [step for step in steps if "1 open problem of crm" in step]
+    assert f"connector import {night.report['rejects_file']}" in step
+    page = connector.folder / "health.html"
+    connector.run("status", "--html", page)
+    assert "1 open problem of crm" in page.read_text()
