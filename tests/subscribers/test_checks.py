@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 from connector.fields import FIELDS, NAMES
 from connector.subscribers.checks import (
     LONGEST,
+    TEXT,
     is_date,
     is_email,
     is_free_of_controls,
@@ -174,7 +175,7 @@ def test_a_listed_frame_gets_the_types_of_the_field_table() -> None:
     special = {"id": "Int64", "base_id": "Int64", "is_active": "boolean", "tags": "list<item: string>[pyarrow]",
                "birthday": "date32[day][pyarrow]"}  # fmt: skip
     assert {name: str(listed[name].dtype) for name in NAMES} == {
-        field.name: special.get(field.name, "str") for field in FIELDS
+        field.name: special.get(field.name, str(TEXT)) for field in FIELDS
     }
     assert listed["birthday"].tolist() == [date(2000, 1, 1)]
     assert listed["address_zip"].tolist() == ["02134"]
