@@ -10,11 +10,10 @@ from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_run, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader, SortedChunk
-from connector.load.finishing import RunMode
+from connector.load.checks import describe_unseen, find_unseen
 from connector.load.lookups import KeyLookup
 from connector.load.presence import AccountPresence, BasePresence
-from connector.load.session import Session
-from connector.load.sightings import describe_unseen, find_unseen
+from connector.load.session import RunMode, Session
 from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
 from connector.plurals import agree, count
@@ -131,10 +130,10 @@ class BaseLoads:
             await self._account.learn([want for want in wants if want is not None])
             for base_load, chunk in chunks:
                 with self._use(base_load):
-                    await base_load.load.create(chunk)
+                    await base_load.load.create_new(chunk)
         finally:
             for base_load, chunk in chunks:
-                base_load.load.keep(chunk)
+                base_load.load.hold(chunk)
 
     async def settle(self) -> None:
         """Settle the unknown creates of each base, also of bases without rows in which the job has unsettled entries.
@@ -275,16 +274,16 @@ class BaseLoads:
             if look_index and not await control.rest(self._run.frame.policy.quiet_period_s):
                 return
             loads = {id(base_load.session.access): base_load for base_load in self._begun}
-            lookup = KeyLookup([await base_load.load.finisher.settler.begin_look() for base_load in self._begun])
+            lookup = KeyLookup([await base_load.load.settler.begin_look() for base_load in self._begun])
             while (part := await lookup.read_next()) is not None:
                 base_load = loads[id(part.access)]
                 with self._use(base_load):
-                    await base_load.load.finisher.settler.take(part)
+                    await base_load.load.settler.record_look(part)
             for base_load in self._begun:
                 with self._use(base_load):
-                    await base_load.load.finisher.settler.end_look()
+                    await base_load.load.settler.end_look()
             control.check()
-            if not any(base_load.load.finisher.settler.has_unsettled for base_load in self._begun):
+            if not any(base_load.load.settler.has_unsettled for base_load in self._begun):
                 return
 
     async def _settle(self, base_load: _BaseLoad) -> None:

@@ -26,15 +26,14 @@ from connector.imports.suppression import read_suppression
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
-from connector.load.finishing import RunMode, build_different
-from connector.load.session import Limits, LoadGuard, Tally, is_excess
+from connector.load.session import Limits, LoadGuard, RunMode, Tally, is_excess
 from connector.outcomes import Outcome
 from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, carry_out
 from connector.runs.problems import ProblemScope
 from connector.runs.report import Report, RunScope
-from connector.runs.row_files import build_invalid, build_malformed, is_workbook_name
+from connector.runs.row_files import build_different, build_invalid, build_malformed, is_workbook_name
 from connector.runs.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
 from connector.settings import bound_in_flight, build_service
 from connector.spooled_rows import SpooledRows
@@ -261,10 +260,10 @@ class _Load:
         if is_compared:
             await run.compare(loads.sessions)
         if run.is_going_on and (newcomers := await loads.describe_newcomers()) is not None:
-            run.tally.say(newcomers)
+            run.tally.add_message(newcomers)
         if run.is_going_on and (unseen := await loads.describe_unseen()) is not None:
             message, is_attention_needed = unseen
-            run.tally.say(message)
+            run.tally.add_message(message)
             run.is_attention_needed |= is_attention_needed
 
     async def _begin_at_cursor(self, increment: Increment) -> None:

@@ -1,6 +1,6 @@
 """Rows on their way to a request: columns until the last moment, then one object for each row to be created."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -14,6 +14,7 @@ from connector.ledger.entries import Intent, Unfinished
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
 from connector.rows import Chunk, LoadRow, Omission, Planned, Row
+from connector.sender import FetchItems
 from connector.service.wire import decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
 from connector.subscribers.identity import split_digests
@@ -45,6 +46,10 @@ class Candidate:
     def name(self) -> str:
         """Its identity in normal form."""
         return normalise_identity(self.intent.field, str(self.sent[self.intent.field]))
+
+
+Create = Callable[[FetchItems[Candidate]], Awaitable[None]]
+"""Sends, or plans, all candidates that the function returns, until it returns none or the run must stop."""
 
 
 def take_row(chunk: Chunk, position: int) -> Row:

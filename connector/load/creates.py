@@ -5,7 +5,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,16 +16,26 @@ from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import LookupKey, Sentinel, shows_identity
 from connector.listing.answered import KnownSubscriber, find_existing, find_ids, find_known, is_shared, list_id
-from connector.listing.pages import ListFailed
+from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
 from connector.load.lookups import look_for
+from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
 from connector.plurals import agree, count
 from connector.sender import FetchItems, Sender, Unanswered
 from connector.service.answers import is_about_row, refusal_kind
-from connector.service.wire import TOO_MANY_REQUESTS, Ambiguous, Created, NotSent, Refused, altered_fields, read_base
+from connector.service.wire import (
+    TOO_MANY_REQUESTS,
+    Ambiguous,
+    Created,
+    ListQuery,
+    NotSent,
+    Refused,
+    altered_fields,
+    read_base,
+)
 from connector.states import Event, State
 
 CreateAnswer = Created | Refused | Ambiguous | NotSent
@@ -35,6 +45,7 @@ _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
 _EXISTING = 3  # answered subscribers that existed before, after which nothing more is sent
 _CAREFUL = 512  # creates that leave in rounds, each a quarter of those before it: 28 rounds, of one create at first
+_PLANNED_AT_ONCE = 1024  # candidates of a plan between two looks for signals
 _LOST_IN_A_ROW = 100  # answers that tell nothing, at least; and more than are under way when a server hiccups
 _GIVEN_UP = {
     Unanswered.STOPPED: Move(Event.NOT_SENT, message=Unanswered.STOPPED.value),
@@ -44,17 +55,17 @@ _GIVEN_UP = {
 
 WHAT_TO_DO = "Nothing more was sent. Look at that subscriber, then decide on what is held by connector retry"
 
-Settle = Callable[[Candidate, Move], None]
-
 
 class Creator:
-    """Sends the candidates of one base in a run, and reports each one's verdict: a `Delivery` with its `Sender`."""
+    """Sends the candidates of one base, and records in `outcomes` how each create has ended: a `Delivery` with its
+    `Sender`. Close it in any case."""
 
     most_at_once = 256  # of a fast service: 14 µs a create in commits, where groups of 64 took 22 to 32
 
-    def __init__(self, session: Session, check_list: Callable[[], Awaitable[object]], on_verdict: Settle) -> None:
+    def __init__(self, session: Session, outcomes: Outcomes) -> None:
         self.is_proved = False
-        self._session, self._check_list, self._on_verdict = session, check_list, on_verdict
+        self._session, self._outcomes = session, outcomes
+        self._list_check: asyncio.Task[None] | None = None
         self._own = Canaries()
         self._open = 0  # creates that were taken and have not ended
         self._harmless = 0  # creates that have ended since the last one that met an existing subscriber
@@ -110,7 +121,7 @@ class Creator:
         ids, twins = await find_ids(session.access, first, build_query(first.field, first.value))
         if ids:
             times.clear()
-        session.tally.note_twins(twins)
+        session.tally.record_twins(twins)
         if len(twins) > 1:
             session.control.end(
                 "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or "
@@ -176,7 +187,7 @@ class Creator:
             return None
         verdict.may_pass = False
         if verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN:
-            await self._check_list()
+            await self._end_if_list_is_refused()
         self._watch(verdict)
         if not self.is_proved:
             self._watch_first(candidate, answer, verdict)
@@ -198,7 +209,7 @@ class Creator:
         self._open -= 1
         if not self._open:
             self._have_all_ended.set()
-        self._on_verdict(candidate, verdict)
+        self._outcomes.record(candidate, verdict)
 
     def give_up(self, candidate: Candidate, why: Unanswered) -> None:
         """Note the verdict on a create without an answer.
@@ -217,6 +228,30 @@ class Creator:
         if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
             await journal.learn_base(*self._answered_base)
         await journal.flush()
+
+    async def _end_if_list_is_refused(self) -> None:
+        """End the run if the service refuses the list as well: the refusal is about the token or the address.
+
+        Refusals that arrive while the list is being requested share the answer. Without look-ups, do nothing.
+        """
+        if not self._session.policy.is_looking:
+            return
+        if self._list_check is None or self._list_check.done():
+            self._list_check = asyncio.ensure_future(self._request_list())
+        await asyncio.shield(self._list_check)
+
+    async def _request_list(self) -> None:
+        try:
+            await fetch_page(self._session.access.client, self._session.access.retrier, ListQuery(limit=1))
+        except ListFailed as failure:
+            if failure.status in ENDS_A_RUN:
+                self._session.control.end(f"the service refuses creates and its list alike: {failure}")
+
+    async def close(self) -> None:
+        """Cancel a request for the list that is still under way."""
+        if self._list_check is not None:
+            self._list_check.cancel()
+            await asyncio.gather(self._list_check, return_exceptions=True)
 
     async def _verify(self, candidate: Candidate, answer: Created, verdict: Move) -> tuple[Created, Move]:
         """Return the answer and the verdict after the service and the ledger were asked what the answer leaves open.
@@ -366,6 +401,15 @@ class Creator:
                     f"the run's first creates got no usable answer ({verdict.message}): "
                     "nothing more was sent; run again once the service answers as its document says"
                 )
+
+
+async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[Candidate]) -> None:
+    """Record all candidates that `fetch` returns as to be created. Send nothing, and record nothing in the ledger."""
+    while not session.control.is_stopping and (batch := await fetch(_PLANNED_AT_ONCE)):
+        for candidate in batch:
+            session.tally.take(candidate.left is not State.UNKNOWN)
+            outcomes.record(candidate, Move(Event.ANSWERED))
+        await asyncio.sleep(0)
 
 
 def _describe_known(known: KnownSubscriber) -> str:

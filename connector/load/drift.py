@@ -89,7 +89,7 @@ def _report_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
         _report_opt_out(each, tally, reason=reason)
     elif each.since in (Since.FIRST, Since.LIMITED):
         tally.count_row(Outcome.EXISTS, lambda: each.row.source)
-        tally.say_of_rows(
+        tally.add_row_message(
             "some rows count as existing, though their values were not compared with the "
             f"subscribers, which were in the service before the ledger knew them: {reason}. The next "
             "run tries again"

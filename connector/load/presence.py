@@ -103,7 +103,7 @@ class BasePresence:
             return
         identity = digest_identity(first.field, first.value)
         pages = [page for base in rows.bases if base[0] == base_id for page in rows.read(base)]
-        self.session.tally.note_twins({number for page in pages for listed, number in page if listed == identity})
+        self.session.tally.record_twins({number for page in pages for listed, number in page if listed == identity})
 
     async def record(self, listing: Listing, *, since: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. With `since`, a former `size` of the rows, record
@@ -117,7 +117,7 @@ class BasePresence:
         if counts.doubled:
             base = self.session.journal.base
             self._note_twins_of_first(listing.rows)
-            self.session.tally.say(
+            self.session.tally.add_message(
                 f"identities that are in the base {describe_other(base.service_id, base.name)} more than once already: "
                 f"{counts.doubled:,}. The interface of the service cannot remove subscribers: remove them on the "
                 "service's own pages"
@@ -207,7 +207,7 @@ class AccountPresence:
             result = await look_up_by_filter(session.access, asked, len(asked))
             await self._record_found(want.base, [(identity, ids[0]) for identity, ids in result.found.items()])
             if is_as_sent and result.missed:
-                session.tally.say(LOOKED_UP_AS_SENT)
+                session.tally.add_message(LOOKED_UP_AS_SENT)
             inconclusive = split_keys(want.keys, result)[1]
             if inconclusive:
                 remaining.append(replace(want, keys=inconclusive, began_at=began_at))
@@ -257,7 +257,7 @@ class AccountPresence:
         listing = await list_account(self._shown_accesses, keys, keeps_all=self._has_many_bases)
         check_bases(session.access, listing.rows)
         if listing.certificate.hidden:
-            session.tally.say(describe_hidden(listing.certificate))
+            session.tally.add_message(describe_hidden(listing.certificate))
         for want in wants:
             if not want.base.access.known:
                 await want.base.record(listing)
@@ -308,7 +308,7 @@ class AccountPresence:
             for identity, ids in ids_of.items():
                 entry = entries.get(identity)
                 if entry is not None and entry.attempts > 0:
-                    base.session.tally.note_twins(ids)
+                    base.session.tally.record_twins(ids)
                     count += len(ids) - 1
                 else:
                     count += len(ids - answered)
@@ -328,7 +328,7 @@ class AccountPresence:
         await base.record(listing)
         if not listing.is_complete:
             raise RunAborted(self._explain_inconclusive([want]))
-        base.session.tally.say(
+        base.session.tally.add_message(
             f"The list showed no subscriber of the base {base.access.state.base_id} until a request had its BaseId. "
             "The base was read separately."
         )

@@ -1,4 +1,4 @@
-"""Checks refused creates by look-ups (architecture 4.8).
+"""Refusals of earlier runs: which of them this run sends again, and which rows it looks up (architecture 4.8).
 
 The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the
 end of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A
@@ -7,32 +7,28 @@ create that was answered with 429, or with a refusal that may pass, is settled w
 kind that many share.
 """
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from connector.ledger.entries import NOT_FINAL, Entry, Ledger, Refusal, Unfinished
 from connector.ledger.records import RefusingRun, find_refusing_runs
 from connector.listing.access import LookupKey
-from connector.listing.pages import ListFailed, fetch_page
-from connector.load.candidates import ENDS_A_RUN
 from connector.load.lookups import look_for
 from connector.load.session import Session
 from connector.pace.refusals import LEAST_ALIKE
+from connector.rows import LoadRow
 from connector.service.answers import is_about_row, refusal_kind
-from connector.service.wire import ListQuery
 from connector.states import State
 
 
-class Refusals:
-    """Decides which refused creates are looked up, and which of them an earlier run left to be sent again."""
+class EarlierRefusals:
+    """Decides which refusals of earlier runs are sent again, and which refused rows are looked up."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._refusing_runs: dict[int, RefusingRun] = {}  # by the key of the run
         self._recent_after = float("-inf")  # Unix seconds
         self._recent = set[bytes]()  # refused so recently that a later run must look them up once more
-        self._check_of_list: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Move the base's refusals that are to be tried again to UNKNOWN: the session's `retried`. Raises LedgerError.
@@ -98,6 +94,10 @@ class Refusals:
             del session.withheld[each.identity]
         return await session.journal.ask(write)
 
+    def find_recent(self, refusals: Iterable[Refusal]) -> set[bytes]:
+        """Return the identities whose refusals are so recent that the list may not show their subscribers yet."""
+        return {each.identity for each in refusals if self.may_not_show_yet(each)}
+
     def may_not_show_yet(self, entry: Entry | Unfinished | Refusal) -> bool:
         """Return whether a subscriber that a refused create made may still be missing from the list.
 
@@ -119,13 +119,14 @@ class Refusals:
     def _find_run(self, entry: Entry | Unfinished | Refusal) -> RefusingRun | None:
         return None if entry.run_key is None else self._refusing_runs.get(entry.run_key)
 
-    async def look_up(self, keys: Sequence[LookupKey]) -> None:
-        """Look these refused subscribers up once, and confirm the ones that are found.
+    async def look_up(self, rows: Sequence[LoadRow]) -> None:
+        """Look the subscribers of these refused rows up once, and confirm the subscribers that are found.
 
         Raises ListFailed and RunAborted as a look-up does.
         """
-        if not keys or not self._session.policy.is_looking:
+        if not rows or not self._session.policy.is_looking:
             return
+        keys = [LookupKey(row.identity, self._session.policy.identity, row.name) for row in rows]
         result = await look_for(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
         found = [(identity, ids[0]) for identity, ids in result.found.items()]
@@ -138,30 +139,6 @@ class Refusals:
             ledger.record_checked(journal.base, journal.run_key, checked, at)
 
         await journal.ask(write)
-
-    async def close(self) -> None:
-        """Cancel a request for the list that is still under way."""
-        if self._check_of_list is not None:
-            self._check_of_list.cancel()
-            await asyncio.gather(self._check_of_list, return_exceptions=True)
-
-    async def check_list(self) -> None:
-        """End the run if the service refuses the list as well: the refusal is about the token or the address.
-
-        Refusals that arrive while the list is being asked share the answer. A job that skips look-ups asks nothing.
-        """
-        if not self._session.policy.is_looking:
-            return
-        if self._check_of_list is None or self._check_of_list.done():
-            self._check_of_list = asyncio.ensure_future(self._ask_list())
-        await asyncio.shield(self._check_of_list)
-
-    async def _ask_list(self) -> None:
-        try:
-            await fetch_page(self._session.access.client, self._session.access.retrier, ListQuery(limit=1))
-        except ListFailed as failure:
-            if failure.status in ENDS_A_RUN:
-                self._session.control.end(f"the service refuses creates and its list alike: {failure}")
 
 
 def _stands(refusal: Refusal, entry: Entry | None) -> bool:

@@ -12,10 +12,10 @@ from connector.ledger.records import mark_misanswered_base
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup
 from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
-from connector.load.finishing import Finisher, RunMode
 from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup
-from connector.load.resolution import Unresolved, build_again, read_intent
-from connector.load.session import Session
+from connector.load.outcomes import Unresolved
+from connector.load.resolution import Settler, build_again, read_intent
+from connector.load.session import Problem, RunMode, Session
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, Row, write_cell
 from connector.states import State
@@ -50,33 +50,33 @@ class RetrySelection:
         return self.run_id in (None, entry.run_id)
 
 
-async def retry_entries(session: Session, finisher: Finisher, plan: RetrySelection) -> None:
-    """Take up what the plan says of the run's base, each entry counted as a row read, and settle it.
+async def retry_entries(session: Session, settler: Settler, selection: RetrySelection) -> None:
+    """Take up the selected entries of the base, each counted as a row read, and settle them.
 
     Raises RunAborted (ListFailed among them) when the run cannot go on.
     """
-    retry = _Retry(session, finisher, plan)
-    await finisher.release(is_asked_for=True)
-    if plan.is_rejected:
-        session.withheld.clear()  # the retry takes the others up itself
-    if plan.run_id is not None and not plan.is_rejected:  # else: no new create while an entry is unresolved
-        finisher.settler.only = set()
-    finisher.settler.is_resending_held = plan.held == "resend"
+    retry = _Retry(session, settler, selection)
+    await settler.release(is_asked_for=True)
+    if selection.is_rejected:
+        session.withheld.clear()  # the retry takes up the others itself
     await retry.take_up_unknown()
     await retry.take_up_held()
-    await finisher.settle()
-    if plan.is_rejected and not session.control.is_stopping:
+    await settler.settle()
+    if selection.is_rejected and not session.control.is_stopping:
         await retry.take_up_rejected()
-        await finisher.settle()
+        await settler.settle()
 
 
 class _Retry:
     """One base's entries, taken up state by state."""
 
-    def __init__(self, session: Session, finisher: Finisher, plan: RetrySelection) -> None:
-        self._session, self._finisher, self._plan = session, finisher, plan
+    def __init__(self, session: Session, settler: Settler, selection: RetrySelection) -> None:
+        self._session, self._settler, self._selection = session, settler, selection
         self._numbers: Iterator[int] = count(1)
-        self._given_up = set[bytes]()  # by this retry, which does not take them up as rejected
+        self._given_up = set[bytes]()  # entries that this retry has dropped, and does not take up as rejected
+        # No new create may leave while an entry of the base is unresolved, so a retry of rejected entries settles all.
+        self._only: set[bytes] | None = None if selection.run_id is None or selection.is_rejected else set()
+        settler.select(self._only, is_resending_held=selection.held == "resend")
 
     async def take_up_unknown(self) -> None:
         """Take unknown entries up, to be settled."""
@@ -88,14 +88,14 @@ class _Retry:
         that a look-up finds."""
         held, journal = await self._find(State.HELD), self._session.journal
         identities = [entry.identity for entry in held]
-        if self._plan.held == "resend":
+        if self._selection.held == "resend":
             await self._reopen(held)
-        elif self._plan.held == "drop":
+        elif self._selection.held == "drop":
             await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED))
             self._given_up.update(identities)
             for entry in held:
                 self._report(entry, Outcome.REJECTED, "dropped", _DROPPED, None)
-        elif self._plan.held == "accept":
+        elif self._selection.held == "accept":
             await self._accept(held)
         else:
             for entry in await self._find_out(held, State.HELD):
@@ -132,28 +132,27 @@ class _Retry:
     async def take_up_rejected(self) -> None:
         """Look rejected entries up, and send absent ones again; one that may not show yet is settled first."""
         rejected, journal = await self._find(State.REJECTED), self._session.journal
-        recent = [entry for entry in rejected if self._finisher.refusals.may_not_show_yet(entry)]
+        recent, others = list[Unfinished](), list[Unfinished]()
+        for entry in rejected:
+            (recent if self._settler.refusals.may_not_show_yet(entry) else others).append(entry)
         identities = [entry.identity for entry in recent]
         await journal.ask(lambda ledger: ledger.mark_unresolved(journal.base, identities))
         for entry in recent:
             self._settle_later(entry)
-        others = [entry for entry in rejected if not self._finisher.refusals.may_not_show_yet(entry)]
-        if self._finisher.settler.only is not None:
-            self._finisher.settler.only.update(entry.identity for entry in others)
         while others and not self._session.control.is_stopping:
             began_at = self._session.clock.monotonic()
             absent = await self._find_out(others, State.REJECTED, is_known=True)
             known_until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
             candidates = [candidate for entry in absent if (candidate := self._build(entry, known_until)) is not None]
             again = CandidateList(candidates, self._session.clock.monotonic)
-            await self._finisher.create(again.take)
-            stale = self._finisher.take_stale().union(each.intent.identity for each in again.rest)
+            await self._settler.create(again.take)
+            stale = self._settler.outcomes.pop_stale().union(each.intent.identity for each in again.rest)
             others = [entry for entry in others if entry.identity in stale]
 
     async def _find(self, state: State) -> list[Unfinished]:
         base = self._session.journal.base
         entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, state))
-        concerned = [each for each in entries if self._plan.concerns(each) and each.identity not in self._given_up]
+        concerned = [each for each in entries if self._selection.concerns(each) and each.identity not in self._given_up]
         self._session.tally.read += len(concerned)
         return concerned
 
@@ -168,7 +167,7 @@ class _Retry:
         lookup = KeyLookup([KeyGroup(self._session.access, wanted)])
         while (part := await lookup.read_next()) is not None:
             if part.is_as_sent and part.result.missed:
-                tally.say(LOOKED_UP_AS_SENT)
+                tally.add_message(LOOKED_UP_AS_SENT)
             found.update((identity, ids[0]) for identity, ids in part.result.found.items())
             missed.update(part.result.missed)
         await self._session.journal.ask(lambda ledger: ledger.mark_found(base, left, list(found.items())))
@@ -198,15 +197,12 @@ class _Retry:
         return Candidate(again.intent, again.sent, row, State.REJECTED, refused, known_until)
 
     def _settle_later(self, entry: Unfinished) -> None:
-        if self._finisher.settler.only is not None:
-            self._finisher.settler.only.add(entry.identity)
+        if self._only is not None:
+            self._only.add(entry.identity)
         self._session.tally.take()
         row = LoadRow(self._write(entry), entry.identity, "", b"", {})
-        now, known = self._session.clock.monotonic(), self._finisher.unresolved.get(entry.identity)
-        if known is not None:
-            known.row = row
-            return
-        self._finisher.unresolved[entry.identity] = Unresolved(now, row, is_refused=entry.status is not None)
+        unresolved = Unresolved(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
+        self._settler.outcomes.add_unresolved(entry.identity, unresolved)
 
     def _reject(self, entry: Unfinished, why: str) -> None:
         words = f"{entry.message or 'rejected'}; {why}"
@@ -214,7 +210,7 @@ class _Retry:
 
     def _report(self, entry: Unfinished, outcome: Outcome, code: str, message: str, status: int | None) -> None:
         self._session.tally.take()
-        self._finisher.report(self._write(entry), outcome, code, message, status, entry.attempts)
+        self._session.tally.report(Problem(self._write(entry), outcome, "", code, message, status, entry.attempts))
 
     def _write(self, entry: Unfinished) -> Row:
         """The kept body as a row for a person: a column for each field, so that it can be imported again."""

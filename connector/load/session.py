@@ -4,7 +4,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from math import inf
 from typing import Literal
 
@@ -74,6 +74,14 @@ class OptOut:
     identity: str = field(repr=False)
     outcome: Outcome | None = None
     reason: str = ""
+
+
+class RunMode(Enum):
+    """How a run treats rows. A load sends the rows and records their present values, so no unresolved entry that could
+    be one of the rows may stay unresolved."""
+
+    LOAD = "load"
+    PLAN = "plan"
 
 
 class Since(IntEnum):
@@ -262,17 +270,17 @@ class Tally:
         if omission is not None:
             self.on_omission(omission)
 
-    def say(self, message: str) -> None:
+    def add_message(self, message: str) -> None:
         """Add a message to the report, once."""
         if message not in self.messages:
             self.messages.append(message)
 
-    def note_twins(self, ids: Collection[int]) -> None:
-        """Note the ids under which the list shows one subscriber of the run in one base. Two or more are duplicates."""
+    def record_twins(self, ids: Collection[int]) -> None:
+        """Record the ids under which the list shows one subscriber of the run in one base: two are duplicates."""
         if len(ids) > 1:
             self.twins.add(tuple(sorted(ids)))
 
-    def say_of_rows(self, message: str) -> None:
+    def add_row_message(self, message: str) -> None:
         """Add a message, once, that a survey's load need not repeat: the load settles or compares the rows itself."""
         if message not in self.row_messages:
             self.row_messages.append(message)
@@ -358,8 +366,8 @@ class Limits:
         """Return how many of so many more may be sent."""
         return number if self.max_creates is None else max(0, min(number, self.max_creates - self.begun))
 
-    def note(self, *, is_rejected: bool, undecided: int = 0) -> str | None:
-        """Note an answer; return the reason to end the run, or None. Of the rejected, `undecided` may yet turn out to
+    def record(self, *, is_rejected: bool, undecided: int = 0) -> str | None:
+        """Record an answer; return the reason to end the run, or None. Of the rejected, `undecided` may yet turn out to
         be refusals that pass."""
         self.answered += 1
         self.rejected += is_rejected

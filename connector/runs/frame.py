@@ -29,9 +29,9 @@ from connector.ledger.schema import meta
 from connector.ledger.store import Base, Store
 from connector.listing.access import ListAccess, ListLag, LookupState
 from connector.listing.known_ids import KnownIds
+from connector.load.checks import describe_twins
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
-from connector.load.sightings import describe_twins
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.plurals import agree, count

@@ -27,7 +27,7 @@ from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, 
 from connector.runs.problems import ProblemLog
 from connector.service.answers import refusal_kind
 from connector.sheet_file import CellError, SheetFile
-from connector.subscribers.preparation import PreparedChunk
+from connector.subscribers.preparation import Difference, PreparedChunk
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",
@@ -339,6 +339,21 @@ def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
         )
         for position, row_faults in sorted(faults_by_position.items())
     ]
+
+
+def build_different(chunk: Chunk, difference: Difference, identity: str) -> Problem:
+    """Return a row that is not used because another row of its `identity` is, and says something else."""
+    fields = f"This row differs in {', '.join(difference.fields)}"
+    code = "overruled" if difference.is_overruled else "differs"
+    if not difference.fields:
+        message = (
+            f"another row of the same {identity} is invalid and does not clearly say active, so this row is not used"
+        )
+    elif difference.is_overruled:
+        message = f"another row of the same {identity} says inactive, and is used instead. {fields}"
+    else:
+        message = f"another row of the same {identity} is used instead. {fields}"
+    return Problem(take_row(chunk, difference.position), Outcome.DUPLICATE, identity, code, message)
 
 
 class LoadFiles(Closing):

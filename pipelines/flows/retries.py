@@ -155,7 +155,7 @@ class _Retry:
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )
             await loader.begin(refuses_misanswered=selection.refuses_misanswered)
-            await retry_entries(session, loader.finisher, selection)
+            await retry_entries(session, loader.settler, selection)
 
         await run.see_through(loader, retry())
         if run.reason is not None:

@@ -15,12 +15,11 @@ from connector.imports.plan import RowsPlan
 from connector.imports.remarks import SILENT_ACTIVITY, Remarks, describe_unmapped
 from connector.imports.suppression import read_suppression
 from connector.load.candidates import read_rows
-from connector.load.finishing import build_different
 from connector.load.session import SAMPLES
 from connector.outcomes import Fault
 from connector.rows import Planned
 from connector.runs.report import Report, Status, end_report, start_report
-from connector.runs.row_files import RejectsFile, build_invalid, build_malformed
+from connector.runs.row_files import RejectsFile, build_different, build_invalid, build_malformed
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks

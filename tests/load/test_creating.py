@@ -9,8 +9,10 @@ import pytest
 from connector.ledger.entries import Intent, Move
 from connector.load.candidates import Candidate, CandidateList
 from connector.load.creates import Creator
+from connector.load.outcomes import Outcomes
+from connector.load.session import RunMode, Session
 from connector.service.client import RequestCounts
-from connector.service.wire import Created, NotSent, Refused, encode_subscriber
+from connector.service.wire import Created, ListQuery, NotSent, Refused, encode_subscriber
 from connector.states import Event, State
 from tests.load.sessions import BASE, VirtualTime, build_session, identity, open_journal
 
@@ -41,22 +43,34 @@ class Service:
             self.has_sent_all.set()
         return self._answers.get(subscriber["Email"]) or Created(len(self.sent), subscriber, 200)
 
-    async def list_subscribers(self, _query: object, _parse: object) -> Refused:
-        return Refused(404, "there is no list")
+    async def list_subscribers(self, query: ListQuery, _parse: object) -> Refused:
+        if query.limit > 1:
+            return Refused(404, "there is no list")
+        await self.has_sent_all.wait()  # the request that shows whether the list is refused as well
+        return Refused(400, "no limit of 1")
+
+
+class Recorder(Outcomes):
+    """Keeps the move of each create, by email."""
+
+    def __init__(self, session: Session, moves: dict[str, Move]) -> None:
+        super().__init__(session, RunMode.LOAD)
+        self._moves = moves
+
+    def record(self, candidate: Candidate, move: Move) -> None:
+        """Keep the move."""
+        self._moves[str(candidate.sent["email"])] = move
 
 
 def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Move]:
     """Send them one at a time; returns what became of each email. A creator that hangs fails in ten seconds."""
     verdicts: dict[str, Move] = {}
 
-    def keep(candidate: Candidate, verdict: Move) -> None:
-        verdicts[str(candidate.sent["email"])] = verdict
-
     async def run() -> None:
         service = Service(answers)
         with open_journal(folder) as journal:
             session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
-            creator = Creator(session, service.has_sent_all.wait, keep)
+            creator = Creator(session, Recorder(session, verdicts))
             take = CandidateList(candidates, session.clock.monotonic).take
             await asyncio.wait_for(creator.create(take), 10)
 
@@ -65,7 +79,7 @@ def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Ref
 
 
 def test_a_refusal_for_which_the_list_is_asked_holds_no_other_create_up(tmp_path: Path) -> None:
-    """The list answers once all other creates have left."""
+    """The list is asked whether it is refused as well, and answers once all other creates have left."""
     candidates = [build_candidate(number) for number in range(NUMBER)]
     verdicts = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})
     assert sorted(verdict.event for verdict in verdicts.values()) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,11 +15,11 @@ from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger, Move
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
-from connector.load.candidates import Candidate, CandidateList
+from connector.load.candidates import CandidateList
 from connector.load.creates import Creator
 from connector.states import Event, State
-from tests.load.sessions import BASE, build_session
-from tests.load.test_creating import Service, build_candidate
+from tests.load.sessions import BASE, build_session, identity
+from tests.load.test_creating import Recorder, Service, build_candidate
 
 PATIENCE_S = 30.0
 
@@ -68,7 +68,7 @@ def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told
 ) -> None:
     """The commit of the next intents fails, once, and whoever waits for it is cancelled since the run is to stop."""
     candidates = [build_candidate(number) for number in range(400)]
-    told: dict[bytes, Move] = {}
+    moves: dict[str, Move] = {}
 
     async def create(ledger: Ledger, commits: Commits) -> None:
         journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
@@ -86,18 +86,16 @@ def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told
 
         monkeypatch.setattr(dialect, "do_commit", fail_once)
 
-        def keep(candidate: Candidate, verdict: Move) -> None:
-            told[candidate.intent.identity] = verdict
-
-        creator = Creator(session, cast("Any", None), keep)
+        creator = Creator(session, Recorder(session, moves))
         with pytest.raises(LedgerError, match="disk is full"):
             await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).take), PATIENCE_S)
-        answered = [identity for identity, verdict in told.items() if verdict.event is Event.ANSWERED]
+        emails = [email for email, move in moves.items() if move.event is Event.ANSWERED]
+        answered = [identity(email) for email in emails]
         assert set(await journal.ask(lambda ledger: ledger.find_entries(journal.base, answered))) == set(answered)
 
     with open_file(tmp_path) as ledger, open_commits(ledger) as commits:
         asyncio.run(create(ledger, commits))
-    assert Event.ANSWERED in {verdict.event for verdict in told.values()}
+    assert Event.ANSWERED in {move.event for move in moves.values()}
 
 
 class SlowService(Service):

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,15 +13,19 @@ import pytest
 
 from connector.clock import Clock
 from connector.control import Stop
+from connector.errors import RunAborted
 from connector.ledger.entries import Intent, Ledger, Move
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, read_largest_lag, record_lag, start_run
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, Sentinel
+from connector.load import resolution
 from connector.load.candidates import Candidate
 from connector.load.lookups import KeyLookup, LookedUp
-from connector.load.resolution import Settler, Unresolved
-from connector.load.session import LoadPolicy, Session, Tally
+from connector.load.outcomes import Outcomes, Unresolved
+from connector.load.refusals import EarlierRefusals
+from connector.load.resolution import Settler
+from connector.load.session import LoadPolicy, RunMode, Session, Tally
 from connector.sender import FetchItems
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
@@ -69,7 +75,6 @@ class Bench:
     now: float = 1000.0
     looked_at: list[float] = field(default_factory=list)
     sent_again: list[Candidate] = field(default_factory=list)
-    settled: list[Event] = field(default_factory=list)
     in_any_spelling: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
     other_sentinels: tuple[Sentinel, ...] = ()  # that every look shows
@@ -92,20 +97,17 @@ class Bench:
             access.sentinels.append(Sentinel(confirmed_at, WITNESS, "email", "sentinel@x.org", base_id=base_id))
         access.sentinels.extend(self.other_sentinels)
         access.state.swept_activity.add(False)  # the list shows inactive subscribers
-        self.session = session
-        self.settler = settler = Settler(
-            session, self._create, lambda _entry, event, *_: self.settled.append(event), self._look
-        )
+        self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
         if unresolved is not None:
-            settler.unresolved[ANN] = unresolved
-        await settler.begin()
-        await settler.settle()
+            self.outcomes.add_unresolved(ANN, unresolved)
+        settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create)
+        await settler.read_lag()
+        with pytest.MonkeyPatch.context() as patch, suppress(RunAborted):  # a bench without more looks ends the run
+            patch.setattr(resolution, "KeyLookup", partial(Foreseen, bench=self))
+            await settler.settle()
 
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
-
-    def _look(self, groups: Sequence[KeyGroup]) -> KeyLookup:
-        return Foreseen(groups, self)
 
     def look_up(self, access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
         assert [replace(each, in_any_spelling=False) for each in wanted] == [LookupKey(ANN, "email", "ann@x.org")]
@@ -126,8 +128,9 @@ class Bench:
                     self.ledger.mark_lost(self.base, [candidate.intent.identity for candidate in batch])
                 else:
                     self.ledger.mark_answered(self.base, [(candidate.intent.identity, 7) for candidate in batch])
-            for candidate in batch if is_lost else ():
-                self.settler.renew(candidate, Move(Event.LOST, status=500, message="oops"))
+            move = Move(Event.LOST, status=500, message="oops") if is_lost else Move(Event.ANSWERED, subscriber_id=7)
+            for candidate in batch:
+                self.outcomes.record(candidate, move)
 
     @property
     def state(self) -> State:
@@ -190,7 +193,8 @@ def test_looks_a_quiet_period_apart_settle_an_unknown(
     assert bench.looked_at == [1000.0 + QUIET_S * number for number in range(looked)]
     assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(settled), State.UNKNOWN)
     assert [dict(each.sent) for each in bench.sent_again] == ([] if settled else [{"base_id": 7, "email": "ann@x.org"}])
-    assert bench.settled == [event for event in settled if event is not Event.LOST]
+    assert bench.tally.settled_found == settled.count(Event.FOUND)
+    assert bench.tally.settled_absent == len(bench.sent_again)
 
 
 @pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
@@ -285,4 +289,4 @@ def test_hold_leaves_it_to_a_person(bench: Bench) -> None:
     bench.looks = [NOTHING, NOTHING, NOTHING]
     bench.settle(hold=True, confirmed_at=1001.0)
     assert (bench.state, bench.sent_again) == (State.HELD, [])
-    assert bench.settled == [Event.WITHHELD]
+    assert bench.tally.leftovers == {"held": 1}

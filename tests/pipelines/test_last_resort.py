@@ -88,9 +88,9 @@ def test_a_fault_in_the_middle_still_ends_in_a_report(connector: Connector, tmp_
 BROKEN_LOAD = """
 import sys
 import pipelines.cli
-from connector.load.finishing import Finisher
+from connector.load.outcomes import Outcomes
 sys.argv = ["connector", "sync", "job.yaml", "--output", "json"]
-Finisher._keep_refused = lambda *_: None
+Outcomes._hold_refused = lambda *_: None
 pipelines.cli.main()
 """
 

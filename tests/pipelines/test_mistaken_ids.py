@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.load.mistaken_ids import list_spellings
+from connector.load.new_rows import list_spellings
 from tests.pipelines.conftest import Connector, Ended, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.reconciled import plant

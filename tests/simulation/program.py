@@ -22,10 +22,9 @@ from connector.ledger.records import end_dead_runs, find_or_add_base, finish_run
 from connector.listing.access import ListAccess
 from connector.load.base_load import Loader
 from connector.load.drift import close_waiting, compare_waiting
-from connector.load.finishing import RunMode
 from connector.load.presence import BasePresence
 from connector.load.retry import retry_entries
-from connector.load.session import Change, LoadPolicy, Problem, Session, Tally
+from connector.load.session import Change, LoadPolicy, Problem, RunMode, Session, Tally
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.runs.frame import Frame, Run
@@ -133,12 +132,12 @@ class Program:
     async def _load(self, session: Session, loader: Loader) -> None:
         if (retry := self.night.retry) is not None:
             await loader.begin(refuses_misanswered=retry.refuses_misanswered)
-            await retry_entries(session, loader.finisher, retry)
+            await retry_entries(session, loader.settler, retry)
             return
         await loader.begin()
         for portion in self.night.portions:
             self._count(portion)
-            await loader.take(portion.planned)
+            await loader.load(portion.planned)
             if self.control.is_stopping:
                 break
         await loader.settle()

@@ -1,10 +1,14 @@
-"""Same account, same base (architecture 4.10): some subscribers that the ledger has long known must still exist.
+"""Checks of a load against the list: the same account and base before the load, and new subscribers after it
+(architecture 4.9, 4.10).
 
-An inconclusive answer does not count as gone. Only if all that are asked for are gone, the account is another one, or
-the base is empty.
+Before: some subscribers that the ledger has long known must still exist. An inconclusive answer does not count as gone.
+If all of them are gone, the account is another one, or the base is empty.
+
+After: a service may answer creates with success and store nothing, and a proxy may repeat a request, so that a create
+is executed twice. The answers alone show neither.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,20 +17,24 @@ from connector.errors import ConfigurationError
 from connector.fields import is_similar_base_name
 from connector.ledger.entries import Known, Ledger
 from connector.ledger.store import Base
-from connector.listing.access import shows_identity
+from connector.listing.access import Sentinel, shows_identity
+from connector.listing.answered import find_ids
 from connector.listing.base_list import give_time_to_show, list_account
 from connector.listing.base_reader import is_known
 from connector.listing.controls import Control, try_sample
 from connector.listing.hidden_base import detect_hidden_base
 from connector.listing.pages import ListFailed, fetch_page
+from connector.listing.requests import build_query
 from connector.load.candidates import describe_other
 from connector.load.session import Session
-from connector.plurals import count
+from connector.plurals import agree, count
 from connector.service.wire import ListPage, ListQuery
-from connector.subscribers.identity import IDENTITY_BYTES
+from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
 
 _ASKED_FOR = 4
 _SHOWN_BASES = 3
+_TWINS_NAMED = 20
+_LOOKS_AT = (0.0, 0.1, 1.0)  # shares of the quiet period after the answer: most lists lag by less than three seconds
 
 
 def refuse_misanswered(base: Base) -> None:
@@ -129,7 +137,7 @@ def _report_unshown(session: Session, known: Sequence[Known]) -> None:
     """Add a message if the list should show one of these subscribers by now."""
     shown_since = session.clock.now().timestamp() - session.access.shown_after_s
     if any((each.known_since or 0.0) <= shown_since for each in known):
-        session.tally.say(
+        session.tally.add_message(
             f"The list shows none of {count(len(known), 'subscriber')} that earlier runs created, so this run could "
             "not check that the token sees the same account. A service that hides new subscribers until they confirm "
             "(double opt-in) does this. If yours does not, compare the token with the one of the last run"
@@ -177,3 +185,73 @@ async def _does_answer_by_id(session: Session) -> bool:
 
 async def _fetch(session: Session, query: ListQuery) -> ListPage:
     return await session.control.until_stopped(fetch_page(session.access.client, session.access.retrier, query))
+
+
+def describe_twins(twins: Collection[tuple[int, ...]]) -> Iterator[str]:
+    """Yield a message on subscribers of the run that exist twice; each tuple has the ids of one subscriber."""
+    if not twins:
+        return
+    named = "; ".join(" and ".join(map(str, ids)) for ids in sorted(twins)[:_TWINS_NAMED])
+    number = len(twins)
+    more = f"; and {number - _TWINS_NAMED:,} more" if number > _TWINS_NAMED else ""
+    yield (
+        f"{count(number, 'subscriber')} of this run {agree(number, 'is', 'are')} in the service twice (ids "
+        f"{named}{more}). A proxy or the service has executed creates twice, or another program has created the "
+        "same people. Delete one of each in the service, and look for more"
+    )
+
+
+async def find_unseen(session: Session) -> Sentinel | None:
+    """Return the last subscriber that the run has created if the list does not show the subscriber, even after a quiet
+    period. Return None if the list shows the subscriber, or if nothing tells. Raises RunAborted and LedgerError."""
+    access = session.access
+    if not access.sentinels or not session.policy.is_looking:
+        return None
+    last = access.sentinels[-1]
+    for share in _LOOKS_AT:
+        missing_s = last.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
+        if share and not await session.control.wait(missing_s, "then the list should show the last new subscriber"):
+            return None
+        ids = await _look(session, last, is_thorough=share == _LOOKS_AT[-1])
+        if ids:
+            identities = [digest_identity(last.field, last.value)]
+            await access.journal.ask(partial(Ledger.record_shown, base=access.journal.base, identities=identities))
+        if ids is None or ids:
+            return None
+    return last
+
+
+def describe_unseen(session: Session, last: Sentinel, created: int) -> tuple[str, bool]:
+    """Return a message on `created` rows of which the list does not show the `last` one, and whether a person must look
+    at the service. Nobody must while the lag on record has not passed."""
+    age_s = session.clock.monotonic() - last.confirmed_at
+    words = (
+        f"The service answered {count(created, 'create')} with an Id, and the list does not show the last new "
+        f"subscriber (Id {last.subscriber_id}) {age_s:.0f} s after that answer."
+    )
+    if age_s < session.access.lag.largest_lag_s:
+        return f"{words} The list has lagged for longer before, so the newest rows are answered and not yet seen", False
+    message = (
+        f"{words} So such rows are answered and not yet seen: the answers alone say that the subscribers exist. The "
+        "list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service does "
+        f"not store what it answers. Look for subscriber {last.subscriber_id} in the service. If the list lags, make "
+        "load.quiet_period longer than the lag"
+    )
+    return message, True
+
+
+async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> set[int] | None:
+    """Return the ids under which the list shows the subscriber, or None if nothing tells. Ask by the identity, then by
+    the Id. If `is_thorough`, ask also by the Id, the base and the activity, because the list may hide a class."""
+    base_id = session.access.state.base_id
+    queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
+    if is_thorough:
+        queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
+    is_inconclusive = bool(session.access.state.hidden)  # the list may show the subscriber to no single request
+    for query in queries:
+        ids, twins = await find_ids(session.access, sentinel, query)
+        session.tally.record_twins(twins)
+        if ids:
+            return ids
+        is_inconclusive |= ids is None
+    return None if is_inconclusive else set()
