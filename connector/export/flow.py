@@ -67,7 +67,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
         pace = Pace(plan.max_rate)
         if not plan.settings.has_no_ledger:
-            from connector.ledger.beside import start_pace  # an export without a ledger does not wait for SQLAlchemy
+            from connector.ledger.opening import start_pace  # an export without a ledger does not wait for SQLAlchemy
 
             pace = await start_pace(plan.settings, plan.max_rate, clock, stop)
         async with open_client(service, rate=pace.rate) as client:
@@ -153,7 +153,7 @@ def _list_bases(plan: ExportPlan) -> list[int]:
     """Return the Ids of the account's bases in the ledger, or an empty list if the ledger cannot be read."""
     if plan.settings.has_no_ledger:
         return []
-    from connector.ledger.beside import read_ledger
+    from connector.ledger.opening import read_ledger
     from connector.ledger.records import list_bases
 
     def read(ledger: Ledger) -> list[int]:
@@ -174,7 +174,7 @@ def _find_lacking(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence
         return []
     import numpy as np
 
-    from connector.ledger.beside import read_ledger
+    from connector.ledger.opening import read_ledger
     from connector.ledger.records import find_open_run, list_bases, read_largest_lag
     from connector.subscribers.identity import IDENTITY_BYTES
 

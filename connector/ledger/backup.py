@@ -24,8 +24,7 @@ from connector.atomic_file import PartialFile
 from connector.databases import parse_place, show_place
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.beside import BUSY_S
-from connector.ledger.opening import open_emails
+from connector.ledger.opening import BUSY_S, open_emails
 from connector.ledger.schema import campaign, email, email_meta, is_current, is_upgradable, meta
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock, make_file, resolve_file
 from connector.ledger.store import build_missing

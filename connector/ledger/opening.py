@@ -1,22 +1,38 @@
-"""Opens a ledger, wherever it is kept: nothing is sent before lock, database and schema have gone well."""
+"""Opens a ledger, wherever it is kept: to write it as the only process, or to read it beside the run that writes it.
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+A run sends nothing before lock, database and schema are in order.
+"""
+
+import logging
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, text
+from sqlalchemy import URL, Connection, bindparam, case, create_engine, event, func, inspect, select, text
+from sqlalchemy.pool import StaticPool
 
+from connector.clock import Clock
+from connector.control import Stop, call_in_thread
 from connector.databases import parse_place, show_place
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, ConnectorError, LedgerError
+from connector.ledger import schema
 from connector.ledger.emails import EmailLog
-from connector.ledger.entries import Ledger
-from connector.ledger.lease import hold_lease, lease_metadata
-from connector.ledger.postgres import compute_key, hold_campaigns, open_session
+from connector.ledger.entries import NOT_FINAL, Ledger
+from connector.ledger.postgres import compute_key, hold_campaigns, hold_lease, lease_metadata, open_session, read_server
+from connector.ledger.records import read_found_limit, read_largest_lag
 from connector.ledger.schema import create_or_check, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
-from connector.ledger.store import Store, build_missing
+from connector.ledger.store import Store, build_missing, keep_text, translated
+from connector.pace.pace import Pace
+from connector.settings import Settings
 from connector.shards import WHOLE, Shard
+from connector.states import State
 
 _ALONE = text("SELECT pg_advisory_xact_lock(:key)")
 
@@ -129,3 +145,209 @@ def _open_emails(url: str, *, may_make: bool) -> Iterator[EmailLog | None]:
             if may_make and not is_there:
                 create_tables(connection, log.name, emails_metadata, email_meta)
         yield log if is_there or may_make else None
+
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_TRIES = 5  # reads of a file that changes meanwhile
+BUSY_S = 10.0  # a writer that opens or closes the ledger keeps others out for as long as a checkpoint takes
+
+
+async def start_pace(
+    settings: Settings, max_rate: float, clock: Clock, stop: Stop, *, max_concurrency: int = 1
+) -> Pace:
+    """Return a pace that begins at the limit that the account's last load found.
+
+    `max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. The found limit is only a first
+    guess, so a ledger that cannot be read is logged and does not fail the run.
+    """
+
+    def read() -> Pace:
+        found = None
+        try:
+            found = read_ledger(
+                settings.ledger_url, lambda ledger: read_found_limit(ledger.connection, settings.account)
+            )
+        except ConnectorError as error:
+            logger.debug("the ledger gives no first guess of the limit: %s", error)
+        if found is None:
+            return Pace(max_rate, max_concurrency)
+        limit, found_at = found
+        return Pace(max_rate, max_concurrency, limit, clock.now().timestamp() - found_at)
+
+    return await call_in_thread(read, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEntries:
+    """The number of entries of an account in a state other than CONFIRMED, that the run `run_id` sent last (None: no
+    run is known). An entry whose refusal is not final counts as UNKNOWN, because the next run makes it so."""
+
+    account: str
+    run_id: str | None
+    job: str | None
+    state: State
+    number: int
+
+
+def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
+    """Count the entries that are not CONFIRMED, without a lock, also while a run goes on and after one was killed.
+
+    A ledger that is not there has none. Raises LedgerError when it cannot be read, or is not there and
+    not `may_be_new`, ConfigurationError when the URL is invalid or its driver is missing.
+    """
+
+    def read(ledger: Ledger) -> list[OpenEntries]:
+        rows = ledger.connection.execute(_OPEN)
+        return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
+
+    open_entries = read_ledger(url, read)
+    if open_entries is None and not may_be_new:
+        raise build_missing(show_place(parse_place(url)))
+    return open_entries or []
+
+
+_IS_NOT_FINAL = schema.entry.c.status.in_(sorted(NOT_FINAL)) & schema.entry.c.body.is_not(None)
+_OPEN_STATE = case((_IS_NOT_FINAL, State.UNKNOWN.value), else_=schema.entry.c.state).label("open_state")
+_OPEN = (
+    select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE, func.count())
+    .join_from(schema.entry, schema.base)
+    .join(schema.run, isouter=True)
+    .where(text(schema.UNFINISHED))
+    .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE)
+    .order_by(schema.base.c.account, schema.run.c.run_id, _OPEN_STATE)
+)
+
+
+def find_last_run_key(url: str) -> int:
+    """Return the key of the latest run that the ledger knows, or 0. Raises as `count_open_entries` does."""
+    return read_ledger(url, lambda ledger: ledger.connection.execute(_LAST_RUN_KEY).scalar_one()) or 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostWork:
+    """Creates of lost runs: the number of confirmed ones, and the number of creates whose outcome is not known."""
+
+    created: int
+    unresolved: int
+
+
+def count_lost_work(
+    url: str, job: str, last_key: int, reported: Collection[str], shards: Collection[Shard]
+) -> dict[Shard, LostWork]:
+    """Return the creates of lost runs by shard. A lost run is a run of the job that began after the run with the key
+    `last_key`, and whose id is not among `reported`. Raises as `count_open_entries` does."""
+
+    def read(ledger: Ledger) -> Sequence[Any]:
+        runs = ledger.connection.execute(_LATER_RUNS, {"job": keep_text(job), "last_key": last_key}).all()
+        lost = [run_key for run_key, run_id in runs if run_id not in reported]
+        return ledger.connection.execute(_SENT, _SENT_STATES | {"runs": lost}).all() if lost else ()
+
+    rows = read_ledger(url, read) or ()
+    is_created = [(row.identity, row.state == State.CONFIRMED) for row in rows]
+    found = {shard: Counter(created for identity, created in is_created if shard.holds(identity)) for shard in shards}
+    return {shard: LostWork(counts[True], counts[False]) for shard, counts in found.items()}
+
+
+_LAST_RUN_KEY = text("SELECT max(run_key) FROM run")
+_LATER_RUNS = text("SELECT run_key, run_id FROM run WHERE run_key > :last_key AND job = :job")
+# A confirmed entry has a fingerprint if the service has what the run sent; without one the subscriber is another's.
+_SENT = text(
+    "SELECT identity, state FROM entry WHERE run_key IN :runs AND (state IN (:sending, :unknown) "
+    "OR (state = :confirmed AND fingerprint IS NOT NULL AND how <> :accepted))"
+).bindparams(bindparam("runs", expanding=True))
+_SENT_STATES: dict[str, object] = {
+    "sending": State.SENDING,
+    "unknown": State.UNKNOWN,
+    "confirmed": State.CONFIRMED,
+    "accepted": schema.HOW["accepted"],
+}
+
+
+def check_ledger_rights(url: str) -> None:
+    """Raise LedgerError if this user may not write the ledger's file, or make files beside it; nothing is written.
+
+    Of a server nothing is checked.
+    """
+    place = parse_place(url)
+    if isinstance(place, URL):
+        return
+    ledger = place.resolve()
+    folder = next(each for each in ledger.parents if each.exists())
+    for path, rights in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
+        if path.exists() and not os.access(path, rights):
+            raise LedgerError(f"the ledger {ledger}: {path} cannot be written by this user: allow it")
+
+
+def read_lag(url: str, account: str) -> float:
+    """Return the largest lag of the account's list on record, in seconds, without a lock; 0 if none is on record.
+
+    Raises LedgerError when the ledger cannot be read, ConfigurationError when the URL is invalid.
+    """
+    return read_ledger(url, lambda ledger: read_largest_lag(ledger.connection, account)) or 0.0
+
+
+def read_ledger(url: str, read: Callable[[Ledger], T]) -> T | None:
+    """Return the result of `read` on the ledger at `url`, or None if there is no ledger. No lock is taken, nothing is
+    written, and a run may write the ledger meanwhile.
+
+    A file that no process has open is read as one that nobody changes, because SQLite would create files beside the
+    ledger otherwise. If a process opens the file meanwhile, `read` is called again. Raises LedgerError when the ledger
+    cannot be read, ConfigurationError when the ledger is of another version, the URL is invalid or its driver is
+    missing.
+    """
+    place = parse_place(url)
+    if isinstance(place, URL):
+        with read_server(place) as server:
+            return _read_whole(server, show_place(place), read)
+    for _ in range(_TRIES):
+        if not place.exists():
+            return None
+        before = _describe_file(place)
+        try:
+            how = "mode=ro" if before is None else "mode=ro&immutable=1"
+            with (
+                translated(str(place)),
+                closing(sqlite3.connect(f"{place.resolve().as_uri()}?{how}", uri=True, timeout=BUSY_S)) as opened,
+                closing(connect_file(opened)) as connection,
+            ):
+                result = _read_whole(connection, str(place), read)
+        except sqlite3.Error as error:
+            raise LedgerError(f"the ledger {place} cannot be read: {error}") from None
+        except LedgerError:
+            if before == _describe_file(place):
+                raise
+        else:
+            if before in (None, _describe_file(place)):
+                return result
+    raise LedgerError(f"the ledger {place} changes each time that it is read: run again")
+
+
+def _describe_file(path: Path) -> tuple[int, int, int] | None:
+    """Return what shows a change of the file, or None if a process has the file open, or had it open when it was
+    killed."""
+    resolved = path.resolve()
+    if any(resolved.with_name(resolved.name + suffix).exists() for suffix in ("-wal", "-shm")):
+        return None
+    found = resolved.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read_whole(connection: Connection, name: str, read: Callable[[Ledger], T]) -> T | None:
+    if not inspect(connection).has_table("meta"):  # a run makes it at this moment, or was killed doing so
+        return None
+    schema.check_version(connection, name)
+    return read(Ledger(Store(connection, name)))
+
+
+def connect_file(opened: sqlite3.Connection) -> Connection:
+    """Return SQLAlchemy's connection over an open file, with ordinary read transactions."""
+    engine = create_engine("sqlite://", creator=lambda: opened, poolclass=StaticPool, hide_parameters=True)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine.connect()

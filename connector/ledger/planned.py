@@ -18,9 +18,8 @@ from sqlalchemy import Table, insert, select, text
 from connector.databases import parse_place, show_place
 from connector.fields import fold_base_name
 from connector.ledger import schema
-from connector.ledger.beside import connect_file, read_ledger
 from connector.ledger.entries import LAST_RUN_KEY, Entry, Known, Ledger, ListedEntry
-from connector.ledger.opening import wrap_connection
+from connector.ledger.opening import connect_file, read_ledger, wrap_connection
 from connector.ledger.records import LIST_SIZE, list_bases
 from connector.ledger.store import Base, Batch, Store, build_missing, keep_text
 from connector.states import State

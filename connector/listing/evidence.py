@@ -19,14 +19,6 @@ import numpy as np
 
 from connector.listing.controls import Ask, Draw, are_as_asked, make_up_value
 from connector.listing.findings import (
-    contradicts,
-    decide_partition,
-    find_hidden,
-    find_present,
-    list_unshown,
-    read_rounds,
-)
-from connector.listing.questions import (
     CLASS_FIELDS,
     IDS_BEYOND,
     PARTITIONS,
@@ -36,7 +28,13 @@ from connector.listing.questions import (
     Suspect,
     Topic,
     compute_step,
+    contradicts,
+    decide_partition,
+    find_hidden,
+    find_present,
     find_side,
+    list_unshown,
+    read_rounds,
     read_totals,
 )
 from connector.paging.certificate import (

@@ -17,10 +17,8 @@ import numpy as np
 
 from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_missed, try_filters
 from connector.listing.evidence import FindLacking, ask_lacking, combine_classes, draw_absent_values, gather_answers
-from connector.listing.findings import decide_evidence, find_hidden, list_unshown
-from connector.listing.page_fetcher import PageFetcher, ReadPage, read_pages
-from connector.listing.pages import WIRE, Form, ListFailed, PageSink, try_page
-from connector.listing.questions import CLASS_FIELDS, Answer, Suspect, Topic
+from connector.listing.findings import CLASS_FIELDS, Answer, Suspect, Topic, decide_evidence, find_hidden, list_unshown
+from connector.listing.pages import WIRE, Form, ListFailed, PageFetcher, PageSink, ReadPage, read_pages, try_page
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import (
     Certificate,

@@ -22,7 +22,7 @@ from connector.listing.answered import find_ids
 from connector.listing.base_list import give_time_to_show, list_account
 from connector.listing.base_reader import is_known
 from connector.listing.controls import Control, try_sample
-from connector.listing.hidden_base import detect_hidden_base
+from connector.listing.hidden import detect_hidden_base
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
 from connector.load.candidates import describe_other

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.store import Base
 from connector.listing.base_reader import has_identity
-from connector.listing.classes import learn_hidden_classes
+from connector.listing.hidden import learn_hidden_classes
 from connector.listing.pages import ListFailed
 from connector.listing.reader import SMALLEST_WINDOW, read_list
 from connector.listing.requests import ask, look_up_together

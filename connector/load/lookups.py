@@ -11,8 +11,7 @@ from enum import StrEnum
 
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult
 from connector.listing.base_list import sweep_for
-from connector.listing.classes import learn_hidden_classes
-from connector.listing.hidden_base import detect_hidden_base
+from connector.listing.hidden import detect_hidden_base, learn_hidden_classes
 from connector.listing.lookup import ASKED_TOGETHER, can_prove_absence, count_requests, look_by_filter
 from connector.listing.pages import ListFailed
 from connector.listing.requests import read_stats

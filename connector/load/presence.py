@@ -19,14 +19,14 @@ from connector.listing.base_list import (
     SHOWN_RECORDED,
     Listing,
     list_account,
+    list_newest,
+    list_on,
     record_base,
 )
 from connector.listing.base_reader import SweptRows, build_reader
-from connector.listing.classes import learn_hidden_classes
-from connector.listing.hidden_base import detect_hidden_base
+from connector.listing.hidden import detect_hidden_base, learn_hidden_classes
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
-from connector.listing.renewal import list_newest, list_on
 from connector.listing.requests import find_shown
 from connector.load.candidates import describe_other
 from connector.load.lookups import (

@@ -23,9 +23,8 @@ from connector.errors import (
     RunAborted,
     SourceError,
 )
-from connector.ledger.beside import start_pace
 from connector.ledger.emails import Campaign, EmailLog
-from connector.ledger.opening import open_emails, open_existing_emails
+from connector.ledger.opening import open_emails, open_existing_emails, start_pace
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
 from connector.load.session import Problem

@@ -8,10 +8,10 @@ from typing import Any
 from connector.choices import DECIDE_HELD, IDENTITIES
 from connector.clock import write_timestamp
 from connector.databases import parse_place, show_place
-from connector.ledger.beside import read_ledger
-from connector.ledger.details import EntryDetails, find_details
 from connector.ledger.entries import NOT_FINAL, Ledger
+from connector.ledger.opening import read_ledger
 from connector.ledger.problems import KnownProblem, find_identity_problems
+from connector.ledger.records import EntryDetails, find_details
 from connector.ledger.store import build_missing
 from connector.runs.run_log import list_runs
 from connector.settings import StateLocation

@@ -13,9 +13,9 @@ from connector.control import Stop, enter_in_thread, stay_alive, work_beside
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
 from connector.ledger.entries import Ledger
-from connector.ledger.lease import name_run
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
+from connector.ledger.postgres import name_run
 from connector.ledger.records import (
     end_dead_runs,
     finish_run,
@@ -27,8 +27,7 @@ from connector.ledger.records import (
 )
 from connector.ledger.schema import meta
 from connector.ledger.store import Base, Store
-from connector.listing.access import ListAccess, ListLag, LookupState
-from connector.listing.known_ids import KnownIds
+from connector.listing.access import KnownIds, ListAccess, ListLag, LookupState
 from connector.load.checks import describe_twins
 from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows

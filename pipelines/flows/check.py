@@ -20,9 +20,9 @@ from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job
 from connector.jobs.settings import read_settings
-from connector.ledger.beside import check_ledger_rights, count_open_entries, read_lag
-from connector.listing.classes import count_classes
+from connector.ledger.opening import check_ledger_rights, count_open_entries, read_lag
 from connector.listing.controls import Ask, Control, try_made_up, try_sample
+from connector.listing.hidden import count_classes
 from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page, try_page
 from connector.paging.certificate import Says, is_window_size
 from connector.plurals import count

@@ -35,7 +35,7 @@ from connector.imports.plan import LoadPlan
 from connector.jobs.load_planner import RunRequest, plan_sync
 from connector.jobs.reader import load_job
 from connector.jobs.settings import read_settings
-from connector.ledger.beside import count_lost_work, find_last_run_key
+from connector.ledger.opening import count_lost_work, find_last_run_key
 from connector.ledger.store import LEASE_S
 from connector.plurals import count
 from connector.progress import Progress

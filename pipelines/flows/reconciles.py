@@ -17,9 +17,8 @@ from connector.imports.plan import LoadPlan
 from connector.imports.suppression import read_suppression
 from connector.jobs.load_planner import RunRequest, plan_sync
 from connector.jobs.models import Job
-from connector.ledger.beside import start_pace
 from connector.ledger.entries import Ledger
-from connector.ledger.opening import open_ledger
+from connector.ledger.opening import open_ledger, start_pace
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import find_open_run, list_bases, read_largest_lag
 from connector.listing.controls import Ask

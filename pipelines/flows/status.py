@@ -6,7 +6,7 @@ from typing import Any
 
 from connector.clock import write_timestamp
 from connector.errors import ConfigurationError
-from connector.ledger.beside import count_open_entries, read_ledger
+from connector.ledger.opening import count_open_entries, read_ledger
 from connector.ledger.problems import Backlog, read_backlog
 from connector.runs.run_log import list_runs
 from connector.settings import StateLocation

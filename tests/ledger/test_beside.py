@@ -8,8 +8,7 @@ import pytest
 
 from connector.clock import system_clock
 from connector.control import Stop
-from connector.ledger.beside import start_pace
-from connector.ledger.opening import open_ledger
+from connector.ledger.opening import open_ledger, start_pace
 from connector.ledger.records import record_found_limit
 from connector.pace.rate import Found
 from connector.service.settings import Service, Token

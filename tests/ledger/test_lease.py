@@ -10,10 +10,10 @@ from contextlib import ExitStack
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger import lease
+from connector.ledger import postgres
 from connector.ledger.entries import Intent, Known, Ledger
-from connector.ledger.lease import name_run
 from connector.ledger.opening import open_ledger
+from connector.ledger.postgres import name_run
 from connector.ledger.records import end_dead_runs, find_open_run, find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.shards import Shard
@@ -123,10 +123,10 @@ def test_a_process_that_the_system_hides_is_not_taken_for_dead(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_ledger(postgres_url):
-        identify = lease._identify_process
+        identify = postgres._identify_process
         parent = identify(os.getppid())
         run_sql(postgres_url, f"UPDATE lease SET process = '{parent} token'")
-        monkeypatch.setattr(lease, "_identify_process", lambda pid: identify(pid) if pid == os.getpid() else "")
+        monkeypatch.setattr(postgres, "_identify_process", lambda pid: identify(pid) if pid == os.getpid() else "")
         check_refused(open_ledger(postgres_url), LockedError, "is held by process")
 
 

@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from connector.errors import LedgerError
-from connector.ledger.beside import read_ledger
 from connector.ledger.entries import Intent, Ledger
-from connector.ledger.opening import open_ledger
+from connector.ledger.opening import open_ledger, read_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import (
     find_or_add_base,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from connector.listing.evidence import plan_questions
-from connector.listing.findings import decide_evidence
-from connector.listing.questions import Answer, Suspect
+from connector.listing.findings import Answer, Suspect, decide_evidence
 from connector.paging.certificate import Certificate, Order, Reason, Says, Verdict
 from connector.service.wire import ListPage, ListQuery
 
