@@ -219,7 +219,7 @@ class EmailLog:
         """Move NONE to SENDING, at `at` (Unix seconds): `addresses` are all that it goes to. Returns its key."""
         to = EMAIL.decide(EmailState.NONE, EmailEvent.INTENDED)
         texts = {"account": account, "address": addresses, "run": run_id}
-        values = {name: keep_text(each) for name, each in texts.items()} | {"to": to, "at": float(at)}
+        values = {name: keep_text(value) for name, value in texts.items()} | {"to": to, "at": float(at)}
         return int(self.connection.execute(_INSERT_SINGLE, values).scalar_one())
 
     def mark_single_accepted(self, key: int, request_id: int, message_id: str, *, at: float) -> None:

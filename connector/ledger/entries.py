@@ -173,13 +173,13 @@ class Ledger:
 
         Other unchanged rows are left out, so the result is mostly empty.
         """
-        rows = [(base.key, *each) for each in digests]
+        rows = [(base.key, *digest) for digest in digests]
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in found}
 
     def find_not_final(self, base: Base) -> list[bytes]:
         """Return the identities of the base's REJECTED entries whose refusals are not final; each has a body."""
-        return [each.identity for each in self.find_refused(base) if each.status in NOT_FINAL]
+        return [refusal.identity for refusal in self.find_refused(base) if refusal.status in NOT_FINAL]
 
     def find_refused(self, base: Base) -> list[Refusal]:
         """Return the refusals of the base's REJECTED entries that have a body, except those that a person gave up."""
@@ -265,7 +265,9 @@ class Ledger:
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Move NONE to SENDING."""
         key = base.key
-        rows = [(key, each.identity, IDENTITY_FIELDS[each.field], each.fingerprint, each.body) for each in intents]
+        rows = [
+            (key, intent.identity, IDENTITY_FIELDS[intent.field], intent.fingerprint, intent.body) for intent in intents
+        ]
         self._move(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
@@ -280,7 +282,7 @@ class Ledger:
 
     def mark_answered(self, base: Base, answered: Sequence[tuple[bytes, int]]) -> None:
         """Move SENDING to CONFIRMED: (identity, subscriber id)."""
-        rows = [(base.key, *each) for each in answered]
+        rows = [(base.key, *item) for item in answered]
         self._move(_CONFIRM, rows, State.SENDING, Event.ANSWERED, how=HOW["created"])
 
     def mark_misanswered(self, base: Base, answered: Sequence[tuple[bytes, int, str]]) -> None:
@@ -316,7 +318,7 @@ class Ledger:
         """
         how = HOW["found"] if left is State.REJECTED else HOW["settled"]
         batch = _CONFIRM if left is State.UNKNOWN and is_ours else _CONFIRM_OTHER
-        self._move(batch, [(base.key, *each) for each in found], left, Event.FOUND, how=how)
+        self._move(batch, [(base.key, *pair) for pair in found], left, Event.FOUND, how=how)
 
     def mark_withheld(self, base: Base, withheld: Sequence[tuple[bytes, str | None]]) -> None:
         """Move UNKNOWN to HELD, for a person to decide: (identity, why nothing proves the absence; None: proved)."""
@@ -339,7 +341,7 @@ class Ledger:
 
     def mark_accepted(self, base: Base, accepted: Sequence[tuple[bytes, int]]) -> None:
         """Move HELD to CONFIRMED: (identity, the subscriber id that was answered)."""
-        rows = [(base.key, *each) for each in accepted]
+        rows = [(base.key, *entry) for entry in accepted]
         self._move(_CONFIRM, rows, State.HELD, Event.ACCEPTED, how=HOW["accepted"])
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], words: str) -> None:
@@ -368,9 +370,9 @@ class Ledger:
             "rejected": State.REJECTED,
             "held": State.HELD,
         }
-        own = [each for each in listed if self.shard.is_whole or self.shard.holds(each[0])]
+        own = [subscriber for subscriber in listed if self.shard.is_whole or self.shard.holds(subscriber[0])]
         first = dict(reversed(own))  # PostgreSQL refuses to touch one entry twice in one statement
-        self.store.write(_INSERT_LISTED, shared, [(base.key, *each) for each in first.items()])
+        self.store.write(_INSERT_LISTED, shared, [(base.key, *pair) for pair in first.items()])
 
     def record_shown(self, base: Base, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that the list has shown their subscribers. Entries that a person has accepted
@@ -385,12 +387,12 @@ class Ledger:
 
         `digests` are (identity, fingerprint).
         """
-        self.store.change(_SET_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *each) for each in digests])
+        self.store.change(_SET_FINGERPRINT, {"left": State.CONFIRMED}, [(base.key, *digest) for digest in digests])
 
     def record_reported(self, base: Base, digests: Sequence[tuple[bytes, bytes]], at: float) -> None:
         """Record that these rows differ from the service, as was reported at `at` (Unix seconds), in their CONFIRMED
         entries. `digests` are (identity, the row's fingerprint)."""
-        rows = [(base.key, *each) for each in digests]
+        rows = [(base.key, *digest) for digest in digests]
         self.store.change(_SET_REPORTED, {"left": State.CONFIRMED, "at": float(at)}, rows)
 
     def record_opt_outs(self, base: Base, job: str, identities: Sequence[bytes]) -> None:
@@ -414,7 +416,7 @@ class Ledger:
         self.store.change(_SET_ALTERED, {"left": State.CONFIRMED}, rows)
 
     def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], left: State, event: Event) -> None:
-        rows = [(base.key, each.identity, each.fingerprint, each.body) for each in intents]
+        rows = [(base.key, intent.identity, intent.fingerprint, intent.body) for intent in intents]
         self._move(_SEND_AGAIN, rows, left, event, run=run_key)
 
     def _move(self, batch: Batch, rows: Rows, left: State, event: Event, **shared: int) -> None:

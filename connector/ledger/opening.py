@@ -275,7 +275,7 @@ def check_ledger_rights(url: str) -> None:
     if isinstance(place, URL):
         return
     ledger = place.resolve()
-    folder = next(each for each in ledger.parents if each.exists())
+    folder = next(folder for folder in ledger.parents if folder.exists())
     for path, rights in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
         if path.exists() and not os.access(path, rights):
             raise LedgerError(f"the ledger {ledger}: {path} cannot be written by this user: allow it")

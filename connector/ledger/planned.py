@@ -62,7 +62,7 @@ class PlannedLedger(Ledger):
         """Return the identities whose rows are not CONFIRMED so, as `Ledger.find_different` does."""
         for line in self._find_lines(base):
             different = self._read(Ledger.find_different, line, digests)
-            digests = [each for each in digests if each[0] in different]
+            digests = [digest for digest in digests if digest[0] in different]
         self._copy(base, [identity for identity, _ in digests])
         return super().find_different(base, digests)
 
@@ -105,7 +105,7 @@ class PlannedLedger(Ledger):
         pairs = [(line.key, identity) for line in self._find_lines(base) for identity, _ in listed]
         confirmed = self._read(_find_confirmed, pairs) if pairs else set()
         known = confirmed.difference(super().find_entries(base, list(confirmed)))
-        super().record_listed(base, field, [each for each in listed if each[0] not in known])
+        super().record_listed(base, field, [subscriber for subscriber in listed if subscriber[0] not in known])
 
     def _find_lines(self, base: Base) -> list[Base]:
         """Return the lines that the real ledger had for this base at the start; the base may have been joined since."""

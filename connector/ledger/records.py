@@ -134,8 +134,8 @@ def start_run(
     """
     texts = {"run_id": run_id, "job": job, "command": command}
     optional = {"suppressed_by": suppressed_by, "account": account}
-    kept = {name: keep_text(each) for name, each in texts.items()}
-    values = kept | {name: keep_optional(each) for name, each in optional.items()}
+    kept = {name: keep_text(value) for name, value in texts.items()}
+    values = kept | {name: keep_optional(value) for name, value in optional.items()}
     return int(connection.execute(_START_RUN, values | {"at": at, "is_holding": is_holding}).scalar_one())
 
 

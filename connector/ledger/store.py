@@ -272,7 +272,7 @@ def _render_values(batch: Batch, number: int) -> _Rendered:
 def _render_arrays(batch: Batch) -> _Rendered:
     """For any number of rows, as psycopg takes them: %b is a value in binary form, which spares the server parsing."""
     types = batch.types.split()
-    arrays = ", ".join(f"CAST(%b AS {each}[])" for each in types)
+    arrays = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in types)
     columns = ", ".join(f"column{number}" for number, _ in enumerate(types, 1))
     return _render(batch, "%s", f"unnest({arrays}) AS item ({columns})")
 

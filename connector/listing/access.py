@@ -149,7 +149,7 @@ class Sentinel:
 
 def find_latest(sentinels: Collection[Sentinel]) -> float:
     """Return the time (monotonic) at which the latest of these was confirmed; -inf if there are none."""
-    return max((each.confirmed_at for each in sentinels), default=float("-inf"))
+    return max((sentinel.confirmed_at for sentinel in sentinels), default=float("-inf"))
 
 
 @dataclass(slots=True)
@@ -305,7 +305,7 @@ class ListPolicy:
     """How the list may be used; times in seconds. `identity` (email or client_user_id) is what a listing records."""
 
     identity: str = "email"
-    max_concurrency: int = 512
+    max_concurrency: int = 512  # 1,000 creates/s at a round trip of half a second; the run finds its own limit
     quiet_period_s: float = 30.0
     fresh_s: float = 900.0
     allow_truncated: bool = False  # architecture 7, rule 7
@@ -386,19 +386,23 @@ def read_visibility(
     """
     is_sure = certificate.reason in _OF_ONE_MOMENT or not certificate.is_complete
     counted = seen if is_sure else seen & seen_before
-    shown = frozenset(each for each in sentinels if each.subscriber_id in counted)
-    missed = [each for each in sentinels if each.subscriber_id not in seen] if certificate.is_complete else []
+    shown = frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id in counted)
+    missed = (
+        [sentinel for sentinel in sentinels if sentinel.subscriber_id not in seen] if certificate.is_complete else []
+    )
     return Visibility(shown, measure_lag(missed, started_at))
 
 
 def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
     """Return the values of `is_active` among listed subscribers."""
-    return {each for wire in wire_objects if isinstance(each := wire.get("IsActive"), bool)}
+    return {is_active for wire in wire_objects if isinstance(is_active := wire.get("IsActive"), bool)}
 
 
 def measure_lag(missed: Collection[Sentinel], started_at: float) -> float:
     """Return the lag that these missed sentinels prove: at least the time since their creates were answered."""
-    return max((started_at - each.confirmed_at for each in missed if each.confirmed_at < started_at), default=0.0)
+    return max(
+        (started_at - sentinel.confirmed_at for sentinel in missed if sentinel.confirmed_at < started_at), default=0.0
+    )
 
 
 def keep_shown(

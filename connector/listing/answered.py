@@ -49,8 +49,12 @@ async def find_existing(access: ListAccess, found: Mapping[int, bool]) -> set[in
         return set()
     account, known = access.journal.base.account, access.known_ids
     holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, list(found)))
-    shown = {each for each, is_of_this_run in found.items() if is_of_this_run and known.was_shown_first(each)}
-    return shown.union(each.subscriber_id for each in holders)
+    shown = {
+        subscriber_id
+        for subscriber_id, is_of_this_run in found.items()
+        if is_of_this_run and known.was_shown_first(subscriber_id)
+    }
+    return shown.union(holder.subscriber_id for holder in holders)
 
 
 async def is_shared(access: ListAccess, known: KnownSubscriber, new_base: int | None) -> bool:

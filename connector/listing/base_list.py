@@ -100,8 +100,8 @@ async def list_account(
     access, began_at = accesses[0], accesses[0].clock.monotonic()
     access.control.activity = "listing existing subscribers"
     rows = SweptRows(accesses, {key.identity for key in keys}, keeps_all=keeps_all)
-    for each in accesses:
-        await each.journal.flush()
+    for other_access in accesses:
+        await other_access.journal.flush()
     certificate, _ = await _sweep(accesses, rows, frozenset())
     # No reading from the end shows newcomers of a class that the list hides.
     is_ascending = certificate.order is Order.ID or not certificate.distinct
@@ -127,19 +127,21 @@ async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) ->
     the base is recorded first, because another base may have the same name.
     """
     journal, identity, reader = access.journal, access.policy.identity, build_reader(access, ())
-    ours = [each for each in rows.bases if reader.is_of_base({"Id": each[0], "Name": each[1]})]
+    ours = [
+        listed_base for listed_base in rows.bases if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
+    ]
     if ours and journal.base.service_id is None and reader.service_id is not None:
         await journal.learn_base(reader.service_id, access.asked_name or "")
     base, digests, ids, waiting = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
-    for listed in (part for each in ours for part in rows.read(each, since=since)):
-        digests.frombytes(b"".join(each[:_DIGEST_BYTES] for each, _ in listed))
+    for listed in (part for base in ours for part in rows.read(base, since=since)):
+        digests.frombytes(b"".join(subscriber[:_DIGEST_BYTES] for subscriber, _ in listed))
         ids.extend(subscriber_id for _, subscriber_id in listed)
         waiting += listed
         if len(waiting) >= _RECORDED_AT_ONCE:
             await _record_listed(access, waiting)
             waiting = []
     await _record_listed(access, waiting)
-    shown = [each for each, _ in waiting[:SHOWN_RECORDED]]
+    shown = [identity for identity, _ in waiting[:SHOWN_RECORDED]]
     await journal.ask(lambda ledger: ledger.record_shown(base, shown))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     lacking = 0
@@ -177,7 +179,7 @@ async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
     seen_before = access.state.swept
     search = _Search(groups)
-    watched = frozenset(each.subscriber_id for each in sentinels)
+    watched = frozenset(sentinel.subscriber_id for sentinel in sentinels)
     certificate, seen = await _sweep([group.access for group in groups], search, watched)
     visibility = read_visibility(sentinels, seen, seen_before, certificate, started_at)
     results = list[LookupResult]()
@@ -232,7 +234,8 @@ class _Watching:
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for access in self.accesses:
-            known = {each.identity for each in access.known}  # the Id in the answer to a create may be provisional
+            # By identity, because the Id in the answer to a create may be provisional.
+            known = {known_entry.identity for known_entry in access.known}
             if known and any(is_known(wire, known, access.journal.base.service_id) for wire in wire_objects):
                 access.known = ()
         self.accesses[0].known_ids.add_shown([wire["Id"] for wire in wire_objects])
@@ -256,12 +259,16 @@ async def _sweep(
     list may not show them yet, it is read once more when they must show.
     """
     access = accesses[0]
-    state, sentinels = access.state, frozenset(each.subscriber_id for each in access.sentinels)
+    state, sentinels = access.state, frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
     now, earlier_total = access.clock.monotonic(), None  # the TotalCount that the run saw shortly before
     if state.stats is not None and now <= state.stats.taken_at + access.policy.fresh_s:
         earlier_total = state.stats.total
     watching = _Watching(sink, accesses, watched | sentinels, ListStats(now))
-    base_ids = [each.journal.base.service_id for each in accesses if each.journal.base.service_id is not None]
+    base_ids = [
+        other_access.journal.base.service_id
+        for other_access in accesses
+        if other_access.journal.base.service_id is not None
+    ]
     read = partial(
         read_list,
         access.client,
@@ -303,9 +310,11 @@ async def _sweep(
     state.swept_bases = frozenset(base_ids if certificate.is_complete and is_still else ())
     watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
     state.stats = watching.stats
-    missing = [each for each in accesses if each.known]
+    missing = [other_access for other_access in accesses if other_access.known]
     if certificate.is_complete and missing:
-        is_late = not is_again and any([await give_time_to_show(each, each.known) for each in missing])
+        is_late = not is_again and any(
+            [await give_time_to_show(other_access, other_access.known) for other_access in missing]
+        )
         if not is_late:
             raise EmptiedError(len(missing[0].known))
         return await _sweep(accesses, sink, watched, is_again=True)
@@ -318,7 +327,7 @@ async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
     By the wall clock, since another process confirmed them; no longer than `shown_after_s`, since a clock may have been
     set back.
     """
-    confirmed_at = max((each.known_since or 0.0 for each in known), default=0.0)
+    confirmed_at = max((known_entry.known_since or 0.0 for known_entry in known), default=0.0)
     missing_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
     if missing_s <= 0:
         return False
@@ -333,7 +342,7 @@ async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequenc
     for access in accesses:
         known = await access.journal.ask(partial(_find_confirmed, access, compared))
         shown_since = access.clock.now().timestamp() - access.shown_after_s
-        old = [each.subscriber_id for each in known if (each.known_since or 0.0) <= shown_since]
+        old = [known_entry.subscriber_id for known_entry in known if (known_entry.known_since or 0.0) <= shown_since]
         asked = np.array(old, dtype=np.int64)
         lacking += asked[~np.isin(asked, ids)].tolist()
     return lacking
@@ -378,8 +387,8 @@ async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) 
     None if the new end is unknown. Raises as `list_account` does."""
     access = accesses[0]
     access.control.activity = "reading on for new subscribers"
-    for each in accesses:
-        await each.journal.flush()
+    for other_access in accesses:
+        await other_access.journal.flush()
     return await read_on(access, end, rows)
 
 
@@ -415,7 +424,7 @@ async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd |
         is_full = len(ids) >= (page.limit or LARGEST_PAGE)
         if (not len(ids) or ids[-1] <= last_id) and not is_full:
             is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
-            newcomers, rows = sum(each > end.last_id for each in seen), offset + len(ids)
+            newcomers, rows = sum(subscriber_id > end.last_id for subscriber_id in seen), offset + len(ids)
             is_all = rows - end.rows <= newcomers  # otherwise some were inserted before the end
             return ListEnd(last_id, rows) if is_whole and is_all and _shows_ours(access, end, seen) else None
         last_id = max(last_id, int(ids[-1]))
@@ -442,9 +451,9 @@ def _shows_ours(access: ListAccess, end: ListEnd, seen: set[int]) -> bool:
     """Return whether `seen` has the latest sentinel after the end that the list must show by now, if there is one."""
     shown_by = access.clock.monotonic() - access.shown_after_s
     ours = [
-        each.subscriber_id
-        for each in access.sentinels
-        if each.confirmed_at < shown_by and each.subscriber_id > end.last_id
+        sentinel.subscriber_id
+        for sentinel in access.sentinels
+        if sentinel.confirmed_at < shown_by and sentinel.subscriber_id > end.last_id
     ]
     return not ours or ours[-1] in seen
 
@@ -463,7 +472,7 @@ async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
 def _read_ascending(page: ListPage | None) -> IdArray | None:
     """Return the ids of a page, or None if they do not ascend or are not whole numbers."""
     ids = [] if page is None else [row.get("Id") for row in page.subscribers]
-    if not all(type(each) is int for each in ids):
+    if not all(type(subscriber_id) is int for subscriber_id in ids):
         return None
     numbers = np.array(ids, dtype=np.int64)
     return numbers if (np.diff(numbers) > 0).all() else None

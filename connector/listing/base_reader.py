@@ -67,7 +67,7 @@ class BaseReader:
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
         """Return (identity, subscriber id) of the base's subscribers, for each identity."""
         self.record_inactive(wire_objects)
-        return [each for wire in wire_objects if self.is_of_base(wire.get("Base")) for each in self.read_one(wire)]
+        return [pair for wire in wire_objects if self.is_of_base(wire.get("Base")) for pair in self.read_one(wire)]
 
     def record_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Record the identities of subscribers of any base that are inactive or have no readable IsActive."""
@@ -131,7 +131,7 @@ class SweptRows:
         self, accesses: Sequence[ListAccess], identities: Collection[bytes] = (), *, keeps_all: bool = False
     ) -> None:
         self._state = accesses[0].state
-        self._readers = [build_reader(each, [each.policy.identity]) for each in accesses]
+        self._readers = [build_reader(other_access, [other_access.policy.identity]) for other_access in accesses]
         self._identities = frozenset(identities)
         self._keeps_all = keeps_all
         stats = self._state.stats
@@ -178,12 +178,12 @@ class SweptRows:
         for wire in wire_objects:
             listed_base = wire.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
-                if any(each.is_unclear(listed_base) for each in self._readers):
+                if any(base_reader.is_unclear(listed_base) for base_reader in self._readers):
                     self.unclear_id = wire["Id"]
                 continue
             name = listed_base.get("Name")
             base = listed_base["Id"], name if isinstance(name, str) else None
-            if base[1] is None and any(each.is_unclear(listed_base) for each in self._readers):
+            if base[1] is None and any(base_reader.is_unclear(listed_base) for base_reader in self._readers):
                 self.unclear_id = wire["Id"]
             if not (self._is_of_ours(base) or self._keeps_all):
                 elsewhere.append(wire)
@@ -217,13 +217,13 @@ class SweptRows:
         client_user_ids keeps emails."""
         if self._emails is None or base not in self._emails:
             return {}
-        digests, ids = (np.array(each) for each in self._emails[base])
+        digests, ids = (np.array(part) for part in self._emails[base])
         if self._sorted_emails.get(base) != len(digests):  # once, and after each renewal
             order = np.argsort(digests, kind="stable")
             digests, ids = digests[order], ids[order]
             self._emails[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
             self._sorted_emails[base] = len(digests)
-        wanted = np.array([_halve(each) for each in identities], dtype=np.uint64)
+        wanted = np.array([_halve(identity) for identity in identities], dtype=np.uint64)
         indexes = np.minimum(np.searchsorted(digests, wanted), len(digests) - 1)
         found_mask = digests[indexes] == wanted
         return {

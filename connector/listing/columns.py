@@ -63,9 +63,9 @@ def _build_row_type() -> pa.StructType:
 
 
 _ROW = _build_row_type()
-_PARENTS = tuple(each.name for each in _ROW if pa.types.is_struct(each.type))
-_LISTS = tuple(each.name for each in _ROW if pa.types.is_list(each.type))
-_PAGE = pa.struct([*(pa.field(each, pa.int64()) for each in ECHOES), pa.field("Subscribers", pa.list_(_ROW))])
+_PARENTS = tuple(child.name for child in _ROW if pa.types.is_struct(child.type))
+_LISTS = tuple(child.name for child in _ROW if pa.types.is_list(child.type))
+_PAGE = pa.struct([*(pa.field(name, pa.int64()) for name in ECHOES), pa.field("Subscribers", pa.list_(_ROW))])
 _ANSWER = pa.schema([pa.field("success", pa.bool_()), pa.field("SubscribersList", _PAGE)])
 
 _READ = arrow_json.ReadOptions(use_threads=False, block_size=_LARGEST_BLOCK)
@@ -131,7 +131,7 @@ class Columns:
 
     def count_values(self, rows: pa.RecordBatch, name: str) -> Mapping[Any, int]:
         """See `Form`. A value that does not fit the type of its field counts as None."""
-        return {each["values"]: each["counts"] for each in rows.column(name).value_counts().to_pylist()}
+        return {group["values"]: group["counts"] for group in rows.column(name).value_counts().to_pylist()}
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
         columns.validate(full=True)  # a lone surrogate is not a text, and not every RapidJSON refuses it
     except pa.ArrowException:
         return None
-    return ListPage(columns, *(read_whole_number(page.field(each)[0].as_py()) for each in ECHOES))
+    return ListPage(columns, *(read_whole_number(page.field(name)[0].as_py()) for name in ECHOES))
 
 
 def _is_safe(body: bytes) -> bool:
@@ -213,7 +213,7 @@ def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | Non
 def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
     inner = {name: rows.field(name) for name in _PARENTS}
     parents = {
-        name: dict(zip([each.name for each in array.type], array.flatten(), strict=True))
+        name: dict(zip([child.name for child in array.type], array.flatten(), strict=True))
         for name, array in inner.items()
     }
     columns = []
@@ -257,7 +257,7 @@ def _build_column(
     field: Field, parents: dict[str, Sequence[dict[str, Any]]], broken: dict[int, dict[str, object]]
 ) -> pa.Array:
     *parent, key = field.path
-    values = [each.get(key) for each in parents["".join(parent)]]
+    values = [parent_object.get(key) for parent_object in parents["".join(parent)]]
     column = _read_at_once(field.kind, values)
     if column is not None:
         return column
@@ -314,7 +314,7 @@ def _read_zip(value: Any) -> str | None:
 
 
 def _read_tags(value: Any) -> list[str] | None:
-    is_list = type(value) is list and all(_read_text(each) is not None for each in value)
+    is_list = type(value) is list and all(_read_text(item) is not None for item in value)
     return value if is_list else None
 
 

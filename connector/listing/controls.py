@@ -150,7 +150,9 @@ async def _read_head(ask: Ask, base_id: Any = None) -> Sequence[dict[str, Any]]:
 def _find_matching(filters: Mapping[str, object], listed: Sequence[dict[str, Any]]) -> frozenset[int]:
     chosen = _match(filters, listed).tolist()
     return frozenset(
-        each["Id"] for each, is_chosen in zip(listed, chosen, strict=True) if is_chosen and type(each.get("Id")) is int
+        subscriber["Id"]
+        for subscriber, is_chosen in zip(listed, chosen, strict=True)
+        if is_chosen and type(subscriber.get("Id")) is int
     )
 
 

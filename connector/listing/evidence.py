@@ -72,9 +72,11 @@ async def gather_answers(ask: Ask, suspect: Suspect, at_once: int) -> list[Answe
 async def ask_lacking(ask: Ask, lacking: Sequence[int], answers: Sequence[Answer], at_once: int) -> list[Answer]:
     """Look up some of the ledger's subscribers that a reading with separate classes still lacks, as far as the requests
     reach after `answers`."""
-    asked = {each.question.value for each in answers if each.question.topic is Topic.LACKING}
+    asked = {answer.question.value for answer in answers if answer.question.topic is Topic.LACKING}
     room = MOST_REQUESTS - len(answers)
-    questions = [_ask_id(Topic.LACKING, each) for each in lacking if each not in asked][: max(0, room)]
+    questions = [_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in lacking if subscriber_id not in asked][
+        : max(0, room)
+    ]
     return await ask_together(ask, questions, at_once)
 
 
@@ -88,10 +90,10 @@ async def ask_together(ask: Ask, questions: Sequence[Question], at_once: int) ->
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask_one(each)) for each in questions]
+            tasks = [group.create_task(ask_one(question)) for question in questions]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return [each.result() for each in tasks]
+    return [task.result() for task in tasks]
 
 
 async def ask_combinations(
@@ -102,13 +104,13 @@ async def ask_combinations(
     questions = [
         Question(
             Topic.COMBINATION,
-            ListQuery(limit=_SAMPLE, **dict(each)),  # type: ignore[arg-type] # each is of its field's type
-            classes=tuple(each),
+            ListQuery(limit=_SAMPLE, **dict(combination)),  # type: ignore[arg-type] # each is of its field's type
+            classes=tuple(combination),
         )
-        for each in combinations
+        for combination in combinations
     ]
     answers = await ask_together(ask, questions, at_once)
-    rows = {each.question.classes: () if each.page is None else each.page.subscribers for each in answers}
+    rows = {answer.question.classes: () if answer.page is None else answer.page.subscribers for answer in answers}
     return {classes: shown for classes, shown in rows.items() if shown and are_as_asked(dict(classes), shown)}
 
 
@@ -130,7 +132,7 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
         is_one_wave = suspect.is_quiet or not suspect.is_counted
         return [*counts, *_plan_look_ups(suspect, len(counts))] if is_one_wave else counts
     questions = _plan_recount(suspect, answers)
-    has_looked_up = any(each.question.topic in TOPICS_BY_ID for each in answers)
+    has_looked_up = any(answer.question.topic in TOPICS_BY_ID for answer in answers)
     if not questions and not has_looked_up and not contradicts(suspect, answers):
         questions = _plan_look_ups(suspect, len(answers))
     if not questions:
@@ -160,7 +162,7 @@ def _choose_bases(suspect: Suspect) -> list[int]:
         return []
     largest = sorted(suspect.bases, key=lambda base: -suspect.bases[base])
     chosen = sorted(largest, key=lambda base: base not in (suspect.base_ids or ()))[:_MOST_BASES]
-    chosen += [each for each in suspect.unlisted_bases if each not in suspect.bases][:_MOST_UNLISTED]
+    chosen += [base_id for base_id in suspect.unlisted_bases if base_id not in suspect.bases][:_MOST_UNLISTED]
     return chosen if len(chosen) > 1 or not largest else []
 
 
@@ -181,22 +183,24 @@ def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
 
     The list may hide two classes, and every subscriber of one may be of the other as well. Then no request for one
     class shows a subscriber. A class that a request has shown is of interest beside a base that nothing has shown."""
-    is_asked = any(each.question.topic is Topic.COMBINATION for each in answers)
+    is_asked = any(answer.question.topic is Topic.COMBINATION for answer in answers)
     if is_asked or contradicts(suspect, answers):
         return []
     base_ids = () if "base_id" in suspect.filters else suspect.base_ids or ()
     unshown = list_unshown(suspect, answers)
-    ours: list[HiddenClass] = [("base_id", each) for each in base_ids if each not in suspect.bases]
-    bases = {*ours, *(each for each in unshown if each[0] == "base_id")}
+    ours: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in suspect.bases]
+    bases = {*ours, *(class_ for class_ in unshown if class_[0] == "base_id")}
     classes = dict.fromkeys([*unshown, *find_hidden(suspect, answers), *ours])
     is_elsewhere = 0 < len(base_ids) == len(ours)  # a subscriber without one of our bases does not concern the load
     combinations = [
-        each
-        for each in combine_classes(list(classes), fewest=2)
-        if not bases.isdisjoint(each) or (set(unshown).issuperset(each) and not is_elsewhere)
+        combination
+        for combination in combine_classes(list(classes), fewest=2)
+        if not bases.isdisjoint(combination) or (set(unshown).issuperset(combination) and not is_elsewhere)
     ]
-    asked = [*((each,) for each in ours), *combinations]
-    return [Question(Topic.COMBINATION, _narrow(suspect, dict(each)), classes=each) for each in asked]
+    asked = [*((own_class,) for own_class in ours), *combinations]
+    return [
+        Question(Topic.COMBINATION, _narrow(suspect, dict(combination)), classes=combination) for combination in asked
+    ]
 
 
 def combine_classes(classes: Sequence[HiddenClass], fewest: int = 1) -> list[tuple[HiddenClass, ...]]:
@@ -207,26 +211,29 @@ def combine_classes(classes: Sequence[HiddenClass], fewest: int = 1) -> list[tup
     names = list(dict.fromkeys(name for name, _ in classes))
     choices = list[list[HiddenClass | None]]()
     for name in names:
-        chosen = [each for each in classes if each[0] == name]
+        chosen = [class_ for class_ in classes if class_[0] == name]
         is_whole = len(chosen) == len(PARTITIONS.get(name, ())) > 0
         choices.append([*chosen] if is_whole and fewest > 1 else [None, *chosen])
-    combinations = [tuple(each for each in combination if each is not None) for combination in product(*choices)]
-    return sorted((each for each in combinations if len(each) >= fewest), key=len)
+    combinations = [tuple(class_ for class_ in combination if class_ is not None) for combination in product(*choices)]
+    return sorted((combination for combination in combinations if len(combination) >= fewest), key=len)
 
 
 def _plan_look_ups(suspect: Suspect, spent: int) -> list[Question]:
     """Return look-ups by Id, and of a few ledger entries, as far as the requests reach after `spent` requests."""
     questions = _plan_ids(suspect)[: MOST_REQUESTS - spent]
     room = max(0, MOST_REQUESTS - _RESERVE - spent - len(questions))
-    return [*(_ask_id(Topic.LACKING, each) for each in suspect.lacking[: min(room, _LACKING_FIRST)]), *questions]
+    return [
+        *(_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in suspect.lacking[: min(room, _LACKING_FIRST)]),
+        *questions,
+    ]
 
 
 def _plan_lacking(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return look-ups of the ledger entries that were not looked up yet. Return none if the answers contradict."""
     if contradicts(suspect, answers) or find_hidden(suspect, answers):
         return []
-    asked = {each.question.value for each in answers if each.question.topic is Topic.LACKING}
-    return [_ask_id(Topic.LACKING, each) for each in suspect.lacking if each not in asked]
+    asked = {answer.question.value for answer in answers if answer.question.topic is Topic.LACKING}
+    return [_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in suspect.lacking if subscriber_id not in asked]
 
 
 def _plan_ids(suspect: Suspect) -> list[Question]:
@@ -238,13 +245,13 @@ def _plan_ids(suspect: Suspect) -> list[Question]:
     low, high = int(ids[0]), int(ids[-1])
     below, above = (IDS_BEYOND, _BEFORE) if is_descending else (_BEFORE, IDS_BEYOND)
     beyond = [
-        *(high + step * each for each in range(1, above + 1)),
-        *(low - step * each for each in range(1, below + 1)),
+        *(high + step * step_number for step_number in range(1, above + 1)),
+        *(low - step * step_number for step_number in range(1, below + 1)),
     ]
     return [
         _ask_id(Topic.KNOWN, int(ids[len(ids) // 2])),
-        *(_ask_id(Topic.BEYOND, each) for each in beyond if each > 0),
-        *(_ask_id(Topic.MISSING, each) for each in _choose_inside(ids, step, suspect.seed)),
+        *(_ask_id(Topic.BEYOND, subscriber_id) for subscriber_id in beyond if subscriber_id > 0),
+        *(_ask_id(Topic.MISSING, subscriber_id) for subscriber_id in _choose_inside(ids, step, suspect.seed)),
     ]
 
 
@@ -258,13 +265,15 @@ def _choose_inside(ids: IdArray, step: int, seed: bytes) -> list[int]:
 
 def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return second look-ups of unlisted ids that exist, and readings of the ends beyond which ids exist."""
-    asked = [each.question for each in answers]
+    asked = [answer.question for answer in answers]
     questions = []
-    for each in sorted(find_present(suspect, answers, Topic.MISSING)):
-        question = _ask_id(Topic.MISSING, each, 1)
+    for subscriber_id in sorted(find_present(suspect, answers, Topic.MISSING)):
+        question = _ask_id(Topic.MISSING, subscriber_id, 1)
         questions += [question] if question not in asked else []
-    if suspect.certificate.order in (Order.ID, Order.ID_DESC) and not any(each.topic is Topic.END for each in asked):
-        sides = {find_side(suspect, each) for each in find_present(suspect, answers, Topic.BEYOND)}
+    if suspect.certificate.order in (Order.ID, Order.ID_DESC) and not any(
+        question.topic is Topic.END for question in asked
+    ):
+        sides = {find_side(suspect, subscriber_id) for subscriber_id in find_present(suspect, answers, Topic.BEYOND)}
         if max(read_totals(answers), default=0) > (suspect.certificate.total_last or 0):
             sides.add("above")  # where newcomers are, if the list has grown
         for side in sorted(sides):
@@ -287,7 +296,7 @@ def _ask_whole(suspect: Suspect, number: int) -> Question:
 
 
 def _ask_parts(suspect: Suspect, name: str, values: Sequence[object], number: int) -> list[Question]:
-    return [Question(Topic.PART, _narrow(suspect, {name: each}), name, each, number) for each in values]
+    return [Question(Topic.PART, _narrow(suspect, {name: value}), name, value, number) for value in values]
 
 
 def _ask_id(topic: Topic, subscriber_id: int, number: int = 0) -> Question:

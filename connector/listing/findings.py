@@ -115,7 +115,7 @@ class Suspect:
     @property
     def bases(self) -> Mapping[int, int]:
         """The number of listed rows of each base."""
-        return {each: rows for each, rows in self.listed.get("base_id", {}).items() if type(each) is int}
+        return {value: rows for value, rows in self.listed.get("base_id", {}).items() if type(value) is int}
 
     @property
     def is_quiet(self) -> bool:
@@ -127,7 +127,7 @@ class Suspect:
 
 def read_ids(answer: Answer) -> list[int]:
     rows = [] if answer.page is None else answer.page.subscribers
-    return [each for row in rows if type(each := row.get("Id")) is int]
+    return [subscriber_id for row in rows if type(subscriber_id := row.get("Id")) is int]
 
 
 def read_unseen(suspect: Suspect, answer: Answer) -> IdArray:
@@ -138,8 +138,8 @@ def read_unseen(suspect: Suspect, answer: Answer) -> IdArray:
 
 def read_totals(answers: Sequence[Answer]) -> list[int]:
     """Return the TotalCounts of the whole list."""
-    wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
-    return [each.total for each in wholes if each.total is not None]
+    wholes = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
+    return [answer.total for answer in wholes if answer.total is not None]
 
 
 def find_side(suspect: Suspect, subscriber_id: int) -> str:
@@ -167,7 +167,7 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
         if rounds := read_rounds(suspect, name, answers):
             says = decide_partition(suspect, name, answers) or Says.NOTHING
             last = rounds[-1]
-            words = f"{' + '.join(f'{each:,}' for each in last.parts)} of {last.after:,}"
+            words = f"{' + '.join(f'{part_count:,}' for part_count in last.parts)} of {last.after:,}"
             hidden = _find_too_few(suspect, name, answers) if says is Says.CONTRADICTS else ()
             findings.append(Finding(name, says, words, tuple((name, value) for value in hidden)))
         elif not suspect.is_counted and (unshown := _find_unshown(suspect, name, answers)):
@@ -186,12 +186,12 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
 
 def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes that the list shows only to a request that asks for them, according to the answers."""
-    return [each for finding in decide_evidence(suspect, answers) for each in finding.hidden]
+    return [class_ for finding in decide_evidence(suspect, answers) for class_ in finding.hidden]
 
 
 def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     findings = decide_evidence(suspect, answers)
-    return any(each.says is Says.CONTRADICTS and not each.hidden for each in findings)
+    return any(finding.says is Says.CONTRADICTS and not finding.hidden for finding in findings)
 
 
 def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
@@ -208,9 +208,9 @@ def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClas
 def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Says | None:
     """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
     certificate = suspect.certificate
-    known = {each for each in (certificate.total_first, certificate.total_last) if each is not None}
+    known = {total for total in (certificate.total_first, certificate.total_last) if total is not None}
     rounds = read_rounds(suspect, name, answers)
-    if any(each == name for each, _ in suspect.hidden):
+    if any(hidden_name == name for hidden_name, _ in suspect.hidden):
         return Says.CONTRADICTS if _find_too_few(suspect, name, answers) else Says.NOTHING
     if _find_unshown(suspect, name, answers):
         return Says.CONTRADICTS
@@ -218,10 +218,13 @@ def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> 
     if name != "base_id":
         return says
     # Bases that no page showed may be missing in both sums, and the bases that are not counted may have changed since.
-    is_large = all(sum(each.parts) - each.after >= _compute_jump(each.after) for each in rounds)
+    is_large = all(
+        sum(counts_of_round.parts) - counts_of_round.after >= _compute_jump(counts_of_round.after)
+        for counts_of_round in rounds
+    )
     parts = _read_parts(suspect, name, answers)
     asked = parts[0] if parts else {}
-    has_unlisted = any(all(each[base] for each in parts) and not suspect.bases.get(int(str(base))) for base in asked)
+    has_unlisted = any(all(part[base] for part in parts) and not suspect.bases.get(int(str(base))) for base in asked)
     return says if says is not Says.AGREES and (is_large or has_unlisted) else Says.NOTHING
 
 
@@ -244,9 +247,9 @@ def _find_unshown(suspect: Suspect, name: str, answers: Sequence[Answer]) -> lis
     unshown = list[object]()
     is_read = bool(read_rounds(suspect, name, answers)) or not suspect.is_counted
     for value in (_read_parts(suspect, name, answers) or [{}])[-1] if is_read else ():
-        parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
-        shown = [each for each in parts if each.question.value == value]
-        is_unseen = all(_shows_unlisted_alone(suspect, each) for each in shown)
+        parts = [answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name]
+        shown = [part for part in parts if part.question.value == value]
+        is_unseen = all(_shows_unlisted_alone(suspect, answer) for answer in shown)
         unshown += [value] if is_unseen and not listed.get(value) else []
     return unshown
 
@@ -263,29 +266,31 @@ def _shows_unlisted_alone(suspect: Suspect, answer: Answer) -> bool:
 
 def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
     """Return the counts of a partition, round by round; none where an answer is missing or is not as asked."""
-    wholes = [each for each in answers if each.question.topic is Topic.WHOLE] if suspect.is_counted else []
+    wholes = [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_counted else []
     rounds: list[Counts] = []
     for number, counts in enumerate(_read_parts(suspect, name, answers)):
-        around = [each.total for each in wholes if each.question.round in (number - 1, number)]
-        totals = [each for each in around if each is not None]
+        around = [answer.total for answer in wholes if answer.question.round in (number - 1, number)]
+        totals = [total for total in around if total is not None]
         if len(totals) < len(around) or len(totals) < 2:
             return []
         known = list(counts.values())
         if name == "base_id":  # the bases that are not counted keep the rows that the reading showed
-            known.append(suspect.certificate.distinct - sum(suspect.bases.get(int(str(each)), 0) for each in counts))
+            known.append(
+                suspect.certificate.distinct - sum(suspect.bases.get(int(str(base_id)), 0) for base_id in counts)
+            )
         rounds.append(Counts(totals[0], known, totals[-1]))
     return rounds
 
 
 def _read_parts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
     """Return the counts of a partition by value, round by round; none where an answer is missing or not as asked."""
-    pairs = [each for each in answers if each.question.topic is Topic.PAIR and each.question.name == name]
-    if len(pairs) < len(suspect.absent_values) or not all(_is_empty(each) for each in pairs):
+    pairs = [answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.name == name]
+    if len(pairs) < len(suspect.absent_values) or not all(_is_empty(answer) for answer in pairs):
         return []
-    parts = [each for each in answers if each.question.topic is Topic.PART and each.question.name == name]
+    parts = [answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name]
     rounds = list[dict[object, int]]()
-    for number in sorted({each.question.round for each in parts}):
-        counts = {each.question.value: _read_count(suspect, each) for each in parts if each.question.round == number}
+    for number in sorted({part.question.round for part in parts}):
+        counts = {part.question.value: _read_count(suspect, part) for part in parts if part.question.round == number}
         known = {value: count for value, count in counts.items() if count is not None}
         if len(known) < len(counts):
             return []
@@ -316,7 +321,7 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
     shown, number = list[tuple[HiddenClass, ...]](), 0
     for answer in answers:  # the small combinations first
         classes, page = answer.question.classes, answer.page
-        if any(set(each) <= set(classes) for each in shown) or not classes or page is None:
+        if any(set(shown_classes) <= set(classes) for shown_classes in shown) or not classes or page is None:
             continue
         unseen = len(read_unseen(suspect, answer))
         if unseen and are_as_asked({**suspect.filters, **dict(classes)}, page.subscribers):
@@ -324,7 +329,7 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
             shown.append(classes)
     if number < (1 if suspect.is_quiet and not suspect.hidden else _LEAST_UNSEEN):
         return None
-    hidden = dict.fromkeys(each for classes in shown for each in classes)
+    hidden = dict.fromkeys(class_ for classes in shown for class_ in classes)
     words = f"{number:,} subscribers are shown only to a request for {' and '.join(name for name, _ in shown[0])}"
     return Finding("classes", Says.CONTRADICTS, words, tuple(hidden))
 
@@ -335,7 +340,7 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     If nothing changes, a list whose TotalCount is much larger at another time has left subscribers out."""
     certificate = suspect.certificate
     last = certificate.total_last
-    wholes = [each for each in answers if each.question.topic is Topic.WHOLE]
+    wholes = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
     totals = read_totals(answers)
     if last is None or not suspect.is_counted:
         return None
@@ -343,7 +348,7 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     if _has_grown_at_end(suspect, answers):
         return Finding("total_count", Says.NOTHING, f"{highest:,} at another time than {last:,}, new ids at the end")
     largest = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
-    unseen = max((int(np.count_nonzero(read_unseen(suspect, each) < largest)) for each in wholes), default=0)
+    unseen = max((int(np.count_nonzero(read_unseen(suspect, answer) < largest)) for answer in wholes), default=0)
     least = _compute_jump(last)
     is_still = suspect.is_quiet and len(set(totals)) == 1
     if is_still and max(totals[0] - last, unseen) >= least:
@@ -372,11 +377,13 @@ def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     largest, order, distinct = int(suspect.ids[-1]), suspect.certificate.order, len(suspect.ids)
     for answer in answers:
         shown, offset = read_ids(answer), answer.question.query.offset
-        newer = sum(each > largest for each in shown)
+        newer = sum(subscriber_id > largest for subscriber_id in shown)
         if answer.page is None or answer.total is None or not newer:
             continue
         if answer.question.topic is Topic.WHOLE and len(shown) >= answer.total:
-            older = np.array(sorted(each for each in set(shown) if each <= largest), dtype=np.int64)
+            older = np.array(
+                sorted(subscriber_id for subscriber_id in set(shown) if subscriber_id <= largest), dtype=np.int64
+            )
             if np.array_equal(older, suspect.ids):
                 return True
         if answer.question.topic is Topic.END and largest in shown:
@@ -416,7 +423,7 @@ def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | No
 
     If one of these subscribers exists, the finding contradicts the list. If the query has a filter besides the base,
     two must exist, because the values of one may have changed."""
-    asked = [each for each in answers if each.question.topic is Topic.LACKING]
+    asked = [answer for answer in answers if answer.question.topic is Topic.LACKING]
     if not asked:
         return None
     found = find_present(suspect, answers, Topic.LACKING)
@@ -431,28 +438,28 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
 
     An id that exists contradicts the list, unless its subscriber was created meanwhile. If the ids at the end are dense
     and no id exists beyond the end, the list is not cut off there."""
-    asked = [each for each in answers if each.question.topic in (Topic.MISSING, Topic.BEYOND)]
+    asked = [answer for answer in answers if answer.question.topic in (Topic.MISSING, Topic.BEYOND)]
     if not asked:
         return None
     missing = find_present(suspect, answers, Topic.MISSING)
     beyond = find_present(suspect, answers, Topic.BEYOND)
-    again = [each for each in asked if each.question.round]
-    hidden = missing.intersection(each.question.value for each in again if _is_present(suspect, each))
+    again = [answer for answer in asked if answer.question.round]
+    hidden = missing.intersection(answer.question.value for answer in again if _is_present(suspect, answer))
     for subscriber_id in beyond:
         side = find_side(suspect, subscriber_id)
-        ends = [each for each in answers if each.question.topic is Topic.END and each.question.name == side]
-        shown = [set(read_ids(each)) for each in ends if each.page is not None]
-        if shown and not any(subscriber_id in each for each in shown):
+        ends = [answer for answer in answers if answer.question.topic is Topic.END and answer.question.name == side]
+        shown = [set(read_ids(answer)) for answer in ends if answer.page is not None]
+        if shown and not any(subscriber_id in end_ids for end_ids in shown):
             hidden.add(subscriber_id)
     total = max(read_totals(answers), default=0)
     is_window = suspect.is_counted and total == len(suspect.ids) and (total % 100 == 0 or is_window_size(total))
     if is_window and len(beyond) >= _JUMP_ROWS:
         hidden |= beyond  # newcomers change TotalCount, unless a window caps it at a round number
-    number = len({each.question.value for each in asked})
+    number = len({answer.question.value for answer in asked})
     words = f"{len(missing | beyond) or 'none'} of {number} ids that the list lacks exist"
     if hidden:
         return Finding("ids", Says.CONTRADICTS, words, unlisted=tuple(sorted(hidden)))
-    is_known = any(each.question.topic is Topic.KNOWN and _is_present(suspect, each) for each in answers)
+    is_known = any(answer.question.topic is Topic.KNOWN and _is_present(suspect, answer) for answer in answers)
     is_proof = is_known and not missing and not beyond and _compute_chance(suspect) <= _CHANCE
     return Finding("ids", Says.AGREES if is_proof else Says.NOTHING, words)
 
@@ -471,8 +478,8 @@ def _compute_chance(suspect: Suspect) -> float:
 
 def find_present(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> set[int]:
     """Return the ids of this topic that exist and were not listed."""
-    present = [each for each in answers if each.question.topic is topic and _is_present(suspect, each)]
-    return {subscriber_id for each in present for subscriber_id in read_unseen(suspect, each).tolist()}
+    present = [answer for answer in answers if answer.question.topic is topic and _is_present(suspect, answer)]
+    return {subscriber_id for answer in present for subscriber_id in read_unseen(suspect, answer).tolist()}
 
 
 def _is_present(suspect: Suspect, answer: Answer) -> bool:

@@ -46,7 +46,7 @@ async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> b
         return False
     rows = await access.control.until_stopped(_ask_for_base(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
-    ours = {each.subscriber_id: each for each in access.sentinels}
+    ours = {sentinel.subscriber_id: sentinel for sentinel in access.sentinels}
     others = [row for row in rows if row["Id"] not in ours]
     if not others:
         others = await access.control.until_stopped(_ask_for_classes(access, service_id))
@@ -84,12 +84,14 @@ async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, A
     for the base and for other classes. These are the classes that the list has not shown without such a request."""
     classes = tuple(dict.fromkeys([*access.state.hidden, *access.state.unshown]))
     base_class = "base_id", base_id
-    combinations = [each for each in combine_classes([*classes, base_class], fewest=2) if base_class in each]
+    combinations = [
+        combination for combination in combine_classes([*classes, base_class], fewest=2) if base_class in combination
+    ]
     ask_one = partial(try_page, access.client, access.retrier)
     shown = await ask_combinations(ask_one, combinations, access.policy.max_concurrency)
     rows = [row for part in shown.values() for row in part if type(row.get("Id")) is int]
     access.known_ids.add_shown([row["Id"] for row in rows])
-    ours = {each.subscriber_id for each in access.sentinels}
+    ours = {sentinel.subscriber_id for sentinel in access.sentinels}
     return [row for row in rows if row["Id"] not in ours]
 
 
@@ -122,7 +124,7 @@ async def find_hidden_classes(ask: Ask, counts: "ClassCounts", at_once: int) -> 
         if len(counts.wholes) < 2 or sum(parts.values()) > min(counts.wholes):
             hidden += [(name, value) for value, number in parts.items() if number and value not in counts.shown[name]]
     rows_of = await ask_combinations(ask, combine_classes(counts.unshown, fewest=2), at_once)
-    return list(dict.fromkeys([*hidden, *(each for combination in rows_of for each in combination)]))
+    return list(dict.fromkeys([*hidden, *(class_ for combination in rows_of for class_ in combination)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +170,21 @@ async def count_classes(ask: Ask, at_once: int) -> ClassCounts:
     if first.page is None:
         return ClassCounts()
     counts: dict[str, dict[object, int]] = {name: {} for name in PARTITIONS}
-    for each in parts:
-        name, value = each.question.name, each.question.value
-        if each.page is not None and are_as_asked({name: value}, each.page.subscribers):
-            counts[name][value] = (each.total or len(each.page.subscribers)) if each.page.subscribers else 0
+    for part in parts:
+        name, value = part.question.name, part.question.value
+        if part.page is not None and are_as_asked({name: value}, part.page.subscribers):
+            counts[name][value] = (part.total or len(part.page.subscribers)) if part.page.subscribers else 0
     rows = first.page.subscribers
     shown = {
         name: {read_field(row, name) or ("" if name == "gender" else False) for row in rows} for name in PARTITIONS
     }
-    wholes = [each for each in (first.total, last.total) if each is not None]
+    wholes = [total for total in (first.total, last.total) if total is not None]
     return ClassCounts(wholes, counts, shown, [row.get("Id") for row in rows])
 
 
 async def _find_older(ask: Ask, ids: Sequence[object]) -> list[int]:
     """Return the id below the first of these ids, if the list is in ascending order and the id has a subscriber."""
-    numbers = [each for each in ids if type(each) is int]
+    numbers = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]
     if not numbers or numbers != sorted(numbers) or numbers[0] < _SMALLEST:
         return []
     older = numbers[0] - 1

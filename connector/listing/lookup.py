@@ -66,14 +66,17 @@ async def check_filters(
     passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
     """
     state = access.state
-    await _try_fields(access, sorted({each.field for each in classes}))
+    await _try_fields(access, sorted({spelling_class.field for spelling_class in classes}))
     due_classes = [
-        each
-        for each in classes
-        if each.field in state.checked_fields and (each not in state.controls or (state.controls[each] and is_again))
+        spelling_class
+        for spelling_class in classes
+        if spelling_class.field in state.checked_fields
+        and (spelling_class not in state.controls or (state.controls[spelling_class] and is_again))
     ]
-    due_classes.sort(key=lambda each: sorted(each.traits))
-    results = await look_up_together(access, [partial(_try_class, access, each) for each in due_classes])
+    due_classes.sort(key=lambda spelling_class: sorted(spelling_class.traits))
+    results = await look_up_together(
+        access, [partial(_try_class, access, spelling_class) for spelling_class in due_classes]
+    )
     for spelling_class, (is_passed, _) in zip(due_classes, results, strict=True):
         if is_passed is not None:
             state.controls[spelling_class] = is_passed
@@ -81,9 +84,15 @@ async def check_filters(
     if with_case and "email" in state.checked_fields and is_case_due:
         state.is_case_blind = await _is_case_blind(access)
     return FilterCheck(
-        frozenset(each for each in classes if each.field in state.checked_fields and state.controls.get(each)),
         frozenset(
-            each for each in classes if each.field not in state.checked_fields or state.controls.get(each) is False
+            spelling_class
+            for spelling_class in classes
+            if spelling_class.field in state.checked_fields and state.controls.get(spelling_class)
+        ),
+        frozenset(
+            spelling_class
+            for spelling_class in classes
+            if spelling_class.field not in state.checked_fields or state.controls.get(spelling_class) is False
         ),
         tuple(sentinel for _, sentinel in results if sentinel is not None),
         is_case_blind=with_case and state.is_case_blind is True,
@@ -103,8 +112,8 @@ def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
     """Try the filter of each field with a made-up value, once in a run."""
     state = access.state
-    due_fields = [each for each in fields if each not in state.useless and each not in state.checked_fields]
-    trials = [partial(try_made_up, partial(ask_page, access), each, access.draw) for each in due_fields]
+    due_fields = [name for name in fields if name not in state.useless and name not in state.checked_fields]
+    trials = [partial(try_made_up, partial(ask_page, access), name, access.draw) for name in due_fields]
     for name, control in zip(due_fields, await look_up_together(access, trials), strict=True):
         if control is Control.IGNORED:
             state.useless.add(name)
@@ -124,7 +133,7 @@ async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> tuple
             return is_passed, sentinel if is_passed else None
     stats = access.state.stats
     samples = stats.samples.get(spelling_class, []) if stats is not None else []
-    trial = await try_samples(page, spelling_class.field, [(each.subscriber_id, each.text) for each in samples])
+    trial = await try_samples(page, spelling_class.field, [(sample.subscriber_id, sample.text) for sample in samples])
     return trial.is_proof if samples else None, None
 
 
@@ -155,7 +164,7 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
         return None
     groups = [group for group in (stats.find_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
     page = partial(ask_page, access)
-    changed = [[(each.subscriber_id, change_case(each.text)) for each in group] for group in groups]
+    changed = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
     trials = await look_up_together(access, [partial(try_samples, page, "email", samples) for samples in changed])
     return all(trial.is_proof for trial in trials) if trials else None
 
@@ -168,7 +177,10 @@ async def find_visibility(
     The sentinels are those of one field: the field whose latest sentinel is the oldest. Raises ListFailed.
     """
     by_field = [await _find_by_filter(access, checked, started_at, field) for field in fields]
-    return Visibility(min((each.seen for each in by_field), key=find_latest), max(each.lag_s for each in by_field))
+    return Visibility(
+        min((visibility.seen for visibility in by_field), key=find_latest),
+        max(visibility.lag_s for visibility in by_field),
+    )
 
 
 async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: float, field: str) -> Visibility:
@@ -177,30 +189,32 @@ async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: 
 
     A sentinel that does not show is a sign of lag only if the filter has passed for the class of its spelling.
     """
-    sentinels = [each for each in access.sentinels if each.confirmed_at < started_at and each.field == field]
+    sentinels = [
+        sentinel for sentinel in access.sentinels if sentinel.confirmed_at < started_at and sentinel.field == field
+    ]
     if not sentinels:
         return Visibility()
     base_id, newest = access.journal.base.service_id, sentinels[-1]
-    latest_by_class = {each.is_active: each for each in sentinels if each.base_id == base_id}
+    latest_by_class = {sentinel.is_active: sentinel for sentinel in sentinels if sentinel.base_id == base_id}
     latest = dict.fromkeys([newest, *latest_by_class.values()])
-    seen = {each for each in latest if each in checked.shown or await _is_shown(access, each)}
+    seen = {sentinel for sentinel in latest if sentinel in checked.shown or await _is_shown(access, sentinel)}
     if newest in seen:
         return Visibility(frozenset(seen))
-    findable = [each for each in sentinels if classify(each.field, each.value) in checked.passed]
+    findable = [sentinel for sentinel in sentinels if classify(sentinel.field, sentinel.value) in checked.passed]
     earlier = findable[-_SENTINELS_AT_A_TIME:]
-    are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in earlier])
+    are_shown = await look_up_together(access, [partial(_is_shown, access, sentinel) for sentinel in earlier])
     looked_up = list(zip(earlier, are_shown, strict=True))
-    seen |= {each for each, is_shown in looked_up if is_shown}
-    missed = [each for each, is_shown in looked_up if is_shown is False]
+    seen |= {sentinel for sentinel, is_shown in looked_up if is_shown}
+    missed = [sentinel for sentinel, is_shown in looked_up if is_shown is False]
     return Visibility(frozenset(seen), measure_lag(missed, started_at))
 
 
 async def _confirm_visibility(access: ListAccess, visibility: Visibility, started_at: float) -> Visibility:
     """Return the sentinels that the filters still show. A sentinel that no longer shows proves that replicas lag."""
     sentinels = sorted(visibility.seen, key=lambda each: each.confirmed_at)
-    are_shown = await look_up_together(access, [partial(_is_shown, access, each) for each in sentinels])
-    seen = frozenset(each for each, is_shown in zip(sentinels, are_shown, strict=True) if is_shown)
-    missed = [each for each, is_shown in zip(sentinels, are_shown, strict=True) if is_shown is False]
+    are_shown = await look_up_together(access, [partial(_is_shown, access, sentinel) for sentinel in sentinels])
+    seen = frozenset(sentinel for sentinel, is_shown in zip(sentinels, are_shown, strict=True) if is_shown)
+    missed = [sentinel for sentinel, is_shown in zip(sentinels, are_shown, strict=True) if is_shown is False]
     return Visibility(seen, max(visibility.lag_s, measure_lag(missed, started_at)))
 
 
@@ -270,18 +284,18 @@ def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
     question = _build_question(key)
     if question.needs_case_blind and access.state.is_case_blind is False:
         return False
-    return not question.has_hidden_spellings and all(has_control(access, each) for each in question.classes)
+    return not question.has_hidden_spellings and all(has_control(access, class_) for class_ in question.classes)
 
 
 def count_requests(keys: Sequence[LookupKey]) -> int:
     """Return the number of requests of `look_by_filter`, controls included, if each control passes at the first trial
     and the stats are known."""
     questions = [_build_question(key) for key in keys]
-    classes = frozenset[SpellingClass]().union(*(each.classes for each in questions))
-    controls = len(classes) + 2 * any(each.needs_case_blind for each in questions)
+    classes = frozenset[SpellingClass]().union(*(question.classes for question in questions))
+    controls = len(classes) + 2 * any(question.needs_case_blind for question in questions)
     rounds = 1 + -(-len(questions) // ASKED_TOGETHER)
-    made_up, sentinel = len({each.field for each in classes}), 1
-    return sum(len(each.texts) for each in questions) + rounds * controls + made_up + sentinel
+    made_up, sentinel = len({spelling_class.field for spelling_class in classes}), 1
+    return sum(len(question.texts) for question in questions) + rounds * controls + made_up + sentinel
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,19 +348,19 @@ class _FilterLookup:
         started_at = access.clock.monotonic()
         visibility, checked = Visibility(), await self._check()
         if self._is_worth_asking(checked):
-            fields = sorted({each.key.field for each in self.questions})
+            fields = sorted({question.key.field for question in self.questions})
             visibility = await find_visibility(access, checked, started_at, fields)  # before any other look-up
         for start in range(0, len(self.questions), ASKED_TOGETHER):
             if not self._is_worth_asking(checked):
                 break
             batch = self.questions[start : start + ASKED_TOGETHER]
-            shown = await self._ask([each for each in batch if each.is_askable(checked)])
+            shown = await self._ask([question for question in batch if question.is_askable(checked)])
             before, checked = checked, await self._check(is_again=True)
-            for each in batch:
-                answers = shown.get(each.key.identity, ())
-                is_whole = bool(answers) and all(self._is_all(each.key.field, answer) for answer in answers)
-                if is_whole and each.proves_absence(before) and each.proves_absence(checked):
-                    self.missed.add(each.key.identity)
+            for question in batch:
+                answers = shown.get(question.key.identity, ())
+                is_whole = bool(answers) and all(self._is_all(question.key.field, answer) for answer in answers)
+                if is_whole and question.proves_absence(before) and question.proves_absence(checked):
+                    self.missed.add(question.key.identity)
         found = {identity: tuple(sorted(ids)) for identity, ids in self.found.items()}
         missed = frozenset(self.missed.difference(found))
         if missed:
@@ -362,26 +376,26 @@ class _FilterLookup:
         return len(answer.rows) != 1 or name in self.access.state.plural_filters
 
     async def _check(self, *, is_again: bool = False) -> FilterCheck:
-        with_case = any(each.needs_case_blind for each in self.questions)
-        classes = frozenset[SpellingClass]().union(*(each.classes for each in self.questions))
+        with_case = any(question.needs_case_blind for question in self.questions)
+        classes = frozenset[SpellingClass]().union(*(question.classes for question in self.questions))
         return await check_filters(self.access, classes, with_case=with_case, is_again=is_again)
 
     def _is_worth_asking(self, checked: FilterCheck) -> bool:
         """Return whether an answer could help: to prove an identity absent, or to find an unresolved one."""
-        if any(each.proves_absence(checked) for each in self.questions):
+        if any(question.proves_absence(checked) for question in self.questions):
             return True
-        return any(each.is_askable(checked) and not each.key.in_any_spelling for each in self.questions)
+        return any(question.is_askable(checked) and not question.key.in_any_spelling for question in self.questions)
 
     async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[Shown]]:
         """Look every spelling of the batch up. Return the answers by identity, and keep the subscribers that they
         show."""
-        spellings = [(each.key, text) for each in batch for text in each.texts]
+        spellings = [(question.key, text) for question in batch for text in question.texts]
         lookups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
         answers = await look_up_together(self.access, lookups)
         shown: dict[bytes, list[Shown]] = {}
         for (key, _), answer in zip(spellings, answers, strict=True):
             shown.setdefault(key.identity, []).append(answer)
-        identities = {each.key.identity for each in self.questions}
+        identities = {question.key.identity for question in self.questions}
         rows = [row for answer in answers for row in answer.rows]
         listed = self.reader.read(rows)
         keep_shown(self.access, rows, listed, identities)

@@ -76,7 +76,7 @@ class _WireForm:
     def read_ids(self, rows: WireRows) -> IdArray | None:
         """See `Form`."""
         ids = [row.get("Id") for row in rows]
-        if not all(type(each) is int and abs(each) <= LARGEST_ID for each in ids):
+        if not all(type(subscriber_id) is int and abs(subscriber_id) <= LARGEST_ID for subscriber_id in ids):
             return None
         return np.array(ids, dtype=np.int64)
 
@@ -91,7 +91,7 @@ class _WireForm:
     def count_values(self, rows: WireRows, name: str) -> Mapping[Any, int]:
         """See `Form`."""
         values = (read_field(row, name) for row in rows)
-        return Counter(each if isinstance(each, str | int) else None for each in values)
+        return Counter(value if isinstance(value, str | int) else None for value in values)
 
 
 WIRE: Form[WireRows] = _WireForm()
@@ -169,7 +169,7 @@ def _explain(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFaile
     if isinstance(answer, Refused):
         is_of_token = answer.status in UNAUTHORISED
         hint = "Check the token." if is_of_token else "Check the base URL, or run it again later."
-        is_first = sum(each.sent - each.retried for each in client.counts.values()) == 1
+        is_first = sum(counts_of_kind.sent - counts_of_kind.retried for counts_of_kind in client.counts.values()) == 1
         kind = TokenRefusedError if is_of_token and is_first else ListFailed
         return kind(f"The service refused its list ({answer.status}: {words}). {hint}", status=answer.status)
     status = f"status {answer.status}, " if answer.status is not None else ""

@@ -159,19 +159,19 @@ async def read_list(
     answers = await gather_answers(ask, suspect, limit.allowed)
     certificate = replace(certificate, unshown=tuple(list_unshown(suspect, answers)))
     classes = dict.fromkeys([*hidden, *find_hidden(suspect, answers)])
-    suspect = replace(suspect, hidden=tuple(each for each in classes if each[0] not in sent_filters))
+    suspect = replace(suspect, hidden=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
     problems = list[Finding]()
     if suspect.hidden:
         seen = IdSet()
         seen.add(pager.ids)
-        largest_total = max((each.total or 0 for each in answers), default=0)
+        largest_total = max((answer.total or 0 for answer in answers), default=0)
         waiting = combine_classes(suspect.hidden)
         while waiting:
             combination = dict(waiting.pop(0))
             part = PartDispatcher(sink, form, build_match(filters), combination, seen, dispatcher.listed)
             reading = await _read_part(ask, read_sweeps, suspect, part, largest_total, limit.allowed, now, draw)
             certificate = replace(certificate, pages=certificate.pages + reading.pages)
-            if found := [each for each in reading.hidden if each not in suspect.hidden]:
+            if found := [class_ for class_ in reading.hidden if class_ not in suspect.hidden]:
                 suspect = replace(suspect, hidden=(*suspect.hidden, *found))
                 waiting, problems = combine_classes(suspect.hidden), []  # all parts are read again
                 continue
@@ -191,7 +191,7 @@ async def read_list(
 async def _is_still(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bool:
     """Return whether the list has the TotalCount that it had during the reading and in the answers since."""
     page = await ask(replace(suspect.query, limit=1))
-    totals = {each.total for each in answers if each.question.topic is Topic.WHOLE}
+    totals = {answer.total for answer in answers if answer.question.topic is Topic.WHOLE}
     totals |= {suspect.certificate.total_first, None if page is None else page.total_count}
     return totals == {suspect.certificate.total_last}
 
@@ -218,7 +218,7 @@ async def _read_part(
 ) -> _PartReading:
     """Read the subscribers of hidden classes by the filters of `part`, or all again without filters (rule 7)."""
     query = replace(suspect.query, **part.wanted)  # type: ignore[arg-type] # each is of its field's type
-    started_at, name = now(), ", ".join(f"{each}={value}" for each, value in part.wanted.items())
+    started_at, name = now(), ", ".join(f"{name}={value}" for name, value in part.wanted.items())
     try:
         pager = await read_sweeps(query, part.dispatch)
     except ListFailed as failure:
@@ -237,7 +237,7 @@ async def _read_part(
             pager.ids,
             page_rows=pager.page_rows,
             listed=part.part_listed,
-            skipped={each for each, _ in suspect.hidden},
+            skipped={name for name, _ in suspect.hidden},
             seed=draw(_SEED_BYTES),
             absent_values=draw_absent_values(filters, draw),
         )
@@ -277,7 +277,11 @@ async def _record_filters(
 
 def list_filters(query: ListQuery) -> dict[str, object]:
     """Return the filters of the query, by the field names of the field table."""
-    values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in _PAGING}
+    values = {
+        query_field.name: getattr(query, query_field.name)
+        for query_field in fields(query)
+        if query_field.name not in _PAGING
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -86,7 +86,7 @@ async def find_shown(access: ListAccess, wanted: Sequence[tuple[str, str]]) -> l
     first = (await ask(access, queries[0])).rows
     if len(first) >= _SHOWN_AT_MOST:
         return []
-    shown = await look_up_together(access, [partial(ask, access, each) for each in queries[1:]])
+    shown = await look_up_together(access, [partial(ask, access, query) for query in queries[1:]])
     return [*first, *(row for answer in shown for row in answer.rows)]
 
 

@@ -81,8 +81,8 @@ def find_omissions(planned: Planned, indices: Sequence[int], identity: str) -> l
     zips = planned.omitted_zips.reindex(part.index)
     numbers, name = planned.chunk.numbers[part.index.to_numpy()].tolist(), planned.chunk.name
     return [
-        None if pd.isna(each) else Omission(Row(number, name, (), ()), str(value), str(each))
-        for each, value, number in zip(zips.tolist(), part.tolist(), numbers, strict=True)
+        None if pd.isna(zip_text) else Omission(Row(number, name, (), ()), str(value), str(zip_text))
+        for zip_text, value, number in zip(zips.tolist(), part.tolist(), numbers, strict=True)
     ]
 
 

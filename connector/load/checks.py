@@ -83,12 +83,12 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     known = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, number, before=before))
     session.control.activity = "looking up known subscribers"
     has_value = False
-    for each in known:
-        rows = await _list_by_id(session, each)
-        is_there = _find_in(session, each, rows)
+    for known_entry in known:
+        rows = await _list_by_id(session, known_entry)
+        is_there = _find_in(session, known_entry, rows)
         has_value |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
         if is_there and len(shown) < _ASKED_FOR:
-            await journal.ask(partial(Ledger.record_shown, base=base, identities=[each.identity]))
+            await journal.ask(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
         if is_there is not False:
             return () if is_there else tuple(shown)
     if not shown and known and not has_value and session.policy.is_looking:
@@ -136,7 +136,7 @@ async def record_shown(session: Session) -> None:
 def _report_unshown(session: Session, known: Sequence[Known]) -> None:
     """Add a message if the list should show one of these subscribers by now."""
     shown_since = session.clock.now().timestamp() - session.access.shown_after_s
-    if any((each.known_since or 0.0) <= shown_since for each in known):
+    if any((known_entry.known_since or 0.0) <= shown_since for known_entry in known):
         session.tally.add_message(
             f"The list shows none of {count(len(known), 'subscriber')} that earlier runs created, so this run could "
             "not check that the token sees the same account. A service that hides new subscribers until they confirm "
@@ -146,8 +146,8 @@ def _report_unshown(session: Session, known: Sequence[Known]) -> None:
 
 async def _ask_for_any(session: Session, known: Sequence[Known]) -> bool | None:
     """Return whether one of `known` exists (True if `known` is empty); None when the filter by Id is inconclusive."""
-    for each in known:
-        is_there = await _is_there(session, each)
+    for known_entry in known:
+        is_there = await _is_there(session, known_entry)
         if is_there is not False:
             return is_there
     return not known

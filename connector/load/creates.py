@@ -137,10 +137,10 @@ class Creator:
     async def intend(self, candidates: Sequence[Candidate]) -> None:
         """Return when the intents of these candidates are durable."""
         self._session.access.known_ids.begin_creating()
-        new = sum(each.left is not State.UNKNOWN for each in candidates)  # an unresolved row was taken before
+        new = sum(candidate.left is not State.UNKNOWN for candidate in candidates)  # an unresolved row was taken before
         self._session.tally.take(new)
         try:
-            await self._session.journal.intend([(each.left, each.intent) for each in candidates])
+            await self._session.journal.intend([(candidate.left, candidate.intent) for candidate in candidates])
         except Exception:  # the intents are not durable, so no create leaves
             self._session.tally.give_back(new)
             raise
@@ -295,9 +295,11 @@ class Creator:
         access, intent = self._session.access, candidate.intent
         rows = await list_id(access, answer.subscriber_id)
         listed = [Created(answer.subscriber_id, row, answer.status) for row in rows]
-        verdicts = [(each, judge_answer(each, candidate, access.journal.base, access.asked_name)) for each in listed]
-        verdicts = [(each, verdict) for each, verdict in verdicts if not verdict.is_bare]
-        if right := [(each, verdict) for each, verdict in verdicts if verdict.event is Event.ANSWERED]:
+        verdicts = [
+            (created, judge_answer(created, candidate, access.journal.base, access.asked_name)) for created in listed
+        ]
+        verdicts = [(created, verdict) for created, verdict in verdicts if not verdict.is_bare]
+        if right := [(created, verdict) for created, verdict in verdicts if verdict.event is Event.ANSWERED]:
             return right[0]
         if verdicts:
             return verdicts[0]

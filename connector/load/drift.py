@@ -82,31 +82,31 @@ def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
     waiting.clear()
 
 
-def _report_uncompared(each: WaitingRow, tally: Tally, reason: str) -> None:
+def _report_uncompared(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
     """Report a row that was not compared. Its subscriber exists; except for its first row, it differs from what was
     sent."""
-    if each.since is Since.OPTED_OUT:
-        _report_opt_out(each, tally, reason=reason)
-    elif each.since in (Since.FIRST, Since.LIMITED):
-        tally.count_row(Outcome.EXISTS, lambda: each.row.source)
+    if waiting_row.since is Since.OPTED_OUT:
+        _report_opt_out(waiting_row, tally, reason=reason)
+    elif waiting_row.since in (Since.FIRST, Since.LIMITED):
+        tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         tally.add_row_message(
             "some rows count as existing, though their values were not compared with the "
             f"subscribers, which were in the service before the ledger knew them: {reason}. The next "
             "run tries again"
         )
     else:
-        is_known = each.since is Since.REPORTED
+        is_known = waiting_row.since is Since.REPORTED
         tally.report_change(
-            Change(each.row.source, each.row.name, reason="" if is_known else reason, is_known=is_known)
+            Change(waiting_row.row.source, waiting_row.row.name, reason="" if is_known else reason, is_known=is_known)
         )
 
 
-def _report_opt_out(each: WaitingRow, tally: Tally, identity: str = "", *, reason: str = "") -> None:
+def _report_opt_out(waiting_row: WaitingRow, tally: Tally, identity: str = "", *, reason: str = "") -> None:
     """Report the opt-out of a waiting row, or of a row that this run has not read and whose subscriber the service
     shows with this `identity`."""
-    row = None if each.row.source == _NOT_READ else each.row.source
-    outcome = None if row is None else Outcome.EXISTS if each.since is Since.OPTED_OUT else Outcome.CHANGED
-    tally.report_opt_out(OptOut(row, each.row.identity, each.row.name or identity, outcome, reason))
+    row = None if waiting_row.row.source == _NOT_READ else waiting_row.row.source
+    outcome = None if row is None else Outcome.EXISTS if waiting_row.since is Since.OPTED_OUT else Outcome.CHANGED
+    tally.report_opt_out(OptOut(row, waiting_row.row.identity, waiting_row.row.name or identity, outcome, reason))
 
 
 class _Comparison:
@@ -167,17 +167,17 @@ class _Comparison:
     async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:
         found: list[Entry | None] = [None] * len(rows)
         for session, mine in self._split_by_session(rows):
-            identities = [rows[each].row.identity for each in mine]
+            identities = [rows[index].row.identity for index in mine]
             base, journal = session.journal.base, session.journal
             entries = await journal.ask(partial(_find, base, identities))
-            for each in mine:
-                found[each] = entries.get(rows[each].row.identity)
+            for index in mine:
+                found[index] = entries.get(rows[index].row.identity)
         return found
 
     def _split_by_session(self, rows: Sequence[WaitingRow]) -> Iterator[tuple[Session, list[int]]]:
         by_owner: dict[int, list[int]] = defaultdict(list)
-        for each, row in enumerate(rows):
-            by_owner[id(row.owner)].append(each)
+        for index, row in enumerate(rows):
+            by_owner[id(row.owner)].append(index)
         for owner, mine in by_owner.items():
             yield self._sessions[owner], mine
 
@@ -185,8 +185,8 @@ class _Comparison:
         """Compare rows that this run's look-ups have shown already; the others wait."""
         kept = self._session.access.state.shown
         for part in _split(self._ids.tolist()):
-            shown = [kept.read(each) for each in part]
-            self.take([each for each in shown if each is not None])
+            shown = [kept.read(subscriber_id) for subscriber_id in part]
+            self.take([wire for wire in shown if wire is not None])
         is_open = self._verdicts[self._indices] == 0
         self._ids, self._indices = self._ids[is_open], self._indices[is_open]
 
@@ -200,7 +200,7 @@ class _Comparison:
         if any(row["Id"] != ids[0] for row in first):
             return False
         self.take(first)
-        look_ups = [partial(ask, session.access, ListQuery(id=each)) for each in ids[1:]]
+        look_ups = [partial(ask, session.access, ListQuery(id=subscriber_id)) for subscriber_id in ids[1:]]
         for shown in await session.control.until_stopped(look_up_together(session.access, look_ups)):
             self.take(shown.rows)
         return True
@@ -225,7 +225,11 @@ class _Comparison:
             now=session.clock.now,
             max_concurrency=session.access.policy.max_concurrency,
             reads_ahead=False,
-            base_ids=[each.journal.base.service_id for each in self._sessions.values() if each.journal.base.service_id],
+            base_ids=[
+                session_of_base.journal.base.service_id
+                for session_of_base in self._sessions.values()
+                if session_of_base.journal.base.service_id
+            ],
         )
         certificate = await session.control.until_stopped(reading)
         if not certificate.is_complete:
@@ -265,7 +269,7 @@ class _Comparison:
         differing = differing_fields(names, values, listed)
         self._verdicts[index] = _DIFFERENT if differing else _EQUAL
         if differing:
-            difference = [[names[each], listed[each], values[each]] for each in differing]
+            difference = [[names[index], listed[index], values[index]] for index in differing]
             self._kept_at[index] = self._differences.add([difference])
 
     async def end(self) -> None:
@@ -274,21 +278,23 @@ class _Comparison:
         for part in _split(range(len(waiting))):
             rows = [waiting.read(index) for index in part]
             await self._record(part, rows, at)
-            for index, each in zip(part, rows, strict=True):
-                self._report(index, each)
+            for index, waiting_row in zip(part, rows, strict=True):
+                self._report(index, waiting_row)
             waiting.ended = part[-1] + 1
         waiting.clear()
 
     async def _record(self, indices: Sequence[int], rows: Sequence[WaitingRow], at: float) -> None:
         for session, mine in self._split_by_session(rows):
-            verdicts = [(rows[each].row, int(self._verdicts[indices[each]])) for each in mine]
+            verdicts = [(rows[index].row, int(self._verdicts[indices[index]])) for index in mine]
             equal = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _EQUAL]
             different = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _DIFFERENT]
-            opted_out = [rows[each].row.identity for each in mine if self._is_opt_out(indices[each], rows[each].row)]
+            opted_out = [
+                rows[index].row.identity for index in mine if self._is_opt_out(indices[index], rows[index].row)
+            ]
             over = [
-                rows[each].row.identity
-                for each in mine
-                if self._is_over(indices[each], rows[each].row, session.source_job)
+                rows[index].row.identity
+                for index in mine
+                if self._is_over(indices[index], rows[index].row, session.source_job)
             ]
             base, job = session.journal.base, session.source_job
             await session.journal.ask(partial(_write, base, job, equal, different, opted_out, over, at))
@@ -305,23 +311,23 @@ class _Comparison:
         says_active = row.values.get("is_active") is True and self._recorded[index] == job
         return says_active or bool(self._activities[index] in (_INACTIVE, _GONE))
 
-    def _report(self, index: int, each: WaitingRow) -> None:
-        tally, verdict, row = self._session.tally, self._verdicts[index], each.row
+    def _report(self, index: int, waiting_row: WaitingRow) -> None:
+        tally, verdict, row = self._session.tally, self._verdicts[index], waiting_row.row
         if self._is_opt_out(index, row):
-            _report_opt_out(each, tally, self._names.get(index, ""))
+            _report_opt_out(waiting_row, tally, self._names.get(index, ""))
         elif index in self._recorded and not self._is_over(index, row, self._recorded[index]):
-            _report_opt_out(each, tally, self._names[index], reason=self._reason)
-        if each.since is Since.OPTED_OUT:
+            _report_opt_out(waiting_row, tally, self._names[index], reason=self._reason)
+        if waiting_row.since is Since.OPTED_OUT:
             return
-        if verdict == _EQUAL and each.since is Since.LIMITED:
+        if verdict == _EQUAL and waiting_row.since is Since.LIMITED:
             tally.report_created(lambda: row.source, row.values, row.omission)
         elif verdict == _EQUAL:
-            tally.count_row(Outcome.EXISTS, lambda: each.row.source)
+            tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         elif verdict == _DIFFERENT:
             kept = self._differences.read(int(self._kept_at[index]))
             tally.report_change(Change(row.source, row.name, tuple((field, was, now) for field, was, now in kept)))
         elif self._is_asked[index]:
-            _report_uncompared(each, tally, self._reason)
+            _report_uncompared(waiting_row, tally, self._reason)
         else:
             tally.report_change(Change(row.source, row.name, is_known=True))
 

@@ -196,7 +196,7 @@ class KeyLookup:
             groups = [group for group in self._unasked if group.access.state is state]
             self._unasked = [group for group in self._unasked if group.access.state is not state]
             is_sweep = self._way is Way.SWEEP
-            results = await sweep_for(groups) if is_sweep else [build_inconclusive(each.access) for each in groups]
+            results = await sweep_for(groups) if is_sweep else [build_inconclusive(group.access) for group in groups]
             return [LookedUp(group.access, group.keys, result) for group, result in zip(groups, results, strict=True)]
         access, keys = self._unasked[0].access, self._unasked[0].keys[:ASKED_TOGETHER]
         number_left = sum(len(group.keys) for group in self._unasked)
@@ -252,14 +252,15 @@ def _shows_what_we_send(access: ListAccess, result: LookupResult) -> bool:
     """Return whether the filters showed this run's latest sentinel, or proved a lag; otherwise their absences prove
     nothing."""
     latest = max(
-        (each.confirmed_at for each in access.sentinels if each.confirmed_at < result.started_at), default=_NEVER
+        (sentinel.confirmed_at for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at),
+        default=_NEVER,
     )
     return result.latest_seen_at >= latest or result.lag_s > 0
 
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:
     """Join both results. A sentinel counts only if each look-up that missed an identity showed it."""
-    seen = [each.seen for each in (first, second) if each.missed]
+    seen = [result.seen for result in (first, second) if result.missed]
     return LookupResult(
         {**first.found, **second.found},
         first.missed | second.missed,

@@ -36,7 +36,7 @@ def list_spellings(text: str) -> list[str]:
         return []
     plain = str(int(number))
     padded = [plain.zfill(width) for width in range(len(plain) + 1, _LONGEST + 1)]
-    return [each for each in (plain, f"{plain}.0", *padded) if each != text]
+    return [spelling for spelling in (plain, f"{plain}.0", *padded) if spelling != text]
 
 
 async def find_inactive(session: Session, planned: Planned, indices: Sequence[int]) -> list[int]:
@@ -129,14 +129,16 @@ class MistakenIds:
         spellings = {text: list_spellings(text) for text in ids}
         if not any(spellings.values()):
             return {}
-        known = await self._find_in_ledger({each for others in spellings.values() for each in others})
-        found = {text: next((each for each in others if each in known), "") for text, others in spellings.items()}
+        known = await self._find_in_ledger({spelling for others in spellings.values() for spelling in others})
+        found = {
+            text: next((spelling for spelling in others if spelling in known), "") for text, others in spellings.items()
+        }
         if not is_listed:
             unusual = {text: others[0] for text, others in spellings.items() if others and not found[text]}
             unusual = {text: plain for text, plain in unusual.items() if plain == str(int(Decimal(text)))}
             shown = await self._find_on_list(set(unusual.values()))
             found |= {text: plain for text, plain in unusual.items() if plain in shown}
-        return {text: each for text, each in found.items() if each}
+        return {text: spelling for text, spelling in found.items() if spelling}
 
     async def _find_emails(self, emails: Sequence[str], listed: SweptRows | None) -> dict[str, str]:
         """Return the emails that a subscriber of the base has, each with the client_user_id of the subscriber, or "" if
@@ -149,18 +151,28 @@ class MistakenIds:
         found = dict[bytes, int]()
         if listed is not None:
             reader = build_reader(access, ())
-            for base in [each for each in listed.bases if reader.is_of_base({"Id": each[0], "Name": each[1]})]:
+            for base in [
+                listed_base
+                for listed_base in listed.bases
+                if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
+            ]:
                 found |= listed.find_emails(base, list(by_identity))
         elif by_identity:
-            keys = [LookupKey(each, "email", email, in_any_spelling=True) for each, email in by_identity.items()]
+            keys = [
+                LookupKey(identity, "email", email, in_any_spelling=True) for identity, email in by_identity.items()
+            ]
             found = {identity: ids[0] for identity, ids in (await look_for(access, keys)).found.items()}
         if not found:
             return {}
         account, ids = journal.base.account, list(found.values())
         holders = await journal.ask(lambda ledger: ledger.find_holders(account, ids))
-        ours = {each.subscriber_id for each in holders if each.run_key == journal.run_key}
-        others = {by_identity[identity]: each for identity, each in found.items() if each not in ours}
-        return {email: self._read_client_user_id(each) for email, each in others.items()}
+        ours = {holder.subscriber_id for holder in holders if holder.run_key == journal.run_key}
+        others = {
+            by_identity[identity]: subscriber_id
+            for identity, subscriber_id in found.items()
+            if subscriber_id not in ours
+        }
+        return {email: self._read_client_user_id(subscriber_id) for email, subscriber_id in others.items()}
 
     def _read_client_user_id(self, subscriber_id: int) -> str:
         shown = self._session.access.state.shown.read(subscriber_id) or {}

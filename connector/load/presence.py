@@ -222,7 +222,7 @@ class AccountPresence:
 
         def record(ledger: Ledger) -> None:
             ledger.record_listed(line, identity, found)
-            ledger.record_shown(line, [each for each, _ in found[:SHOWN_RECORDED]])
+            ledger.record_shown(line, [identity for identity, _ in found[:SHOWN_RECORDED]])
 
         await base.session.journal.ask(record)
 
@@ -421,7 +421,7 @@ def _is_too_old(session: Session, began_at: float) -> bool:
 
 def _find_answered(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
     """Return those of the ids that the service answered creates of this ledger with, under whatever identity."""
-    return {each.subscriber_id for each in ledger.find_holders(base.account, ids) if each.run_key is not None}
+    return {holder.subscriber_id for holder in ledger.find_holders(base.account, ids) if holder.run_key is not None}
 
 
 def _find_entries(base: Base, identities: Sequence[bytes], ledger: Ledger) -> dict[bytes, Entry]:

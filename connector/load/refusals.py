@@ -42,8 +42,8 @@ class EarlierRefusals:
         def write(ledger: Ledger) -> list[RefusingRun]:
             runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refused(base)
             if session.retried:
-                there = {each.identity for each in refusals}
-                session.retried = {key: each for key, each in session.retried.items() if key in there}
+                there = {refusal.identity for refusal in refusals}
+                session.retried = {key: refusal for key, refusal in session.retried.items() if key in there}
             else:
                 self._choose(refusals)
             ledger.mark_unresolved(base, list(session.retried))
@@ -60,13 +60,13 @@ class EarlierRefusals:
             is_shared = len(alike) >= LEAST_ALIKE and not is_about_row(alike[0].status, alike[0].message)
             if is_shared:
                 session.passing.earlier.add(kind)
-                session.withheld.update((each.identity, each) for each in alike)
+                session.withheld.update((refusal.identity, refusal) for refusal in alike)
                 chosen = [alike[int.from_bytes(session.access.draw(8), "big") % len(alike)]]
             else:
-                chosen = [each for each in alike if each.status in NOT_FINAL]
-            for each in chosen:
-                session.retried[each.identity] = each
-                session.withheld.pop(each.identity, None)
+                chosen = [refusal for refusal in alike if refusal.status in NOT_FINAL]
+            for retried in chosen:
+                session.retried[retried.identity] = retried
+                session.withheld.pop(retried.identity, None)
 
     async def release(self, *, is_asked_for: bool = False) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
@@ -76,27 +76,29 @@ class EarlierRefusals:
         """
         session, base = self._session, self._session.journal.base
         passed = [
-            each
-            for each in session.withheld.values()
-            if refusal_kind(each.status, each.message) in session.passing.passed
-            or (is_asked_for and each.status in NOT_FINAL)
+            refusal
+            for refusal in session.withheld.values()
+            if refusal_kind(refusal.status, refusal.message) in session.passing.passed
+            or (is_asked_for and refusal.status in NOT_FINAL)
         ]
         if not passed:
             return {}
 
         def write(ledger: Ledger) -> dict[bytes, Refusal]:
-            entries = ledger.find_entries(base, [each.identity for each in passed])
-            released = {each.identity: each for each in passed if _stands(each, entries.get(each.identity))}
+            entries = ledger.find_entries(base, [refusal.identity for refusal in passed])
+            released = {
+                refusal.identity: refusal for refusal in passed if _stands(refusal, entries.get(refusal.identity))
+            }
             ledger.mark_unresolved(base, list(released))
             return released
 
-        for each in passed:
-            del session.withheld[each.identity]
+        for refusal in passed:
+            del session.withheld[refusal.identity]
         return await session.journal.ask(write)
 
     def find_recent(self, refusals: Iterable[Refusal]) -> set[bytes]:
         """Return the identities whose refusals are so recent that the list may not show their subscribers yet."""
-        return {each.identity for each in refusals if self.may_not_show_yet(each)}
+        return {refusal.identity for refusal in refusals if self.may_not_show_yet(refusal)}
 
     def may_not_show_yet(self, entry: Entry | Unfinished | Refusal) -> bool:
         """Return whether a subscriber that a refused create made may still be missing from the list.

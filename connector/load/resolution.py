@@ -186,7 +186,10 @@ class Settler:
         if not any(self._is_half_proved(entry) for entry in unknown):
             quiet_s = self._session.policy.quiet_period_s
             all_unresolved = [self.outcomes.unresolved[entry.identity] for entry in unknown]
-            latest = max(each.since if each.missed_at is None else each.missed_at for each in all_unresolved)
+            latest = max(
+                unresolved.since if unresolved.missed_at is None else unresolved.missed_at
+                for unresolved in all_unresolved
+            )
             wait_s = max(latest, self._last.started_at) + quiet_s - self._session.clock.monotonic()
         return await self._session.control.wait(wait_s, f"then {len(unknown):,} unknown are looked for again")
 
@@ -241,8 +244,8 @@ class Settler:
         existing = await find_existing(access, is_of_this_run)
         for identity, subscriber_id in found:
             unresolved[identity].has_existed |= subscriber_id in existing
-        others = [each for each in found if unresolved[each[0]].may_be_another]
-        ours = [each for each in found if not unresolved[each[0]].may_be_another]
+        others = [pair for pair in found if unresolved[pair[0]].may_be_another]
+        ours = [pair for pair in found if not unresolved[pair[0]].may_be_another]
 
         def write(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, ours)

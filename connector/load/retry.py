@@ -146,13 +146,15 @@ class _Retry:
             candidates = [candidate for entry in absent if (candidate := self._build(entry, known_until)) is not None]
             again = CandidateList(candidates, self._session.clock.monotonic)
             await self._settler.create(again.take)
-            stale = self._settler.outcomes.pop_stale().union(each.intent.identity for each in again.rest)
+            stale = self._settler.outcomes.pop_stale().union(candidate.intent.identity for candidate in again.rest)
             others = [entry for entry in others if entry.identity in stale]
 
     async def _find(self, state: State) -> list[Unfinished]:
         base = self._session.journal.base
         entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished(base, state))
-        concerned = [each for each in entries if self._selection.concerns(each) and each.identity not in self._given_up]
+        concerned = [
+            entry for entry in entries if self._selection.concerns(entry) and entry.identity not in self._given_up
+        ]
         self._session.tally.read += len(concerned)
         return concerned
 

@@ -134,9 +134,9 @@ class WaitingRows:
 
     def add(self, owner: object, rows: Sequence[tuple[LoadRow, Since]]) -> None:
         """Add these rows. Raises RunAborted when the disk is full."""
-        if not any(each is owner for each in self._owners):
+        if not any(known_owner is owner for known_owner in self._owners):
             self._owners.append(owner)
-        number = next(index for index, each in enumerate(self._owners) if each is owner)
+        number = next(index for index, known_owner in enumerate(self._owners) if known_owner is owner)
         self._values.add([[row.source.number, row.source.file, row.name, dict(row.values)] for row, _ in rows])
         for row, since in rows:
             self._owner_of.append(number)
@@ -287,32 +287,14 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadPolicy:
-    """A job's `load` section: times in seconds; `identity` is email or client_user_id."""
+class LoadPolicy(ListPolicy):
+    """A job's `load` section: the settings of look-ups, and those of creates. Times are in seconds."""
 
-    identity: str = "email"
-    max_concurrency: int = 512  # 1,000 creates/s at a round trip of half a second; how many it really is, is found
     max_rate: float = inf  # requests/s
     on_unknown: Literal["resend", "hold"] = "resend"
-    quiet_period_s: float = 30.0
-    fresh_s: float = 900.0
     grace_s: float = 8.0  # for what is under way when a run is stopped; `docker stop` kills after 10 s
     is_looking: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
     is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
-    allow_truncated: bool = False  # architecture 7, rule 7
-    ignores_total_count: bool = False  # architecture 7, rule 4
-
-    @property
-    def listing(self) -> ListPolicy:
-        """The settings that look-ups need."""
-        return ListPolicy(
-            self.identity,
-            self.max_concurrency,
-            self.quiet_period_s,
-            self.fresh_s,
-            self.allow_truncated,
-            self.ignores_total_count,
-        )
 
     def expires_at(self, began_at: float) -> float:
         """Return until when (monotonic) a create may rely on a look-up that began then."""
@@ -468,9 +450,9 @@ class Session:
         may hide subscribers of another class, or another base."""
         base_id = self.journal.base.service_id
         return {
-            each
-            for each in self.access.sentinels
-            if each.confirmed_at > at and each.is_active is is_active and each.base_id == base_id
+            sentinel
+            for sentinel in self.access.sentinels
+            if sentinel.confirmed_at > at and sentinel.is_active is is_active and sentinel.base_id == base_id
         }
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:

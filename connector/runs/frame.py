@@ -154,7 +154,7 @@ class Run:
             self.client,
             self.retrier,
             LedgerWriter(self.commits, base, self.key),
-            self.frame.policy.listing,
+            self.frame.policy,
             asked_name,
             self.inactive,
             lag=self.lag,

@@ -107,7 +107,7 @@ def build_session(
         cast("Client", client),
         retrier,
         journal,
-        load_policy.listing,
+        load_policy,
         name,
         draw=random.Random(5).randbytes,
         state=LookupState() if state is None else state,

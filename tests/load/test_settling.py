@@ -90,7 +90,7 @@ class Bench:
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if hold else "resend")
         nothing = cast("Any", None)  # no request is sent: look-ups and creates are passed in
         writer = Journal(self.ledger, self.base, 1)
-        access = ListAccess(Stop(clock), nothing, nothing, writer, policy.listing)
+        access = ListAccess(Stop(clock), nothing, nothing, writer, policy)
         session = Session(access, policy, Tally(lambda problem: None))
         if confirmed_at is not None:
             base_id = self.base.service_id

@@ -202,7 +202,7 @@ class Program:
             client,
             Retrier(clock=self._clock, rng=self.random),
             LedgerWriter(self.commits, base, run_key),
-            policy.listing,
+            policy,
             base_name if self.night.retry is None or base.service_id is None else None,
             draw=self.random.randbytes,
         )
