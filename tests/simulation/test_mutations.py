@@ -68,7 +68,7 @@ MUTATIONS = (
     ),
     Mutation(
         "4.4 the suppression list is not asked before a create is sent again",
-        (Edit(_RESOLUTION, "session.is_suppressed(entry.identity, self._newest(entry))", "False"),),
+        (Edit(_RESOLUTION, "session.is_suppressed(entry.identity, self._read_newest(entry))", "False"),),
         first=352,
     ),
     Mutation(
@@ -80,7 +80,7 @@ MUTATIONS = (
                 "result.started_at >= unresolved.since",
             ),
             Edit(_RESOLUTION, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
-            Edit(_RESOLUTION, "unresolved.missed_at + self._session.policy.quiet_period_s", "unresolved.missed_at"),
+            Edit(_RESOLUTION, "unresolved.missed_at + session.policy.quiet_period_s", "unresolved.missed_at"),
         ),
         first=16,
     ),
@@ -89,7 +89,7 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "result.started_at < unresolved.missed_at + self._session.policy.quiet_period_s",
+                "result.started_at < unresolved.missed_at + session.policy.quiet_period_s",
                 "result.started_at < unresolved.missed_at",
             ),
         ),
@@ -106,19 +106,29 @@ MUTATIONS = (
         ),
         first=406,
     ),
-    Mutation("4.6 hold is ignored", (Edit(_RESOLUTION, "if self._is_to_be_held(entry):", "if False:"),), first=36),
+    Mutation(
+        "4.6 hold is ignored",
+        (Edit(_RESOLUTION, "if is_holding and not unresolved.is_refused:", "if False:"),),
+        first=36,
+    ),
     Mutation(
         "4.7 no subscriber is looked up before the create",
         (Edit("load/presence.py", "_NEVER if session.policy.is_looking else _ALWAYS", "_ALWAYS"),),
     ),
     Mutation(
         "4.8 refused rows are not looked up at the end of the run",
-        (Edit("load/finishing.py", "            await self._look_up_refused()\n", "            pass\n"),),
+        (
+            Edit(
+                _RESOLUTION,
+                "            await self.refusals.look_up(self.outcomes.list_unchecked())\n",
+                "            pass\n",
+            ),
+        ),
         first=52,
     ),
     Mutation(
         "4.9 a base that was answered as another is forgotten",
-        (Edit("load/guards.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
+        (Edit("load/checks.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
         first=2,
     ),
 )
