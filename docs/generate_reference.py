@@ -49,10 +49,11 @@ def build_pages() -> dict[str, str]:
         ),
         "job-file.md": _build_page(
             "Keys of a job file",
-            "This page is for you if you write a job. It is YAML; paths are relative to the file, `${NAME}` comes from "
-            "the environment, durations are `500ms 30s 10m 2h`, shares `5%`. `connector schema` prints a JSON Schema; "
-            "with `# yaml-language-server: $schema=job.schema.json` as a job's first line, an editor completes and "
-            "checks it.",
+            "This page is for you if you write a job. A job is a YAML file. Paths are relative to the file. `${NAME}` "
+            "comes from the environment. Durations are `500ms 30s 10m 2h`, shares are `5%`. `configs/annotated.yaml` "
+            "of the checkout has each key with an example. `connector schema` prints a JSON Schema. With "
+            "`# yaml-language-server: $schema=job.schema.json` as the first line of a job, an editor completes and "
+            "checks the job.",
             _build_keys(list_keys()),
         ),
         "message-file.md": _build_page(

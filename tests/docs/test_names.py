@@ -8,6 +8,7 @@ import click
 import yaml
 
 from connector.jobs.mail_models import MessageFile
+from connector.jobs.reader import load_job
 from connector.jobs.schema import list_keys
 from connector.outcomes import MailOutcome, Outcome
 from connector.runs.row_files import ADDED_COLUMNS
@@ -40,6 +41,7 @@ def list_options(command: click.Command, context: click.Context) -> Iterator[str
 
 def list_paths(value: object, *above: str) -> Iterator[tuple[str, ...]]:
     """Each key of a YAML mapping with those above it."""
+    value = value[0] if isinstance(value, list) and value else value
     for key, inner in value.items() if isinstance(value, dict) else ():
         yield (*above, str(key))
         if key not in _NAMED_BY_USERS:
@@ -73,6 +75,17 @@ def test_keys_of_a_job_on_pages_are_those_of_the_code() -> None:
             named = re.findall(rf"`((?:{tops})\.[a-z_.]+[a-z])`", page.read_text("utf-8"))
             paths += [tuple(key.split(".")) for key in named]
         assert [path for path in paths if not is_key(*path)] == [], page
+
+
+def test_the_annotated_job_has_each_key_of_the_code_and_its_plain_lines_are_a_job() -> None:
+    path = ROOT / "configs" / "annotated.yaml"
+    text = path.read_text("utf-8")
+    complete = re.sub(r"^( *)#(?=[a-z])", r"\1", text, flags=re.MULTILINE)
+    paths = list_paths(yaml.load(complete, Loader=yaml.BaseLoader))
+    named = {".".join(("*" if path[:2] == ("subscriber", "fields") and index == 2 else key)
+             for index, key in enumerate(path)) for path in paths}  # fmt: skip
+    assert sorted({key.key.replace("<field>", "*") for key in list_keys()} - named) == []
+    assert load_job(path, {}).name == "annotated"
 
 
 def test_columns_and_outcomes_on_pages_are_those_of_the_code() -> None:
