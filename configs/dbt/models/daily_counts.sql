@@ -29,7 +29,7 @@ bases as (
     select base_id, max(base_name) as base_name from versions group by base_id
 ),
 
-lives as ( -- from a subscriber's first version until its last one has ended
+lives as ( -- from the start of a subscriber's first version to the end of the last version
     select
         id,
         base_id,
