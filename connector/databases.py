@@ -1,6 +1,6 @@
-"""A database's URL: read, shown without secrets, and made an engine. The error for a missing driver names its extra.
+"""The URL of a database: parsed, shown without secrets, and opened. The error for a missing driver names its extra.
 
-`postgresql://` means psycopg 3, `mysql://` and `mariadb://` PyMySQL; any other URL is as SQLAlchemy takes it.
+`postgresql://` is read by psycopg 3, `mysql://` and `mariadb://` by PyMySQL, and any other URL as SQLAlchemy reads it.
 """
 
 import logging
@@ -22,75 +22,76 @@ _DRIVERS = {
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
-# A URL cut as SQLAlchemy cuts it: a user may hold an @, a password none, and what is left is host, database, options.
-_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
-
-_SECRET_KEY = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
-_LEAST_MASKED = 4  # characters: a shorter option (user=u) is no secret, and would be masked within words
-
 _EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
+# The parts of a URL as SQLAlchemy divides them: a user may contain an @, and a password may not.
+_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
+_ESCAPES = "write each other @ as %40 and each / in a password as %2F"
 
-_ESCAPES = "in a password, and wherever else one is meant, write @ as %40 and / as %2F"
+_SECRET_KEY = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
+_MIN_MASKED = 4  # characters; a shorter option (user=u) is not secret, and masking would change other words
 
 
-def parse_url(text: str, what: str = "a SQL source's url") -> sa.URL:
-    """Parse a database URL, the driver filled in; `what` names it in errors.
+def parse_url(text: str, name: str = "a SQL source's url") -> sa.URL:
+    """Parse a database URL, and add the driver; `name` names the URL in messages.
 
-    Raises ConfigurationError, without showing the URL.
+    Raises ConfigurationError, whose message does not contain the URL.
     """
-    _refuse_broken(text, what)
-    _refuse_stray_at(text, what)
+    _refuse_broken(text, name)
+    _refuse_stray_at(text, name)
     try:
         url = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
         raise ConfigurationError(
-            f"{what} is no database URL; it looks like postgresql://user:password@host/database "
-            f"or sqlite:///file.db; {_ESCAPES}"
+            f"{name} is not a database URL; write postgresql://user:password@host/database or sqlite:///file.db, and "
+            f"{_ESCAPES}"
         ) from None
     return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
 
 
-def _refuse_broken(text: str, what: str) -> None:
-    """Raise ConfigurationError for bytes that are not UTF-8: no driver takes them."""
+def _refuse_broken(text: str, name: str) -> None:
+    """Raise ConfigurationError if the text is not UTF-8, which no driver accepts."""
     if not is_unicode(text):
-        raise ConfigurationError(f"{what} is not in UTF-8: write it in UTF-8, or with escapes such as %C3%BC")
+        raise ConfigurationError(f"{name} is not in UTF-8: write it in UTF-8, or with escapes such as %C3%BC")
 
 
-def _refuse_stray_at(text: str, what: str) -> None:
-    """An @ after the one that ends the password is most likely the password's own: what looks like the host is then
-    a piece of it, and would be looked up and shown. A URL without user and host, of a file, may hold any."""
+def _refuse_stray_at(text: str, name: str) -> None:
+    """Raise ConfigurationError for an @ after the @ that ends the password.
+
+    The second @ is probably a part of the password. Then a part of the password would be read as the host, and shown.
+    The URL of a file, without user and host, may contain an @.
+    """
     parts = _PARTS.match(text)
     if parts is None or "@" not in parts["rest"]:
         return
     if parts["user"] is not None or not parts["rest"].startswith(("/", "?")):
         raise ConfigurationError(
-            f"{what}, {parts['scheme']}://…, holds an @ in its host, database or options; {_ESCAPES}"
+            f"{name}, {parts['scheme']}://…, has an @ in its host, database or options: {_ESCAPES}"
         )
 
 
 def show_url(url: sa.URL) -> str:
-    """Return the URL fit to show: no password, and no options, which may hold one too."""
+    """Return the URL for messages, without its password and options, which may contain a password."""
     return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
 
 
-class _Aside(logging.Filter):
-    """psycopg logs, with the row that it was at, what it meets while it ends what has failed already."""
+class _DropIgnoredErrors(logging.Filter):
+    """Drops the records that psycopg logs while it closes a failed connection: they contain the current row."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log the record: failures are raised, and reported without values."""
+        """Return whether the record is logged."""
         return not str(record.msg).startswith("error ignored")
 
 
-_ASIDE = _Aside()
+_FILTER = _DropIgnoredErrors()
 
 
 def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
-    """Make an engine without a pool; nothing is connected yet.
+    """Return an engine without a pool; nothing is connected yet. `options` are options of `create_engine`.
 
-    `options` are those of SQLAlchemy's create_engine. Raises ConfigurationError naming the extra for a missing driver.
+    Raises ConfigurationError, which names the extra for a missing driver.
     """
-    logging.getLogger("psycopg").addFilter(_ASIDE)
+    logging.getLogger("psycopg").addFilter(_FILTER)
     try:
         return sa.create_engine(url, poolclass=sa.pool.NullPool, **options)
     except (sa.exc.NoSuchModuleError, ModuleNotFoundError):
@@ -102,32 +103,31 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
 
 
 def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
-    """Return what its connections raise: SQLAlchemy's errors, and the driver's own where that is spoken to directly."""
+    """Return the errors of an engine: SQLAlchemy's, and the driver's own for calls without SQLAlchemy."""
     return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
 
 
 def explain(error: BaseException, url: sa.URL) -> str:
-    """Return the first line of what a driver says, without values of rows, and with the password and whatever else may
-    be secret masked should it be there."""
+    """Return the first line of a driver's message, without values of rows and without secrets of the URL."""
     return mask_secrets(describe_error(error).strip().splitlines()[0], url)
 
 
-def mask_secrets(said: str, url: sa.URL) -> str:
-    """Return what a driver says, with the URL's password and long or secret options masked should they be in it."""
+def mask_secrets(message: str, url: sa.URL) -> str:
+    """Return a driver's message with `***` for the URL's password, and for its long or secret options."""
     options = [(key, value) for key, values in url.normalized_query.items() for value in values]
-    secrets = {value for key, value in options if _SECRET_KEY.search(key) or len(value) >= _LEAST_MASKED}
+    secrets = {value for key, value in options if _SECRET_KEY.search(key) or len(value) >= _MIN_MASKED}
     secrets.add(str(url.password or ""))
-    for secret in sorted(secrets - {""}, key=len, reverse=True):  # one may be a part of another
-        said = said.replace(secret, "***")
-    return said
+    for secret in sorted(secrets - {""}, key=len, reverse=True):  # a secret may be a part of another one
+        message = message.replace(secret, "***")
+    return message
 
 
-# Where a ledger is kept
+# The database of a ledger
 
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 _SQLITE = {"sqlite", "sqlite+pysqlite"}
 _FORMS = "use a SQLite file, sqlite:////path/to/ledger.db, or postgresql://user:password@host/database"
-_OPTIONS = frozenset({  # libpq's, which say how the server is reached; a driver's own could change what a commit is
+_OPTIONS = frozenset({  # of libpq, for the connection; an option of the driver could change the meaning of a commit
     "channel_binding", "connect_timeout", "gssencmode", "host", "hostaddr", "keepalives", "keepalives_count",
     "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "passfile", "password", "port", "service",
     "sslcert", "sslcrl", "sslkey", "sslmode", "sslpassword", "sslrootcert", "target_session_attrs", "tcp_user_timeout",
@@ -136,48 +136,34 @@ _OPTIONS = frozenset({  # libpq's, which say how the server is reached; a driver
 
 
 def parse_place(text: str) -> Path | sa.URL:
-    """Return the path of a SQLite file, or the URL of a PostgreSQL database, its driver filled in (psycopg 3).
+    """Return the path of a SQLite ledger, or the URL of a PostgreSQL ledger with its driver (psycopg 3).
 
-    Raises ConfigurationError, without showing what may be secret, for anything else.
+    Raises ConfigurationError for another URL. The message contains no secret.
     """
     _refuse_broken(text, "CONNECTOR_LEDGER")
     try:
         url = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
-        raise ConfigurationError(f"CONNECTOR_LEDGER is no database URL: {_FORMS}") from None
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
+        raise ConfigurationError(f"CONNECTOR_LEDGER is not a database URL: {_FORMS}") from None
     if url.drivername in _SQLITE:
-        return _parse_path(url)
-    if url.drivername in _POSTGRESQL:
-        _refuse_stray_at(text, "CONNECTOR_LEDGER")
-        _refuse_options(url)
-        return url.set(drivername="postgresql+psycopg")
-    raise ConfigurationError(f"a ledger cannot be kept at a {url.drivername} URL: {_FORMS}")
+        if not url.database or url.database == ":memory:":
+            raise ConfigurationError(f"a ledger cannot be kept in memory: {_FORMS}")
+        if url.query or url.database.startswith("file:"):
+            raise ConfigurationError(f"the URL of a SQLite ledger takes no options: {_FORMS}")
+        return Path(url.database)
+    if url.drivername not in _POSTGRESQL:
+        raise ConfigurationError(f"a ledger cannot be kept at a {url.drivername} URL: {_FORMS}")
+    _refuse_stray_at(text, "CONNECTOR_LEDGER")
+    if unknown := sorted(set(url.query) - _OPTIONS):
+        raise ConfigurationError(
+            f"CONNECTOR_LEDGER has options that a ledger does not take ({', '.join(unknown)}): leave them out"
+        )
+    for name in ("port", "connect_timeout"):
+        if not all(value.isascii() and value.isdigit() for value in url.normalized_query.get(name, ())):
+            raise ConfigurationError("CONNECTOR_LEDGER has a port or a connect_timeout that is not a whole number")
+    return url.set(drivername="postgresql+psycopg")
 
 
 def show_place(place: Path | sa.URL) -> str:
-    """Return the place fit to show: no password, and no options, which may hold one too."""
-    if isinstance(place, Path):
-        return str(place)
-    return show_url(place)
-
-
-def _parse_path(url: sa.URL) -> Path:
-    if not url.database or url.database == ":memory:":
-        raise ConfigurationError(f"a ledger cannot be kept in memory: {_FORMS}")
-    if url.query or url.database.startswith("file:"):
-        raise ConfigurationError(f"a SQLite ledger's URL takes no options: {_FORMS}")
-    return Path(url.database)
-
-
-def _refuse_options(url: sa.URL) -> None:
-    strange = sorted(set(url.query) - _OPTIONS)
-    if strange:
-        raise ConfigurationError(
-            f"CONNECTOR_LEDGER has options that a ledger does not take ({', '.join(strange)}): leave them out"
-        )
-    if not all(
-        each.isascii() and each.isdigit()
-        for name in ("port", "connect_timeout")
-        for each in url.normalized_query.get(name, ())
-    ):
-        raise ConfigurationError("CONNECTOR_LEDGER has a port or a connect_timeout that is no whole number")
+    """Return a ledger's path or URL for messages, without its password and options."""
+    return str(place) if isinstance(place, Path) else show_url(place)

@@ -1,7 +1,7 @@
-"""How many files and connections this process may have open at once (`ulimit -n`, 256 on macOS).
+"""The limit of open files and connections of this process (`ulimit -n`, 256 on macOS).
 
-A run that opens more connections than that could open neither its ledger nor its files any more. So commands raise the
-limit as far as they may, and a service gets only the connections that are left beside the files of a run.
+A run at the limit can open neither its ledger nor its files. So commands raise the limit as far as possible, and a run
+opens only as many connections to the service as the limit allows beside the files.
 """
 
 import resource
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from connector.errors import ConfigurationError
 
-_WANTED = 2048  # 1,000 requests in flight, connections for look-ups, and files; select() of a driver fails far beyond
-_FILES = 32  # ledger and its journal, reports, row files, temporary copies, a source's database, imported modules
-_ASSUMED_OPEN = 32  # where the open descriptors cannot be counted
+_WANTED = 2048  # 1,000 requests at once, look-ups and files; `select` in some drivers fails with much more
+_FILES = 32  # the ledger and its journal, reports, row files, temporary copies, the source, imported modules
+_ASSUMED_OPEN = 32  # if the open descriptors cannot be counted
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of this process towards the hard one; a limit that cannot be raised stays."""
+    """Raise the soft limit of this process, at most to the hard limit. A limit that cannot be raised stays."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED if hard == resource.RLIM_INFINITY else min(_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -25,9 +25,9 @@ def raise_descriptor_limit() -> None:
 
 
 def bound_connections(wanted: int) -> int:
-    """Return how many of the `wanted` connections may be opened, so that the files of a run can be opened, too.
+    """Return the number of connections that may be opened, at most `wanted`. The files of a run stay possible.
 
-    Raises ConfigurationError if there is no room for one connection.
+    Raises ConfigurationError if not even one connection may be opened.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""The given name and the family name in a whole name, if the whole name shows clearly where it is divided."""
+"""Splits a whole name into the given name and the family name if the split is certain."""
 
 from functools import lru_cache
 from unicodedata import category
@@ -9,42 +9,44 @@ _TITLES = frozenset({
     "m", "mme", "mlle", "monsieur", "madame", "sr", "sra", "srta", "señor", "señora", "don", "doña", "sig", "signor",
     "signora", "dhr", "mevr", "mw", "mevrouw", "ir", "pan", "pani", "inż", "mgr", "dottor", "dr.-ing", "prof.dr",
 })  # fmt: skip
-"""Titles without the dot at their end, in lower case."""
+"""Titles without their last dot, in lower case."""
 
 _PARTICLES = frozenset({
     "van", "von", "vom", "zu", "zum", "zur", "de", "del", "della", "dello", "dei", "di", "da", "das", "do", "dos",
     "du", "des", "la", "le", "las", "los", "der", "den", "het", "ter", "ten", "te", "bin", "bint", "ibn", "al", "el",
     "ben", "af", "av", "st", "saint", "san", "santa", "o'", "mac", "mc", "d'",
 })  # fmt: skip
-"""Words that begin a family name of several words, in lower case and without dots."""
+"""The first words of family names of several words, in lower case and without dots."""
 
 _SUFFIXES = frozenset({
     "jr", "sr", "ii", "iii", "iv", "phd", "md", "mba", "msc", "bsc", "ma", "ba", "llm", "esq", "jun", "sen", "cpa",
 })  # fmt: skip
-"""Words behind a name that belong to no part of the name, in lower case and without dots."""
+"""Words after a name that are not a part of the name, in lower case and without dots."""
 
-_NO_PERSON = frozenset({
+_NOT_ONE_PERSON = frozenset({
     "&", "+", "and", "und", "et", "en", "or", "oder", "family", "familie", "famille", "familia", "famiglia", "team",
     "gmbh", "ag", "kg", "ohg", "ug", "ltd", "limited", "inc", "llc", "corp", "company", "co", "plc", "bv", "nv", "sa",
     "sarl", "srl", "spa", "oy", "ab", "as", "group", "foundation", "verein", "ev",
 })  # fmt: skip
-"""Words of several people or of a company, in lower case and without dots."""
+"""Words in names of several people or of companies, in lower case and without dots."""
 
 _SIGNS = " ,.'’-"
 
 
-@lru_cache(maxsize=1024)  # a row asks for both parts of its name
+@lru_cache(maxsize=1024)  # a template uses both parts of a name
 def split_name(name: str) -> tuple[str, str]:
-    """Return the given and the family name without titles: `Lee, Ann`, `Dr. Ann Lee` and `Ann van der Lee` are clear.
+    """Return the given name and the family name without titles: `Lee, Ann`, `Dr. Ann Lee` and `Ann van der Lee`.
 
-    A name that is not clear stays whole, and its family name is empty: a single word, several given names or family
-    names without a comma, two people, a company, an address.
+    If the split is not certain, return the whole name and an empty family name. Examples are a single word, several
+    given or family names without a comma, two people, a company and an address.
     """
     whole = " ".join(name.split())
     parts = [part.split() for part in whole.split(",")]
     words = [word for part in parts for word in part]
     bare = [word.lower().replace(".", "") for word in words]
-    if not _NO_PERSON.isdisjoint(bare) or any(category(sign)[0] not in "LM" and sign not in _SIGNS for sign in whole):
+    if not _NOT_ONE_PERSON.isdisjoint(bare) or any(
+        category(sign)[0] not in "LM" and sign not in _SIGNS for sign in whole
+    ):
         return whole, ""
     if len(parts) == 2 and all(word in _SUFFIXES for word in bare[len(parts[0]) :]):
         parts = parts[:1]  # Ann Lee, PhD
@@ -58,8 +60,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _divide(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the words of the given name, which is one, and of the family name; no family name if it is not clear where
-    that begins."""
+    """Return the one word of the given name, and the words of the family name. If the split is not certain, all words
+    are the given name."""
     is_particle = [word.lower().replace(".", "") in _PARTICLES for word in words]
     is_single = len(words) == 2 and not any(is_particle)
     is_compound = len(words) > 2 and is_particle[:2] == [False, True] and not is_particle[-1]
@@ -67,7 +69,7 @@ def _divide(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _drop_titles(words: list[str]) -> list[str]:
-    """Return the words without titles at their beginning, and without suffixes at their end."""
+    """Return the words without titles at the beginning, and without suffixes at the end."""
     first, end = 0, len(words)
     while first < end and words[first].lower().removesuffix(".") in _TITLES:
         first += 1

@@ -1,8 +1,8 @@
-"""An .xlsx workbook of one sheet, written row by row into an open file: flat memory, and no other file on the disk.
+"""Writes an .xlsx workbook with one sheet row by row into an open file, with little memory and no other file.
 
-A text is an inline string, so that a spreadsheet never takes the text for a formula, a number or a date. Excel keeps 15
-digits of a number, has no date before 1900, and takes 1900 for a leap year: a value that a number cannot hold is
-written as text. The parts and their names are those of ECMA-376 (Office Open XML), part 1.
+A text is an inline string, so that no spreadsheet reads the text as a formula, a number or a date. Excel keeps 15
+digits of a number, has no date before 1900, and treats 1900 as a leap year. A value that such a number cannot represent
+is written as text. ECMA-376 (Office Open XML), part 1, describes the parts and their names.
 """
 
 import re
@@ -13,19 +13,19 @@ from datetime import date, datetime, timedelta
 from typing import BinaryIO
 from xml.sax.saxutils import escape, quoteattr
 
-MOST_ROWS = 1_048_576  # with the header
-MOST_UNITS = 32_767  # UTF-16 units of a cell's text
+MAX_ROWS = 1_048_576  # with the header
+MAX_UNITS = 32_767  # UTF-16 units of the text of a cell
 
 Cell = str | int | bool | date | datetime | None
 
-_BATCH = 1 << 18  # characters that are packed at once
-_DIGITS = 15  # of a number
-_EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - a workbook has no time zone; day 60 is the false 29 February 1900
-_FIRST_DAY = date(1900, 3, 1)  # from here on all programs agree on the number of a day
+_BATCH_LENGTH = 1 << 18  # characters that are compressed together
+_DIGITS = 15  # of a number in Excel
+_EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - a workbook has no time zone; day 60 is 29 February 1900, which did not exist
+_FIRST_DAY = date(1900, 3, 1)  # all programs use the same numbers for the days from here on
 _DATE_STYLE, _TIME_STYLE = 1, 2  # indices of cellXfs
 
-_UNHOLDABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML 1.0 has not."""
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML 1.0 does not allow."""
 
 _SPECIAL = re.compile("[&<>\r]|_x[0-9A-Fa-f]{4}_")
 _ESCAPED = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
@@ -38,7 +38,7 @@ _LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _TYPES = "application/vnd.openxmlformats-officedocument"
 _CUSTOM = "http://schemas.openxmlformats.org/officeDocument/2006/custom-properties"
 _VALUES = "http://schemas.openxmlformats.org/officeDocument/2006/docPropsVTypes"
-_FORMAT_ID = "{D5CDD505-2E9C-101B-9397-08002B2CF9AE}"  # of user-defined properties
+_FORMAT_ID = "{D5CDD505-2E9C-101B-9397-08002B2CF9AE}"  # the format of custom properties
 
 _PARTS = {
     "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
@@ -71,14 +71,14 @@ _PARTS = {
 
 
 class CellError(ValueError):
-    """A value that no cell of a workbook can hold, or a row that no sheet has room for."""
+    """A value that a cell cannot contain, or a row beyond the last row of a sheet."""
 
 
 class SheetFile:
-    """A workbook that is written into `file`, which stays open."""
+    """A workbook that is written into `file`. `close` does not close `file`."""
 
     def __init__(self, file: BinaryIO, header: Sequence[str]) -> None:
-        """Write the header. Raises CellError, and OSError."""
+        """Write the names of the columns. Raises CellError, and OSError."""
         self._header = header
         self._letters = [name_column(index) for index in range(len(header))]
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4)
@@ -95,10 +95,10 @@ class SheetFile:
         self.write_row(header)
 
     def write_row(self, cells: Iterable[Cell]) -> None:
-        """Write a row of as many cells as the header has. Raises CellError, and OSError."""
+        """Write a row with a cell for each column of the header. Raises CellError, and OSError."""
         self.rows += 1
-        if self.rows > MOST_ROWS:
-            raise CellError(f"a sheet has {MOST_ROWS:,} rows, the header's included, and there are more")
+        if self.rows > MAX_ROWS:
+            raise CellError(f"a sheet has at most {MAX_ROWS:,} rows, with the header, and there are more rows")
         row = "".join(
             _write_cell(f"{letters}{self.rows}", cell, name)
             for letters, cell, name in zip(self._letters, cells, self._header, strict=True)
@@ -106,11 +106,11 @@ class SheetFile:
         )
         self._pending.append(f'<row r="{self.rows}">{row}</row>')
         self._pending_length += len(row)
-        if self._pending_length > _BATCH:
+        if self._pending_length > _BATCH_LENGTH:
             self._flush()
 
     def close(self, properties: Mapping[str, str]) -> None:
-        """Write the end of the workbook, with these texts as its custom properties. Raises OSError."""
+        """Write the end of the workbook, and these custom properties. Raises OSError."""
         self._flush()
         self._sheet.write(b"</sheetData></worksheet>")
         self._sheet.close()
@@ -124,7 +124,7 @@ class SheetFile:
         self._archive.close()
 
     def discard(self) -> None:
-        """Write nothing more; the file is no workbook. Harmless after `close`."""
+        """Stop writing. The file is not a valid workbook, except after `close`."""
         self._pending.clear()
         for part in (self._sheet, self._archive):
             with suppress(OSError, ValueError):  # the disk is full, or the file is closed
@@ -137,21 +137,21 @@ class SheetFile:
 
 
 def read_properties(file: BinaryIO) -> dict[str, str]:
-    """Return the custom properties of a workbook, which is not loaded. Raises what zipfile and ElementTree raise for a
-    file that is no workbook, and KeyError for one without custom properties."""
+    """Return the custom properties of a workbook. The sheets are not read. Raises the errors of zipfile and ElementTree
+    if the file is not a workbook, and KeyError if the workbook has no custom properties."""
     with zipfile.ZipFile(file) as archive:
-        from xml.etree import ElementTree  # only a workbook needs the parser
+        from xml.etree import ElementTree  # here: only workbooks need the parser
 
         root = ElementTree.fromstring(archive.read(_PROPERTIES))  # noqa: S314 - expat bounds entities since 2.4
     return {entry.get("name", ""): "".join(entry.itertext()) for entry in root}
 
 
 def name_column(index: int) -> str:
-    """Return the letters of a column (from 0): 27 is AB."""
+    """Return the letters of a column by its index (from 0): 27 is AB."""
     letters = ""
-    index += 1
-    while index:
-        index, letter = divmod(index - 1, 26)
+    number = index + 1
+    while number:
+        number, letter = divmod(number - 1, 26)
         letters = chr(65 + letter) + letters
     return letters
 
@@ -174,10 +174,10 @@ def _write_cell(reference: str, value: str | int | date, column: str) -> str:
 
 
 def _write_text(reference: str, text: str, column: str) -> str:
-    if (found := _UNHOLDABLE.search(text)) is not None:
-        raise CellError(f"{column} has the character {found[0]!a}, which a workbook cannot hold")
-    if 2 * len(text) > MOST_UNITS and (units := len(text.encode("utf-16-le")) // 2) > MOST_UNITS:
-        raise CellError(f"{column} has {units:,} characters, and a cell of a workbook holds {MOST_UNITS:,}")
+    if (forbidden := _FORBIDDEN.search(text)) is not None:
+        raise CellError(f"{column} has the character {forbidden[0]!a}, which a workbook cannot hold")
+    if 2 * len(text) > MAX_UNITS and (units := len(text.encode("utf-16-le")) // 2) > MAX_UNITS:
+        raise CellError(f"{column} has {units:,} characters, and a cell of a workbook holds {MAX_UNITS:,}")
     if _SPECIAL.search(text):
         text = escape(_ESCAPED.sub("_x005F_", text)).replace("\r", "_x000D_")
     return f'<c r="{reference}" t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>'

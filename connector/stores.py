@@ -1,8 +1,8 @@
-"""Objects of a store, such as Amazon S3, by fsspec: found, read and put by their URLs.
+"""Finds, reads and writes objects of a store, such as Amazon S3, by their URLs and fsspec.
 
-The store's library finds its address and credentials as it always does: in the environment, a profile or the instance.
-A URL with credentials in it is refused and never shown. What a library raises is translated here, once, to
-FileNotFoundError and StoreError. fsspec is imported where a URL is used, and nowhere else.
+The library of the store finds the address and the credentials in the environment, a profile or the instance. A URL with
+credentials is refused and never shown. Errors of the libraries become FileNotFoundError or StoreError here. fsspec is
+imported only when a URL is used.
 """
 
 import io
@@ -20,19 +20,19 @@ from connector.errors import ConfigurationError
 _EXTRAS: Mapping[str, str] = {
     "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "memory": "s3"
 }  # fmt: skip
-"""The extra that brings the library of a scheme; memory, for trials within one process, needs fsspec alone."""
+"""The extra of the connector with the library of each scheme. `memory` is for tests, and needs only fsspec."""
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<rest>.*)", re.DOTALL)
-_OPTIONS = re.compile(r"\?(?=[\w.-]+=)")  # of a signed URL; a lone ? belongs to a pattern
-_USER = re.compile(r"(?<=://)\S*@")  # greedy: a secret may hold a slash or an @ of its own
+_OPTIONS = re.compile(r"\?(?=[\w.-]+=)")  # the options of a signed URL; a ? without = belongs to a pattern
+_USER = re.compile(r"(?<=://)\S*@")  # greedy: a secret may contain a slash or an @
 _MAGIC = re.compile(r"[*?\[]")
 
 _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "last_modified", "updated", "created")
-"""What s3fs, gcsfs, adlfs and fsspec's memory say of an object's version; `created` is of the memory alone."""
+"""The keys of s3fs, gcsfs, adlfs and fsspec's memory for the version of an object (`created`: memory only)."""
 
-_READ_BYTES = 8 << 20  # at a time: a request for each
+_READ_BYTES = 8 << 20  # for each request
 _PUT_OPTIONS: Mapping[str, Mapping[str, int]] = {"s3": {"chunksize": 16 << 20, "max_concurrency": 4}}
-"""An object of more than 32 MB leaves in parts. s3fs would hold ten of 50 MB in memory."""
+"""An object of more than 32 MB is sent in parts. The default of s3fs keeps ten parts of 50 MB in memory."""
 
 _ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
@@ -42,62 +42,63 @@ _ERRORS = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )
-"""What the libraries raise beside OSError. One that is not imported has raised nothing."""
+"""Modules and names of the errors that are not an OSError. The error of a module that is not imported cannot occur."""
 
 _SECRETS = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
-_LEAST_MASKED = 8  # characters of a secret in the environment; a shorter one would be masked within words
+_MIN_MASKED = 8  # characters of a secret in the environment; masking a shorter one would change other words
 
 
 class StoreError(OSError):
-    """A store refused or failed, in words fit to show. `is_passing`: the same may succeed later, by itself."""
+    """A request to a store has failed. The message has no secret. `is_passing`: a later request may succeed."""
 
-    def __init__(self, said: str, *, is_passing: bool) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, is_passing: bool) -> None:
+        super().__init__(message)
         self.is_passing = is_passing
 
 
-def is_url(place: str | PathLike[str]) -> bool:
-    """Return whether this is written as a URL, of a store or of anything else."""
-    return _URL.match(fspath(place)) is not None
+def is_url(location: str | PathLike[str]) -> bool:
+    """Return whether a location is a URL and not a path."""
+    return _URL.match(fspath(location)) is not None
 
 
-def is_store_url(place: str | PathLike[str]) -> bool:
-    """Return whether this is the URL of an object in a store."""
-    found = _URL.match(fspath(place))
-    return found is not None and found["scheme"].lower() in _EXTRAS
+def is_store_url(location: str | PathLike[str]) -> bool:
+    """Return whether a location is the URL of an object in a store."""
+    parts = _URL.match(fspath(location))
+    return parts is not None and parts["scheme"].lower() in _EXTRAS
 
 
 def is_pattern(url: str) -> bool:
-    """Return whether the URL may stand for several objects (`*`, `?`, `[…]`)."""
+    """Return whether a URL is a pattern for several objects (`*`, `?`, `[…]`)."""
     return _MAGIC.search(url) is not None
 
 
-def mask_url(text: str) -> str:
-    """Return a URL fit to show: without user and password, and without options."""
-    return _USER.sub("***@", _OPTIONS.split(text, maxsplit=1)[0])
-
-
 def parse_store_url(text: str) -> str:
-    """Return the URL of an object or a pattern, its scheme in small letters. Raises ConfigurationError, without showing
-    a credential, for another scheme, a URL that holds credentials or names no object."""
-    found = _URL.match(text)
-    scheme = found["scheme"].lower() if found else ""
-    if found is None or scheme not in _EXTRAS:
-        raise ConfigurationError(f"{mask_url(text)}: only objects at s3://, gs:// and az:// can be used by a URL")
-    if {"@", ":"} & set(found["rest"].partition("/")[0]) or _OPTIONS.search(found["rest"]):
+    """Return the URL of an object or a pattern with its scheme in lower case.
+
+    Raises ConfigurationError for another scheme, a URL with credentials or options, and a URL without an object. The
+    message contains no credentials.
+    """
+    shown = _USER.sub("***@", _OPTIONS.split(text, maxsplit=1)[0])
+    parts = _URL.match(text)
+    scheme = parts["scheme"].lower() if parts else ""
+    if parts is None or scheme not in _EXTRAS:
+        raise ConfigurationError(f"{shown}: only objects at s3://, gs:// and az:// can be used by a URL")
+    if {"@", ":"} & set(parts["rest"].partition("/")[0]) or _OPTIONS.search(parts["rest"]):
         raise ConfigurationError(
-            f"{mask_url(text)}: a URL may hold no credentials and no options; put them where the store's library looks "
-            "for them, such as its environment variables or a profile"
+            f"{shown}: a URL may hold no credentials and no options; put them where the store's library looks for "
+            "them, such as its environment variables or a profile"
         )
-    bucket, _, key = found["rest"].lstrip("/").partition("/")
+    bucket, _, key = parts["rest"].lstrip("/").partition("/")
     if not bucket or not key.strip("/") or _MAGIC.search(bucket):
         raise ConfigurationError(f"{text}: names no object; write {scheme}://bucket/folder/name")
     return f"{scheme}://{bucket}/{key}"
 
 
 class StoreObject(io.RawIOBase):
-    """An object that is being read, with `seek`; `size` is its bytes. Its methods raise StoreError, which stays as
-    `failure` should a reader of some format take it for a damaged file."""
+    """An open object of `size` bytes, with `seek`. Its methods raise StoreError.
+
+    `failure` is the last StoreError: a reader of a format may catch the error and report a damaged file.
+    """
 
     def __init__(self, url: str, file: BinaryIO) -> None:
         self._url, self._file = url, file
@@ -113,7 +114,7 @@ class StoreObject(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as the object goes."""
+        """Read into the buffer, and return the number of bytes."""
         try:
             with _reach(self._url):
                 piece = self._file.read(len(buffer))
@@ -124,94 +125,100 @@ class StoreObject(io.RawIOBase):
         return len(piece)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to this byte."""
+        """Set the position, and return it."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the byte that is read next."""
+        """Return the position."""
         return self._file.tell()
 
     def read_pieces(self, size: int) -> Iterator[bytes]:
-        """Yield all of it in pieces of at most `size` bytes. Raises StoreError, also where it ends too early."""
-        given = 0
+        """Yield the object in pieces of at most `size` bytes. Raises StoreError, also if the object ends too early."""
+        read_bytes = 0
         while piece := self.read(size):
-            given += len(piece)
+            read_bytes += len(piece)
             yield piece
-        if given < self.size:
-            raise StoreError(f"it ended after {given:,} of {self.size:,} bytes", is_passing=True)
+        if read_bytes < self.size:
+            raise StoreError(f"it ended after {read_bytes:,} of {self.size:,} bytes", is_passing=True)
 
     def close(self) -> None:
-        """Release it."""
+        """Close the object. May be called more than once."""
         if not self.closed:
             self._file.close()
         super().close()
 
 
 def open_object(url: str) -> StoreObject:
-    """Open an object for reading as the store has it now. Raises FileNotFoundError and StoreError."""
+    """Open the current version of an object for reading. Raises FileNotFoundError and StoreError."""
     with _reach(url) as filesystem:
         return StoreObject(url, filesystem.open(url, "rb", block_size=_READ_BYTES))
 
 
 def read_size(url: str) -> int | None:
-    """Return the bytes of an object; None if there is no such object. Raises StoreError."""
-    try:
-        with _reach(url) as filesystem:
-            found: Mapping[str, Any] = filesystem.info(url)
-    except FileNotFoundError:
-        return None
-    return None if found["type"] == "directory" else int(found["size"])
+    """Return the number of bytes of an object, or None if the object does not exist. Raises StoreError."""
+    details = _read_details(url)
+    return None if details is None or details["type"] == "directory" else int(details["size"])
 
 
 def read_version(url: str) -> tuple[int, object] | None:
-    """Return the bytes of an object, and all that its store says of its version: equal as long as the object stays as
-    it is. None if there is no such object. Raises StoreError."""
+    """Return the number of bytes of an object, and a value that differs after each change of the object. Return None if
+    the object does not exist. Raises StoreError."""
+    details = _read_details(url)
+    if details is None:
+        return None
+    return int(details["size"] or 0), tuple(str(details.get(key)) for key in _VERSION_KEYS)
+
+
+def _read_details(url: str) -> Mapping[str, Any] | None:
     try:
         with _reach(url) as filesystem:
-            found: Mapping[str, Any] = filesystem.info(url)
+            details: Mapping[str, Any] = filesystem.info(url)
+            return details
     except FileNotFoundError:
         return None
-    return int(found["size"] or 0), tuple(str(found.get(key)) for key in _VERSION_KEYS)
 
 
 def find_objects(pattern: str) -> Sequence[str]:
-    """Return the URLs that match a pattern, in the order of their names; names that begin with a dot match only a
-    pattern that does. Raises StoreError."""
+    """Return the URLs that match a pattern, in the order of their names. A name that begins with a dot matches only a
+    pattern that begins with a dot. Raises StoreError."""
     scheme = pattern.partition("://")[0]
-    is_hidden_meant = pattern.rpartition("/")[2].startswith(".")
+    has_hidden = pattern.rpartition("/")[2].startswith(".")
     with _reach(pattern) as filesystem:
-        found: Mapping[str, Any] = filesystem.glob(pattern, detail=True)
-    names = sorted(name.lstrip("/") for name, details in found.items() if details["type"] == "file")
-    shown = [name for name in names if is_hidden_meant or not name.rpartition("/")[2].startswith(".")]
-    urls = [f"{scheme}://{name}" for name in shown if not name.endswith("/")]  # one with a slash marks a folder
-    if odd := next((url for url in urls if _OPTIONS.search(url)), None):
+        details_by_name: Mapping[str, Any] = filesystem.glob(pattern, detail=True)
+    names = sorted(name.lstrip("/") for name, details in details_by_name.items() if details["type"] == "file")
+    shown = [name for name in names if has_hidden or not name.rpartition("/")[2].startswith(".")]
+    urls = [f"{scheme}://{name}" for name in shown if not name.endswith("/")]  # a name with a slash is a folder
+    if unusable := next((url for url in urls if _OPTIONS.search(url)), None):
         raise StoreError(
-            f"the name of {odd!r} reads like the option of a URL; rename it, or narrow the pattern", is_passing=False
+            f"the name of {unusable!r} reads like the option of a URL; rename it, or narrow the pattern",
+            is_passing=False,
         )
     return urls
 
 
 def check_writable(url: str) -> None:
-    """See whether an object may be put there, and leave nothing behind: on S3 an upload in parts is begun and given up,
-    which no reader sees; elsewhere only the bucket is looked at. Raises StoreError."""
-    bucket, _, key = url.partition("://")[2].partition("/")
+    """Raise StoreError if no object can be written at this URL. Nothing is written.
+
+    On S3, an upload in parts is begun and cancelled, which no reader sees. Other stores are only asked for the bucket.
+    """
+    scheme, _, path = url.partition("://")
+    bucket, _, key = path.partition("/")
     try:
         with _reach(url) as filesystem:
             if url.startswith("s3"):
-                begun = filesystem.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
-                filesystem.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=begun["UploadId"])
-            elif not url.startswith("memory"):
-                filesystem.info(f"{url.partition('://')[0]}://{bucket}")
+                upload = filesystem.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
+                filesystem.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"])
+            elif scheme != "memory":
+                filesystem.info(f"{scheme}://{bucket}")
     except FileNotFoundError:
         raise StoreError(f"there is no bucket {bucket}", is_passing=False) from None
 
 
 def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
-    """Let the contents of a file of this machine be the object, whole and in one step; `is_new`: no object is there
-    yet.
+    """Replace the object by the content of a local file in one step.
 
-    Raises FileExistsError for one that is there against `is_new` (on S3 judged by the store itself, elsewhere just
-    before), FileNotFoundError for a bucket that is gone, and StoreError.
+    Raises FileExistsError if `is_new` and the object exists, FileNotFoundError for a missing bucket, and StoreError. S3
+    itself refuses an existing object; in other stores the object is looked up before.
     """
     file.flush()
     file.seek(0)
@@ -223,23 +230,19 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
         filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **options, **mode)
 
 
-def _open_filesystem(url: str) -> Any:
+@contextmanager
+def _reach(url: str) -> Iterator[Any]:
+    """Yield the file system of a URL. Errors of its library in the body of `with` become StoreError without secrets."""
     scheme = url.partition("://")[0]
     try:
         import fsspec
 
-        return fsspec.filesystem(scheme, use_listings_cache=False)
+        filesystem = fsspec.filesystem(scheme, use_listings_cache=False)
     except ImportError:
         advice = f"pip install 'subscriber-connector[{_EXTRAS[scheme]}]'"
         raise ConfigurationError(f"{url}: the library for {scheme}:// is not installed; {advice}") from None
-    except ValueError as error:  # settings that the library cannot use, as adlfs says without an account
+    except ValueError as error:  # settings that the library cannot use: adlfs without an account
         raise StoreError(_mask(str(error)), is_passing=False) from None
-
-
-@contextmanager
-def _reach(url: str) -> Iterator[Any]:
-    """The file system of a URL; what its library raises meanwhile becomes a StoreError, fit to show."""
-    filesystem = _open_filesystem(url)
     try:
         yield filesystem
     except (FileNotFoundError, FileExistsError):
@@ -248,19 +251,19 @@ def _reach(url: str) -> Iterator[Any]:
         kinds = (getattr(sys.modules.get(module), name, None) for module, name in _ERRORS)
         if not isinstance(error, (OSError, ValueError, *filter(None, kinds))):
             raise
-        answer = getattr(error.__cause__, "response", None) or {}  # of S3: s3fs keeps it as the cause of what it raises
-        if answer.get("Error", {}).get("Code") == "PreconditionFailed":  # another object came meanwhile
+        answer = getattr(error.__cause__, "response", None) or {}  # the answer of S3, which s3fs keeps as the cause
+        if answer.get("Error", {}).get("Code") == "PreconditionFailed":  # the object was created meanwhile
             raise FileExistsError(url) from None
         kind = type(error).__name__
         is_final = isinstance(error, PermissionError | ValueError) or "Credential" in kind or "Auth" in kind
-        said = error.strerror if isinstance(error, OSError) and error.strerror else describe_error(error)
+        message = error.strerror if isinstance(error, OSError) and error.strerror else describe_error(error)
         advice = "; check the credentials, and the rights that they have" if is_final else ""
-        raise StoreError(_mask(said.rstrip(".")) + advice, is_passing=not is_final) from None
+        raise StoreError(_mask(message.rstrip(".")) + advice, is_passing=not is_final) from None
 
 
-def _mask(said: str) -> str:
-    """What a library says, without a user in a URL, and without a secret of the environment should it quote one."""
-    secrets = {value for name, value in os.environ.items() if _SECRETS.search(name) and len(value) >= _LEAST_MASKED}
+def _mask(message: str) -> str:
+    """Return a message of a library without users and passwords in URLs, and without secrets of the environment."""
+    secrets = {value for name, value in os.environ.items() if _SECRETS.search(name) and len(value) >= _MIN_MASKED}
     for secret in sorted(secrets, key=len, reverse=True):
-        said = said.replace(secret, "***")
-    return _USER.sub("***@", said)
+        message = message.replace(secret, "***")
+    return _USER.sub("***@", message)

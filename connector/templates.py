@@ -1,8 +1,8 @@
-"""Jinja2 templates over the columns of one row, for mappings and emails: sandboxed, strict, bounded in length.
+"""Jinja2 templates over the columns of one row, for mappings and emails, in Jinja's sandbox and with limits of length.
 
-Theory of operation. The author of a job writes the template and may use all of Jinja but other templates. A row, which
-is untrusted, gives the values: a cell and the text that is made are bounded in length, and a product (`'x' * n`, `a **
-b`) is bounded before it is computed. An endless loop that the author writes is the author's.
+The author of a job writes the template and is trusted, also with loops. A row is not trusted: the length of a cell and
+of the text is limited, and a product (`'x' * n`, `a ** b`) is checked before it is computed. A template cannot use
+other templates.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,15 +18,15 @@ from connector.errors import ConfigurationError, ConnectorError
 from connector.person_names import split_name
 
 ROW = "row"
-"""Under this name a template has the columns whose own names are no words: `row["First Name"]`."""
+"""The variable with all columns, for names that are not one word: `row["First Name"]`."""
 
-_LARGEST_NUMBER = 10**30  # more digits than an id or an amount has
-_HIGHEST_POWER = 64
+_MAX_NUMBER = 10**30  # no id and no amount has more digits
+_MAX_POWER = 64
 _NO_OTHER_TEMPLATE = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 
 
 class TemplateError(ConnectorError):
-    """A row of which a template makes no text: `problem` says why, and in which line, and shows nothing of the row."""
+    """A template has no text for a row. `problem` has the reason and the line, and no value of the row."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name} {problem}")
@@ -35,7 +35,7 @@ class TemplateError(ConnectorError):
 
 
 class Template:
-    """A template ready for rows; `columns` are those that it names, each once, sorted."""
+    """A compiled template. `columns` are the columns that the template uses, sorted and without duplicates."""
 
     def __init__(self, name: str, columns: tuple[str, ...], longest: int, template: jinja2.Template) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class Template:
         self._template = template
 
     def render(self, cells: Mapping[str, str]) -> str:
-        """Return the text for a row's cells by column ("" for an empty one). Raises TemplateError."""
+        """Return the text for a row. `cells` has each cell by its column; an empty cell is "". Raises TemplateError."""
         try:
             self._check_length(max(map(len, cells.values()), default=0))
             pieces, length = [], 0
@@ -57,9 +57,9 @@ class Template:
             problem = str(error)
         except UnicodeEncodeError:
             problem = "makes half a character (a lone surrogate)"
-        except jinja2.UndefinedError as error:  # its own words may hold a cell
+        except jinja2.UndefinedError as error:  # the message of Jinja may contain a cell
             problem = f"asks in {_find_line(error)} for something that this row does not have"
-        except Exception as error:  # noqa: BLE001 - whatever a template does with a row costs that row alone
+        except Exception as error:  # noqa: BLE001 - any error of a template concerns only one row
             problem = f"fails in {_find_line(error)} for this row ({type(error).__name__})"
         raise TemplateError(self.name, problem)
 
@@ -72,10 +72,10 @@ class Template:
 def compile_template(
     source: str, *, name: str = "the template", longest: int = 10_000, is_html: bool = False
 ) -> Template:
-    """Return the template, called `name` in errors. It makes at most `longest` characters, of cells that are no longer,
-    and escapes what a row holds if `is_html`.
+    """Compile a template. `name` is its name in messages, and `longest` the largest length of a cell and of the text.
+    With `is_html`, values of the row are escaped.
 
-    Raises ConfigurationError, with the name and the line, for what is no template.
+    Raises ConfigurationError with the name and the line if the template is invalid.
     """
     if len(source) > longest:
         raise ConfigurationError(f"{name} has {len(source):,} characters; a template has at most {longest:,}")
@@ -88,7 +88,9 @@ def compile_template(
         "given_name": lambda name: split_name(str(name))[0],
         "family_name": lambda name: split_name(str(name))[1],
     }
-    environment.filters.pop("random")  # a row gives the same text each time, or it would differ from itself
+    environment.filters.pop(
+        "random"
+    )  # a row must have the same text each time: another text would be a change of the row
     environment.globals.pop("lipsum")
     environment.longest = longest
     try:
@@ -101,19 +103,24 @@ def compile_template(
         code = environment.compile(tree)
     except jinja2.TemplateSyntaxError as error:
         raise ConfigurationError(f"{name}, line {error.lineno}, cannot be read: {error.message}") from None
-    except (RecursionError, MemoryError, SyntaxError, ValueError):  # Python's own, of brackets and of numbers
+    except (
+        RecursionError,
+        MemoryError,
+        SyntaxError,
+        ValueError,
+    ):  # Python's errors for too many brackets, and for too long numbers
         raise ConfigurationError(f"{name} is nested too deeply, or holds a number that is too long") from None
     return Template(name, columns, longest, jinja2.Template.from_code(environment, code, environment.globals))
 
 
 def _find_columns(tree: nodes.Template, name: str, known: Collection[str]) -> tuple[str, ...]:
-    """Return the columns that are named, those had as `row["…"]` and `row.…` among them."""
+    """Return the columns that the template uses, by their names, by `row["…"]` and by `row.…`."""
     found = meta.find_undeclared_variables(tree).difference(known)
     if ROW in found:
         found.remove(ROW)
         attributes = {id(node.node): node.attr for node in tree.find_all(nodes.Getattr)}
         items = {id(node.node): node.arg for node in tree.find_all(nodes.Getitem)}
-        for used in (each for each in tree.find_all(nodes.Name) if each.name == ROW):
+        for used in (node for node in tree.find_all(nodes.Name) if node.name == ROW):
             key = items.get(id(used))
             if id(used) in attributes:
                 found.add(attributes[id(used)])
@@ -127,7 +134,7 @@ def _find_columns(tree: nodes.Template, name: str, known: Collection[str]) -> tu
 
 
 def _find_line(error: BaseException) -> str:
-    """Return where in the template an error was raised: Jinja gives its lines to Python's traceback."""
+    """Return the line of the template that raised an error. Jinja puts the line into Python's traceback."""
     trace, line = error.__traceback__, 0
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == "<template>":
@@ -137,32 +144,34 @@ def _find_line(error: BaseException) -> str:
 
 
 class _BoundError(Exception):
-    """Something of a row would be larger than it may be; says which bound, and nothing of the row."""
+    """A cell, a text or a number exceeds its limit. The message names the limit, and no value of the row."""
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja asks for a class to have its operators intercepted."""
+    """An environment that checks products and powers before they are computed."""
 
     intercepted_binops = frozenset({"*", "**"})
     longest: int
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute a product or a power. Raises _BoundError for one that is too large."""
+        """Return a product or a power. Raises _BoundError if the result would be too large."""
         if isinstance(left, int | float) and isinstance(right, int | float):
-            if max(abs(left), abs(right)) > _LARGEST_NUMBER or (operator == "**" and right > _HIGHEST_POWER):
+            if max(abs(left), abs(right)) > _MAX_NUMBER or (operator == "**" and right > _MAX_POWER):
                 raise _BoundError("computes with numbers of more than 30 digits")
         else:
-            count = next((each for each in (left, right) if isinstance(each, int)), 0)
-            longer = next((each for each in (left, right) if isinstance(each, str | list | tuple)), ())
-            if count * len(longer) > self.longest:
+            factor = next((value for value in (left, right) if isinstance(value, int)), 0)
+            repeated = next((value for value in (left, right) if isinstance(value, str | list | tuple)), ())
+            if factor * len(repeated) > self.longest:
                 raise _BoundError(f"would repeat a text to more than {self.longest:,} characters for this row")
         return super().call_binop(context, operator, left, right)
 
 
 @pass_eval_context
 def _finalize(_: nodes.EvalContext, value: Any) -> Any:
-    """Return texts and numbers as they are, "" for None. That it asks for a context keeps Jinja from writing constants
-    beforehand, where it would escape None first. Raises TypeError for anything else, such as a list."""
+    """Return a text or a number unchanged, and "" for None. Raises TypeError for another value, such as a list.
+
+    The decorator keeps Jinja from calling this function at compile time, where None is escaped first.
+    """
     if value is None:
         return ""
     if not isinstance(value, str | int | float | Undefined):

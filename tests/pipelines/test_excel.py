@@ -11,7 +11,7 @@ import openpyxl
 import pyarrow.parquet as pq
 import pytest
 
-from connector.sheet_file import MOST_ROWS, CellError, SheetFile
+from connector.sheet_file import MAX_ROWS, CellError, SheetFile
 from tests.export.exports import create
 from tests.pipelines.conftest import Connector, list_stored
 
@@ -220,7 +220,7 @@ def test_a_list_that_shrank_does_not_replace_a_workbook(exporter: Connector) -> 
 
 def test_a_sheet_has_no_row_beyond_the_last_one_of_excel() -> None:
     sheet = SheetFile(io.BytesIO(), ["email"])
-    sheet.rows = MOST_ROWS - 1
+    sheet.rows = MAX_ROWS - 1
     sheet.write_row(["ann@example.com"])
     with pytest.raises(CellError, match="1,048,576 rows"):
         sheet.write_row(["bob@example.com"])
