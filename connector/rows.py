@@ -4,7 +4,7 @@ A chunk contains the cells of the source, unchanged. This module knows no fields
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -50,6 +50,21 @@ class Chunk:
     messages: tuple[str, ...] = ()
     number_cells: Mapping[str, int] = field(default_factory=dict)
     share: float | None = None  # of the source that has been read after this chunk, 0 to 1; None if unknown
+
+    @property
+    def record_count(self) -> int:
+        """The number of records, with malformed records."""
+        return len(self.numbers) + len(self.malformed)
+
+    def cut(self, record_count: int) -> "Chunk":
+        """Return the first `record_count` records."""
+        if self.record_count <= record_count:
+            return self
+        numbers = sorted([*self.numbers.tolist(), *(row.number for row in self.malformed)])
+        last_number = numbers[record_count - 1]
+        size = int((self.numbers <= last_number).sum())
+        malformed = tuple(row for row in self.malformed if row.number <= last_number)
+        return replace(self, frame=self.frame.iloc[:size], numbers=self.numbers[:size], malformed=malformed)
 
 
 @dataclass(frozen=True, slots=True)

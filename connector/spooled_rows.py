@@ -82,7 +82,7 @@ class SpooledRows(Closing):
     def _append(self, prepared: PreparedChunk) -> None:
         self._spool.append(prepared)
         self._conflicts.add(prepared)
-        self.row_count += prepared.read
+        self.row_count += prepared.chunk.record_count
         self.source_row_count += prepared.source_rows
         self.consent.update(dict.fromkeys(prepared.consent))
 
@@ -98,8 +98,8 @@ class SpooledRows(Closing):
             if remaining is None:
                 yield prepared
             else:
-                yield (cut_chunk := prepared.cut(remaining))
-                remaining -= cut_chunk.read
+                yield (part := prepared.cut(remaining))
+                remaining -= part.chunk.record_count
             if remaining == 0:
                 return
 

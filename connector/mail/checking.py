@@ -122,7 +122,7 @@ def check_rows(
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
             consent |= dict.fromkeys(prepared.consent)
-            read = checked.read + prepared.read
+            read = checked.read + prepared.chunk.record_count
             checked.read = read if plan.limit is None else min(read, plan.limit)
         inactive, unclear = InactiveIdentities(), InactiveIdentities()
         for prepared in source_rows.read():

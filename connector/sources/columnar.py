@@ -144,7 +144,7 @@ class FrameSource(Closing):
             yield self._build_chunk(self._frame.iloc[first : first + CHUNK_ROWS], first + 1, used)
 
     def close(self) -> None:
-        """Leave the frame to its owner."""
+        """Do nothing: the frame belongs to the caller."""
 
     def _build_chunk(self, part: pd.DataFrame, first: int, used: Collection[str] | None) -> Chunk:
         def show(index: int) -> str:
@@ -216,7 +216,7 @@ class ArrowSource(Closing):
             ) from None
 
     def close(self) -> None:
-        """Leave the data to their owner."""
+        """Release the reader. The data belong to the caller."""
         self._reader = None
 
     def _open(self) -> pa.RecordBatchReader:

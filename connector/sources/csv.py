@@ -2,11 +2,10 @@
 
 Blocks end at the ends of records, and pyarrow parses each block. This module numbers the records, and reports the
 records that are not rows. pyarrow's streaming reader is not used: it reads 32 blocks ahead, in threads that crash the
-interpreter
-if the interpreter ends first (measured, pyarrow 26). pyarrow stops at a ragged record with a byte that is not UTF-8,
-and appends the text after a closing quote to the value. So such records are removed before. A record with a fault is
-malformed, and the other records are read. A file is refused if a record may hide other rows, or has spaces before a
-quote.
+interpreter if the interpreter ends first (measured, pyarrow 26). pyarrow stops at a ragged record with a byte that is
+not UTF-8, and appends the text after a closing quote to the value. So such records are removed before. A record with a
+fault is malformed, and the other records are read. A file is refused if a record may hide other rows, or has spaces
+before a quote.
 """
 
 import codecs

@@ -1,4 +1,4 @@
-"""A query or a table of a DuckDB file as a source, streamed by DuckDB's own package and Arrow."""
+"""Reads a query or a table of a DuckDB file as a source, as a stream of Arrow batches."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -18,9 +18,7 @@ from connector.sources.header_row import name_columns
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "autoinstall_known_extensions": False,
 }  # fmt: skip
-"""DuckDB takes 80 % of the memory otherwise; what a query must hold beyond that goes to a file of its own. And it gets
-code from the network for whatever it takes a file to be."""
-
+"""By default, DuckDB uses 80 % of the memory, and downloads extensions. Beyond the limit it writes temporary files."""
 
 _TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
     (pa.types.is_integer, ColumnType.NUMBER), (pa.types.is_floating, ColumnType.NUMBER),
@@ -32,16 +30,16 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
 
 
 _ARROW_LOSES = frozenset({"time with time zone", "time", "bit", "interval", "uhugeint", "bignum"})
-"""Types whose values Arrow gives without their zone, as another value (24:00, the largest numbers) or as no text.
-DuckDB itself writes them as texts."""
-
+"""Types whose values Arrow changes (24:00, a zone, the largest numbers) or has no text for. DuckDB casts them to
+texts."""
 
 _TYPES_OF_KINDS = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
-"""A bound without a value still has a type, so that DuckDB refuses to compare another type. A text may be a UUID."""
+"""The type of a bound without a value, so that DuckDB refuses to compare a column of another type. A text has no type
+here, because it may be compared with a UUID."""
 
 
 class DuckdbSource(Closing):
-    """A query's result, opened by `open_duckdb`; `watch` sees the values of its cursor column."""
+    """The result of a query, opened by `open_duckdb`. `watch` records the values of the cursor column."""
 
     def __init__(self, path: Path, query: str, values: Mapping[str, object], watch: CursorWatch | None) -> None:
         self.name = f"duckdb:///{path}"
@@ -51,10 +49,10 @@ class DuckdbSource(Closing):
         except duckdb.Error as error:
             raise SourceError(f"{self.name}: {describe_error(error)}") from None
         try:
-            # A database that is opened read-only may still be asked to write files (COPY, ATTACH).
+            # A read-only connection can still write other files (COPY, ATTACH).
             statements = self._connection.extract_statements(self._query)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise ConfigurationError(f"{self.name}: the query is no SELECT, and a source only reads")  # noqa: TRY301
+                raise ConfigurationError(f"{self.name}: the query is not a SELECT, and a source only reads")  # noqa: TRY301
             self._reader = self._execute()
         except duckdb.Error as error:
             self.close()
@@ -69,8 +67,8 @@ class DuckdbSource(Closing):
         number = 1
         try:
             if not self._is_fresh:
-                self._reader.close()  # a connection has one open result
-                self._reader = self._execute()  # with the same columns: nothing can write to a file that is open
+                self._reader.close()  # a connection has only one open result
+                self._reader = self._execute()  # the columns are the same, because nothing can write to an open file
             self._is_fresh = False
             for batch in self._reader:
                 values = [read_values(column) for column in batch.columns]
@@ -81,12 +79,12 @@ class DuckdbSource(Closing):
                 if batch.num_rows:
                     yield build_row_chunk(self.name, self.columns, values, number, used)
                 number += batch.num_rows
-        except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises an OSError for DuckDB's
+        except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises OSError for an error of DuckDB
             kind = ContentError if isinstance(error, duckdb.DataError) else SourceError
             raise kind(f"{self.name}: reading stopped after row {number - 1}: {describe_error(error)}") from None
 
     def find_type(self, column: str) -> ColumnType | None:
-        """Return the type of a column of the result; None if the cursor's rules do not know the type."""
+        """Return the type of a column of the result, or None if `ColumnType` does not have the type."""
         index = self.columns.index(column)
         if index in self._written:
             return ColumnType.OTHER
@@ -100,8 +98,8 @@ class DuckdbSource(Closing):
         self._connection.close()
 
     def _execute(self) -> pa.RecordBatchReader:
-        """Run the query, and name its columns. Rows come by Arrow: as Python values DuckDB gives no time with a zone
-        without pytz."""
+        """Execute the query, and set the names of the columns. Rows are read by Arrow, because DuckDB needs pytz for
+        Python values of times with a zone."""
         relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
         self.columns = name_columns(relation.columns)
         cursor = None if self._watch is None else self._watch.column
@@ -120,7 +118,7 @@ class DuckdbSource(Closing):
 
 
 def _select(number: int, kind: Any) -> str:
-    """Return the SQL of a result's column (from 1), cast to text if Arrow would lose its values."""
+    """Return the SQL of a column of the result (from 1), with a cast to text if Arrow would change its values."""
     if kind.id in _ARROW_LOSES:
         return f"cast(#{number} as varchar)"
     if kind.id == "list" and kind.children[0][1].id in _ARROW_LOSES:
@@ -129,7 +127,7 @@ def _select(number: int, kind: Any) -> str:
 
 
 def _is_lossy(kind: Any) -> bool:
-    """Return whether Arrow would lose values of the type, also of one within it."""
+    """Return whether Arrow would change values of a type, or of a type within it."""
     inner = kind.children if kind.id in ("list", "array", "struct", "map", "union") else ()
     return kind.id in _ARROW_LOSES or any(_is_lossy(part) for _, part in inner if not isinstance(part, int))
 
@@ -137,10 +135,10 @@ def _is_lossy(kind: Any) -> bool:
 def open_duckdb(
     url: sa.URL, query: str | None, table: str | None, bound: CursorBound | None, watch: CursorWatch | None
 ) -> DuckdbSource:
-    """Open a query, or a table (`name` or `schema.name`), of the file of `duckdb:///…`; the rest is as of `open_sql`.
+    """Open a query or a table (`name` or `schema.name`) of a DuckDB file, like `open_sql`.
 
-    Raises ConfigurationError for a URL without a file or a query that is no SELECT, SourceError for a file that is not
-    there, is no database or is being written by another process.
+    Raises ConfigurationError for a URL without a file and for a query that is not a SELECT. Raises SourceError if the
+    file does not exist, is not a database, or is open for writing in another process.
     """
     if url.host or not url.database or url.database == ":memory:" or url.query:
         raise ConfigurationError("a DuckDB source needs a file: write duckdb:///crm.duckdb, without any options")

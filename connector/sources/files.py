@@ -1,4 +1,4 @@
-"""Opens one file of any format, or the files of a pattern. The content decides the format, then the suffix."""
+"""Opens one file of any format, or all files of a pattern. The content decides the format, then the suffix."""
 
 import codecs
 import glob
@@ -25,7 +25,7 @@ AUTO = "auto"
 _BEGINNINGS: tuple[tuple[bytes, FileFormat], ...] = (
     (b"PAR1", "parquet"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "excel"),  # .xls
-    (b"PK\x03\x04", "excel"),  # .xlsx: any other zip archive was unpacked before
+    (b"PK\x03\x04", "excel"),  # .xlsx: another zip archive is unpacked before
 )
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _OBJECT = re.compile(rb'\{\s*["}]')
@@ -39,7 +39,7 @@ _FORMATS_OF = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "shee
 def open_file(
     path: str | PathLike[str],
     *,
-    format: str = AUTO,  # noqa: A002 - the word of the job file and the option
+    format: str = AUTO,  # noqa: A002 - the name of the job key and the option
     encoding: str = AUTO,
     delimiter: str = AUTO,
     sheet: str | None = None,
@@ -47,11 +47,12 @@ def open_file(
     """Open a file of rows, standard input (`-`), an object by its URL (`s3://bucket/people.csv`), or one file of a zip
     archive (`archive.zip#member.csv`).
 
-    gzip, zip and Zstandard are undone. `format` is csv, tsv, excel (.xlsx, .xls), parquet, jsonl, or auto: the
-    content decides, then the suffix. `encoding` and `delimiter` are those of a text, `sheet` is a workbook's: a name,
-    or a number from 1 (the first visible one when not given).
+    Files packed by gzip, zip and Zstandard are unpacked. `format` is csv, tsv, excel (.xlsx, .xls), parquet, jsonl, or
+    auto: the content decides, then the suffix. `sheet` is the name of a sheet, or its number from 1; None: the first
+    visible sheet.
 
-    Raises SourceError for what cannot be read as such a file, ConfigurationError for options that do not fit it.
+    Raises SourceError if the file cannot be read in this format, and ConfigurationError if an option does not fit the
+    format.
     """
     source_input = open_input(path)
     try:
@@ -71,17 +72,16 @@ class CheckedFile(Closing):
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError also if the file has changed since it was opened."""
         chunks = self._source.chunks(used)
-        while (chunk := self._read_next(chunks)) is not None:
+        while True:
+            chunk = None
+            try:
+                chunk = next(chunks, None)
+            finally:  # also after an error: a file that another program has cut off looks damaged
+                if self._input.is_local or chunk is None:  # each check of an object is a request
+                    self._input.refuse_changed()
+            if chunk is None:
+                return
             yield chunk
-
-    def _read_next(self, chunks: Iterator[Chunk]) -> Chunk | None:
-        chunk = None
-        try:
-            chunk = next(chunks, None)
-        finally:  # a file that another program has cut off looks like a damaged file
-            if self._input.is_local or chunk is None:
-                self._input.refuse_changed()
-        return chunk
 
     def close(self) -> None:
         """Release the file; may be called more than once."""

@@ -32,8 +32,8 @@ from connector.stores import StoreError, is_url, open_object, parse_store_url, r
 STANDARD_INPUT = "-"
 
 _HEAD_BYTES = 1 << 16  # enough to recognise the format
-_COPIED_BYTES = 1 << 20  # at a time, to a temporary copy
-_MAX_SHARE_OF_ROOM = 0.9  # of the free room in the folder, because other programs need room, too
+_COPIED_BYTES = 1 << 20  # for each read and write of a temporary copy
+_MAX_SHARE_OF_ROOM = 0.9  # of the free space in the folder, because other programs need space, too
 
 _GZIP, _ZSTD, _ZIP = (
     b"\x1f\x8b",
@@ -41,14 +41,13 @@ _GZIP, _ZSTD, _ZIP = (
     (b"PK\x03\x04", b"PK\x05\x06"),
 )  # the second signature of a zip is that of an empty archive
 _PACKING = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
-_NAMES_SHOWN = 20
+_MAX_NAMES = 20  # of files of an archive in a message
 _DOCUMENTS = {
     "[Content_Types].xml",
     "content.xml",
 }  # files of an .xlsx and an .ods (which is refused), which are zip archives
 
-# A list of subscribers shrinks to a tenth, a list of numbered addresses to a 270th (measured), a zip bomb to a 1000th.
-_MOST_TIMES = 500
+_MAX_FACTOR = 500  # a list of subscribers unpacks to 10 times its size, numbered addresses to 270, a bomb to 1,000
 _ALWAYS_BYTES = 1 << 26  # always allowed: a short file that repeats one line is not a bomb
 _FAULTS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
 
@@ -58,14 +57,15 @@ class Input(Closing):
     """An unpacked file. `name` is its name in messages. `inner` is the name in its archive, or the name without the
     suffix of its packing.
 
-    `origin` is the file or object that may change while it is read, and `state` its state at opening; None for a pipe.
+    `origin` is the file or object that may change while it is read, and `state` its state at opening. Both are None for
+    a pipe.
     """
 
     name: str
     inner: str
     file: BinaryIO
     origin: "BinaryIO | str | None" = None
-    state: "FileState | None" = None
+    state: tuple[int, object] | None = None  # the size in bytes, and a time or tag that each change changes
 
     @property
     def head(self) -> bytes:
@@ -82,11 +82,14 @@ class Input(Closing):
 
     def refuse_changed(self) -> None:
         """Raise SourceError if the file or the object has changed since it was opened."""
-        if self.origin is None or (state := _read_state(self.origin)) is None or state == self.state:
+        state = None if self.origin is None else _read_state(self.origin)
+        if state is None or self.state is None or state == self.state:
             return
+        (old_size, _), (size, _) = self.state, state
+        change = "at the same size" if size == old_size else f"{old_size:,} bytes then, {size:,} bytes now"
         raise SourceError(
-            f"{self.name}: has changed since it was opened ({_describe_change(self.state, state)}), so another program "
-            "may still be writing it, and its last row may be incomplete. Wait until it is complete, then run again"
+            f"{self.name}: has changed since it was opened ({change}), so another program may still be writing it, and "
+            "its last row may be incomplete. Wait until it is complete, then run again"
         )
 
     def close(self) -> None:
@@ -96,31 +99,16 @@ class Input(Closing):
             self.origin.close()
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
-    """The state that shows changes of a file or object: its size in bytes, and its version (a time or a tag)."""
-
-    size: int
-    version: object
-
-
-def _read_state(origin: BinaryIO | str) -> FileState | None:
-    """Return the state of an open file, or of the object of a URL; None if the object does not exist any more. Raises
-    SourceError."""
+def _read_state(origin: BinaryIO | str) -> tuple[int, object] | None:
+    """Return the `state` of an open file, or of the object of a URL. Return None if the object does not exist any more.
+    Raises SourceError."""
     if not isinstance(origin, str):
         status = os.fstat(origin.fileno())
-        return FileState(status.st_size, status.st_mtime_ns)
+        return status.st_size, status.st_mtime_ns
     try:
-        version = read_version(origin)
+        return read_version(origin)
     except StoreError as error:
         raise SourceError(f"{origin}: cannot be read: {error}") from None
-    return None if version is None else FileState(*version)
-
-
-def _describe_change(before: FileState | None, now: FileState) -> str:
-    if before is None or before.size == now.size:
-        return "at the same size"
-    return f"{before.size:,} bytes then, {now.size:,} bytes now"
 
 
 def open_input(path: str | PathLike[str]) -> Input:
@@ -225,9 +213,9 @@ def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, p
         read = open_stream()
         while piece := read(_COPIED_BYTES):
             unpacked_bytes += len(piece)
-            if unpacked_bytes > max(_ALWAYS_BYTES, _MOST_TIMES * packed_bytes):
+            if unpacked_bytes > max(_ALWAYS_BYTES, _MAX_FACTOR * packed_bytes):
                 raise SourceError(
-                    f"{name}: unpacks to more than {_MOST_TIMES} times its size, which is not usual for a list of "
+                    f"{name}: unpacks to more than {_MAX_FACTOR} times its size, which is not usual for a list of "
                     "subscribers; if the file is a list, unpack it first"
                 )
             yield piece
@@ -265,10 +253,10 @@ def _choose_member(packed: Input, wanted: str | None) -> zipfile.ZipInfo | None:
     if not files:
         raise SourceError(f"{packed.name}: the ZIP archive holds no file")
     names = [member.filename for member in files]
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    how_many = "" if wanted is None else f"; {len(found) or 'none'} of them {'match' if found else 'is'} {wanted}"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    matches = "" if wanted is None else f"; {len(found) or 'none'} of them {'match' if found else 'is'} {wanted}"
     raise SourceError(
-        f"{packed.name}: the ZIP archive holds {', '.join(names[:_NAMES_SHOWN])}{more}{how_many}; name the one to "
+        f"{packed.name}: the ZIP archive holds {', '.join(names[:_MAX_NAMES])}{more}{matches}; name the one to "
         f"read: {packed.name}#{names[0]}"
     )
 

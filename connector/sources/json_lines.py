@@ -67,7 +67,7 @@ class JsonLinesSource(Closing):
             for _, text in lines:
                 row: dict[str, object] = {}
                 with suppress(ValueError):  # reported when the line is read as a row
-                    row = parse_object(text)
+                    row = read_row(load_object(text), text)
                 if not row.keys() <= filled:
                     keys |= dict.fromkeys(row)
                     filled |= {key for key, value in row.items() if value is not None}
@@ -104,11 +104,12 @@ class JsonLinesSource(Closing):
         faults: dict[int, tuple[str, str]] = {}
         for number, text in lines:
             try:
-                rows[number] = row = parse_object(text)
+                parsed = load_object(text)
+                rows[number] = read_row(parsed, text)
             except ValueError as error:
                 faults[number] = ("json", str(error))
                 continue
-            for key in find_repeated_keys(text, row):
+            for key in find_repeated_keys(text, parsed):
                 if used is None or any(key in (name, *name.split(".")) for name in used):
                     problem = f"has the key {key} more than once: keep the right value, delete the others"
                     faults[number] = ("json", problem)
@@ -137,17 +138,29 @@ class JsonLinesSource(Closing):
         return None
 
 
-def parse_object(text: bytes) -> dict[str, object]:
-    """Return the keys and values of a line of JSON. Nested objects are flattened to `address.city`.
+def load_object(text: bytes) -> dict[str, object]:
+    """Return the object of a line of JSON. Raises ValueError if the line is not an object.
 
-    A number that a float cannot represent exactly is a Decimal. Raises ValueError for a line that is not an object.
+    NaN is read as null and Infinity as a number, as pandas writes them.
     """
     try:
         parsed = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        parsed = _load_with_nan(text, f"is not JSON: {str(error).partition(': line')[0]}")
+        problem = f"is not JSON: {str(error).partition(': line')[0]}"
+        try:
+            parsed = json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
+        except (ValueError, RecursionError):
+            raise ValueError(problem) from None
     if not isinstance(parsed, dict):
         raise ValueError('is JSON, but not an object: a row looks like {"email": "ann@example.com"}')  # noqa: TRY004
+    return parsed
+
+
+def read_row(parsed: Mapping[str, object], text: bytes) -> dict[str, object]:
+    """Return the values of an object by their paths (`address.city`); `text` is the line of the object.
+
+    A number that a float cannot represent exactly is a Decimal. Raises ValueError like `_flatten`.
+    """
     row = _flatten(parsed)
     inexact = [key for key, value in row.items() if type(value) is float and abs(value) >= _FIRST_INEXACT]
     if inexact:
@@ -160,12 +173,12 @@ _MEMBER = re.compile(rb'"\s*:')
 """The end of a key. Texts may contain the same characters, so a line has at least as many matches as keys."""
 
 
-def find_repeated_keys(text: bytes, row: Mapping[str, object]) -> list[str]:
-    """Return the keys that an object of the line `text` has twice; `row` is the result of `parse_object`.
+def find_repeated_keys(text: bytes, parsed: Mapping[str, object]) -> list[str]:
+    """Return the keys that an object of the line `text` has twice; `parsed` is the result of `load_object`.
 
     Parsers of JSON silently drop one of the values. Keys are counted first, because collecting all pairs takes five
     times as long."""
-    if text.count(b":") == len(row) or (members := len(_MEMBER.findall(text))) == len(row):
+    if text.count(b":") == len(parsed) or len(_MEMBER.findall(text)) == _count_keys(parsed):
         return []
     repeated: list[str] = []
 
@@ -175,9 +188,6 @@ def find_repeated_keys(text: bytes, row: Mapping[str, object]) -> list[str]:
             repeated.extend(key for key, key_count in Counter(key for key, _ in pairs).items() if key_count > 1)
         return built
 
-    with suppress(orjson.JSONDecodeError):  # NaN
-        if _count_keys(orjson.loads(text)) == members:
-            return []
     with suppress(ValueError, RecursionError):
         json.loads(text, object_pairs_hook=build)
     return repeated
@@ -194,16 +204,6 @@ def _count_keys(value: object) -> int:
         elif isinstance(value, list):
             values += value
     return count
-
-
-def _load_with_nan(text: bytes, problem: str) -> object:
-    """Return the value of JSON that contains NaN (read as null) or Infinity (read as a number), as pandas writes them.
-
-    Raises ValueError with `problem` if the text is invalid for another reason."""
-    try:
-        return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
-    except (ValueError, RecursionError):
-        raise ValueError(problem) from None
 
 
 def _flatten(nested: Mapping[str, object], prefix: str = "", depth: int = 1) -> dict[str, object]:

@@ -1,9 +1,8 @@
 """Reads a sheet of a workbook (.xlsx, .xls) as a source by python-calamine. Rows have the row numbers of the sheet.
 
 calamine allocates memory for each cell between the first and the last, and crashes the process without enough memory.
-It
-returns an error (`#N/A`) as an empty cell, and a formula without a computed value as an empty cell or 0. So the XML of
-the sheet is scanned for the three problems before calamine loads the sheet.
+It returns an error (`#N/A`) as an empty cell, and a formula without a computed value as an empty cell or 0. So the XML
+of the sheet is scanned for the three problems before calamine loads the sheet.
 """
 
 import posixpath
@@ -24,6 +23,7 @@ import pyarrow as pa
 from connector.errors import SourceError
 from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Source
+from connector.sheet_file import name_column
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, show_record, write_text
 from connector.sources.header_row import count_filled, find_titles, looks_like_row, name_columns
 from connector.sources.inputs import Input
@@ -35,8 +35,8 @@ Row = tuple[int, list[object]]
 """The number of a row in its sheet (from 1), and the cells of the row."""
 
 _HEAD_ROWS = 200  # enough to recognise titles above the header, as in a CSV
-_MOST_CELLS = 12_000_000  # a cell takes about 100 bytes (measured): 1.2 GB, and a million rows of twelve columns
-_MOST_BYTES = 1 << 31  # unpacked; a full sheet of a million rows and ten columns is 600 MB of XML
+_MAX_CELLS = 12_000_000  # a cell takes about 100 bytes (measured): 1.2 GB, and a million rows of twelve columns
+_MAX_BYTES = 1 << 31  # unpacked; a full sheet of a million rows and ten columns is 600 MB of XML
 _READ_BYTES = 1 << 20
 _STRINGS = "xl/sharedStrings.xml"
 
@@ -195,8 +195,8 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
                 f"{name}: is an OpenDocument file (.ods), which is not read; open it in LibreOffice, choose File > "
                 "Save As, and save it as .xlsx or as CSV"
             )
-        if sum(info.file_size for info in archive.infolist()) > _MOST_BYTES:
-            raise SourceError(f"{name}: unpacks to more than {_MOST_BYTES >> 30} GiB; save the sheet as CSV instead")
+        if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
+            raise SourceError(f"{name}: unpacks to more than {_MAX_BYTES >> 30} GiB; save the sheet as CSV instead")
         if _STRINGS in archive.namelist():  # unpacked completely, so that the checksum shows a false size
             with archive.open(_STRINGS) as strings:
                 while strings.read(_READ_BYTES):
@@ -254,34 +254,30 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
                         "program, and save it"
                     )
                     errors.setdefault(row, {})[column] = problem
-    if last_row * last_column > _MOST_CELLS:
+    if last_row * last_column > _MAX_CELLS:
         raise SourceError(
             f"{name}: the sheet {sheet} spans {last_row * last_column:,} cells, down to "
-            f"{_name_cell(last_row, last_column)}, and {_MOST_CELLS:,} are the most that is read: clear the "
+            f"{_name_cell(last_row, last_column)}, and {_MAX_CELLS:,} are the most that is read: clear the "
             "cells far from the rest, or save it as CSV"
         )
     return errors, hidden_count
 
 
 def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
-    """The tags of a part, piece by piece; a piece ends where a cell or a row does."""
-    rest = b""
+    """Yield the tags of a part of the archive. The part is searched in pieces that end after a cell or a row."""
+    remaining = b""
     with archive.open(part) as stream:
         while piece := stream.read(_READ_BYTES):
-            text = rest + piece
+            text = remaining + piece
             ends = [text.rfind(sign) + len(sign) for sign in _CELL_ENDS if sign in text]
             end = max(ends, default=text.rfind(b">") + 1)
             yield from pattern.finditer(text, 0, end)
-            rest = text[end:]
+            remaining = text[end:]
 
 
 def _name_cell(row: int, column: int) -> str:
     """Return the name of a cell by its row and column (from 1): (4, 28) is AB4."""
-    letters = ""
-    while column:
-        column, letter = divmod(column - 1, 26)
-        letters = chr(65 + letter) + letters
-    return f"{letters}{row}"
+    return f"{name_column(column - 1)}{row}"
 
 
 def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:

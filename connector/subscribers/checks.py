@@ -40,6 +40,12 @@ def read_cells(column: pd.Series) -> pa.Array:
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
+def map_distinct(cells: pa.Array, convert: Callable[[str], str | None]) -> pa.Array:
+    """Return the result of `convert` for each text, and null for null. Equal texts are converted once."""
+    coded = cells.dictionary_encode()
+    return pa.array(map(convert, coded.dictionary.to_pylist()), pa.large_string()).take(coded.indices)
+
+
 def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the bytes of all texts of a large_string array in one array, without a copy."""
     _, offsets, data = cells.buffers()

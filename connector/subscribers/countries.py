@@ -1,6 +1,6 @@
-"""Countries: codes of two and three letters, and names as they are written in exports, to ISO 3166-1 alpha-2.
+"""Reads countries as two-letter codes (ISO 3166-1 alpha-2) from codes of two or three letters and from names.
 
-Names are known in English and in the other languages of the headers, by pycountry's own translations.
+Names in English, and pycountry's translations into the other languages of the headers, are known.
 """
 
 import gettext
@@ -13,10 +13,12 @@ from functools import cache
 import pyarrow as pa
 import pycountry
 
-LANGUAGES = ("de", "fr", "es", "it", "pt", "nl", "pl")
-"""Languages of names beside English: those of the headers."""
+from connector.subscribers.checks import map_distinct
 
-# Names in common use that ISO 3166-1 or its translations do not have, or no longer have, in this form.
+LANGUAGES = ("de", "fr", "es", "it", "pt", "nl", "pl")
+"""The languages of names, besides English."""
+
+# Common names that are not in ISO 3166-1 and its translations in this form.
 _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "AE": ("UAE", "U.A.E.", "Emirates"),
     "AT": ("Österreich", "Oesterreich"),
@@ -110,21 +112,19 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def read_countries(cells: pa.Array) -> pa.Array:
-    """Return the two-letter code (ISO 3166-1, upper case) of each code or name, null for any other text."""
-    coded = cells.dictionary_encode()  # a column holds a few countries, however many rows
-    codes = []
-    for text in coded.dictionary.to_pylist():
-        country = pycountry.countries.get(alpha_2=text.upper()) or pycountry.countries.get(alpha_3=text.upper())
-        codes.append(country.alpha_2 if country is not None else _find_code(text))
-    return pa.array(codes, pa.large_string()).take(coded.indices)
+    """Return the two-letter code (ISO 3166-1, upper case) of each code or name, and null for another text."""
+    return map_distinct(cells, _find_code)
 
 
 _DIVIDED = re.compile(r"^([^,(/]+)(?:, ?| ?[(/] ?)([^,()/]+)\)?$")
-"""`Korea, South`, `Congo (Democratic Republic)`, `Burma/Myanmar`."""
+"""A name in two parts: `Korea, South`, `Congo (Democratic Republic)`, `Burma/Myanmar`."""
 
 
 def _find_code(text: str) -> str | None:
-    """Return the code of a name, of a name whose first word stands last, or of two names of one country."""
+    """Return the code of a code, of a name, of a name with its first word at the end, or of two names of a country."""
+    country = pycountry.countries.get(alpha_2=text.upper()) or pycountry.countries.get(alpha_3=text.upper())
+    if country is not None:
+        return str(country.alpha_2)
     names = _list_names()
     code = names.get(simplify(text))
     if code is not None or not (parts := _DIVIDED.match(text)):
@@ -138,9 +138,11 @@ def _find_code(text: str) -> str | None:
 
 @cache
 def _list_names() -> dict[str, str]:
-    """Return simplified names with their codes. Whole English names have precedence over names in other languages, and
-    these over short forms (`Micronesia`). A name that several countries have within one of these groups counts for
-    none of them."""
+    """Return the codes by simplified name.
+
+    English names have precedence over names in other languages, and these names over short forms (`Micronesia`). A name
+    that means several countries within one of these groups is left out of the group.
+    """
     names: dict[str, str] = {}
     for group in (_list_short_names(), list_foreign_names(), list_whole_names()):
         codes = defaultdict[str, set[str]](set)
@@ -151,7 +153,7 @@ def _list_names() -> dict[str, str]:
 
 
 def list_whole_names() -> Iterator[tuple[str, str]]:
-    """Yield every name that means a country, as it is written, with its code."""
+    """Yield the English names and `_OTHER_NAMES` with their codes."""
     yield from _list_official_names(lambda name: name)
     yield from ((name, code) for code, names in _OTHER_NAMES.items() for name in names)
 
@@ -174,7 +176,7 @@ def _list_official_names(translate: Callable[[str], str]) -> Iterator[tuple[str,
 
 
 def _list_short_names() -> Iterator[tuple[str, str]]:
-    """Yield the part of each name before a comma or a bracket, with the code."""
+    """Yield the part of each English name before a comma or a bracket, with the code."""
     for country in pycountry.countries:
         short = country.name.partition(", ")[0].partition(" (")[0]
         if short != country.name:
@@ -185,8 +187,8 @@ _WHOLE_WORDS = {"st": "saint", "rep": "republic", "dem": "democratic"}
 
 
 def simplify(name: str) -> str:
-    """Return the name in lower case without accents, signs, `the` and `of`, with `&` as `and` and some abbreviations as
-    whole words. Initials are one word."""
+    """Return the name in lower case without accents, signs, `the` and `of`. `&` becomes `and`, some abbreviations
+    become whole words, and initials become one word."""
     name = name.replace("&", " and ").replace("-", " ").replace("\u00b4", "'")
     plain = unicodedata.normalize("NFKD", name).casefold().replace("ł", "l")
     letters = "".join(sign for sign in plain if sign.isalnum() or sign.isspace())

@@ -1,9 +1,9 @@
-"""What people and programs call the columns of their files: for each field its headers, the best first.
+"""Guesses the field of each column from its header.
 
-A header is compared by its letters and digits alone (`normalise_header`), so that `First Name`, `FIRSTNAME` and
-`first_name` are one. The eight languages are English, German, French, Spanish, Italian, Portuguese, Dutch and Polish.
-Only a header that says yes or no to emails makes subscribers active (`opted_in`, Shopify's `Accepts Email Marketing`);
-an opt-out or a list's name does not.
+Headers are compared by their letters and digits (`normalise_header`), so `First Name`, `FIRSTNAME` and `first_name` are
+equal. The eight languages are English, German, French, Spanish, Italian, Portuguese, Dutch and Polish. Only a header
+for the answer yes or no to emails is mapped to is_active (`opted_in`, Shopify's `Accepts Email Marketing`). The header
+of an opt-out or the name of a list is not mapped.
 """
 
 import json
@@ -96,13 +96,14 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "address_line3": ("address_line3",),
     "birthday": ("birthday", "Date of birth", "Birthdate"),  # Google Contacts; HubSpot and Brevo; Salesforce
 }  # fmt: skip
-"""For each field its headers, the best first: our own name, those of programs' exports, then words of eight languages.
+"""The headers of each field, the best first: the connector's own name, names in exports of programs, and words of eight
+languages.
 
-`connector init` decides where cells must be looked at: headers of two meanings (`Nombre`), and birthdays, genders and
-countries, which are written in many ways.
+If the cells must decide, only `connector init` maps the column: for headers with two meanings (`Nombre`), and for
+birthdays, genders and countries, which have many forms.
 """
 
-# The sets below hold headers as `normalise_header` writes them.
+# The sets below contain headers as `normalise_header` writes them.
 
 WHOLE_NAMES = frozenset({
     "name", "fullname", "wholename", "displayname", "firstandlastname", "firstnamelastname", "lastnamefirstname",
@@ -120,40 +121,41 @@ WHOLE_NAMES = frozenset({
     "naam", "volledigenaam", "voorenachternaam", "contactpersoon", "naamcontactpersoon", "klantnaam",
     "imieinazwisko", "nazwiskoiimie", "pelnenazwisko", "nazwaklienta",
 })  # fmt: skip
-"""Headers of a column that may hold whole names."""
+"""Headers of columns that may contain whole names."""
 
 _GIVEN_BESIDE_FAMILY = frozenset({"nombre", "nome"})
-"""Headers of whole names that mean a first name if the last name has a column of its own."""
+"""Headers of whole names that mean the first name if another column has the last name."""
 
 GOOGLE_ONLY = frozenset({"email1value", "phone1value", "address1street", "groupmembership"})
-"""Headers by which an export of Google Contacts is known."""
+"""Headers that only exports of Google Contacts have."""
 
 _GOOGLE_SPLIT = ":::"
-"""Google Contacts writes several values of one cell so: `+49 151 1 ::: +49 30 2`."""
+"""The separator of Google Contacts between values of a cell: `+49 151 1 ::: +49 30 2`."""
 
 OWN_EXPORT = frozenset({"id", "_invalid"})
-"""Columns of every export of the connector itself."""
+"""Columns of each export of the connector."""
 
 _OWN_SPLIT = "|"
-"""The connector writes tags so to workbooks, and to CSV for Excel."""
+"""The connector's separator of tags in workbooks, and in CSV for Excel."""
 
 MAILCHIMP_ONLY = frozenset({"memberrating", "leid", "euid"})
-"""Headers by which a Mailchimp export is known."""
+"""Headers that only exports of Mailchimp have."""
 
 MAILCHIMP_IGNORED = frozenset({"birthday", "region"})
-"""Headers of Mailchimp that are not mapped: its birthday (MM/DD) is not a date, and its region is an IP's."""
+"""Headers of Mailchimp that are not mapped: its birthday (MM/DD) has no year, and its region is the region of an IP
+address."""
 
 
-_MEANINGS = {  # field, and rank: 0 is the best header of its field
+_MEANINGS = {  # the field, and the rank of the header in its field: 0 is the best
     normalise_header(header): (field, rank) for field, headers in HEADERS.items() for rank, header in enumerate(headers)
 }
 
 
 def guess_mapping(columns: Sequence[str]) -> FieldMapping:
-    """Map each field to the best of its known headers among `columns`, the first of equals.
+    """Return a mapping of each field to the column with the best header, the first column of equal ones.
 
-    A column of whole names goes whole to first_name: nobody has looked at how they would be split. The base and the
-    service's id are never taken from a column: the base is the job's to say.
+    A column of whole names is mapped to one field, because nobody has checked how the names would be split. The id and
+    the base are not mapped: the job names the base.
     """
     best: dict[str, tuple[int, str]] = {}
     is_mailchimp = _is_known(columns, MAILCHIMP_ONLY)
@@ -174,60 +176,61 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
 
 
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
-    """Return the rule for a column, with what its header and all the `columns` tell of the way its cells are
-    written."""
-    if field == "tags" and set(columns) >= OWN_EXPORT:  # also where tags are JSON, which is not split
+    """Return the rule for a column. The headers of all `columns` show which program wrote the file, and so the form of
+    the cells."""
+    if field == "tags" and set(columns) >= OWN_EXPORT:  # tags in JSON are not split
         return ColumnRule(column=column, split=_OWN_SPLIT)
     if not _is_known(columns, GOOGLE_ONLY):
         return ColumnRule(column=column)
     if field == "tags":
         return ColumnRule(column=column, split=_GOOGLE_SPLIT)
-    if normalise_header(column).endswith("1value"):  # of several emails or phone numbers the first one
+    if normalise_header(column).endswith("1value"):  # the first of several emails or phone numbers
         return ColumnRule(template=f"{{{{ row[{json.dumps(column)}].split({json.dumps(_GOOGLE_SPLIT)})[0] }}}}")
     return ColumnRule(column=column)
 
 
-_LEAST_WORD = 4  # letters; shorter words of headers (`via`, `cap`, `nom`) mean too many other things
+_MIN_WORD_LENGTH = 4  # shorter words of headers (`via`, `cap`, `nom`) have too many other meanings
 _WORDS = re.compile(r"[^\W\d_]+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def find_useful(mapping: FieldMapping, unmapped: Sequence[str]) -> dict[str, str]:
-    """Return the columns that no field is made of and that seem to hold a field which the mapping does not fill, each
-    with the field: by the whole header, without its number, or by a word in the header (`Vorname2`, `phone_mobile`)."""
+    """Return unmapped columns that may belong to a field without a rule, with the field.
+
+    The whole header, the header without a number (`Vorname2`) or a word of the header (`phone_mobile`) decides.
+    """
     useful: dict[str, str] = {}
     for column in unmapped:
-        words = [word for word in _WORDS.findall(_HUMP.sub(" ", column)) if len(word) >= _LEAST_WORD]
+        words = [word for word in _WORDS.findall(_HUMP.sub(" ", column)) if len(word) >= _MIN_WORD_LENGTH]
         texts = [column, column.rstrip("0123456789 _.-"), *words]
         fields = [_MEANINGS[key][0] for key in map(normalise_header, texts) if key in _MEANINGS]
-        field = next((each for each in fields if each != "is_active"), None)  # consent has rules of its own
+        field = next((field for field in fields if field != "is_active"), None)  # `consent` finds columns for is_active
         if field is not None and field not in mapping.rules:
             useful[column] = field
     return useful
 
 
 def find_unused_name(columns: Sequence[str]) -> str | None:
-    """Return the first of these columns, which no field is made of, whose header means names."""
+    """Return the first of these unmapped columns whose header means names."""
     return _find_header(columns, WHOLE_NAMES)
 
 
 def _find_header(columns: Sequence[str], headers: frozenset[str]) -> str | None:
-    """Return the first of the columns that has one of the headers."""
+    """Return the first column with one of the headers."""
     return next((column for column in columns if normalise_header(column) in headers), None)
 
 
 def _is_known(columns: Sequence[str], marks: frozenset[str]) -> bool:
-    """Return whether any of the headers is one that a single program alone writes."""
+    """Return whether a column has one of the headers `marks`, which only one program writes."""
     return not marks.isdisjoint(normalise_header(column) for column in columns)
 
 
 def override_mapping(
     mapping: FieldMapping, overrides: Mapping[str, str | ColumnRule], columns: Sequence[str]
 ) -> FieldMapping:
-    """Put `overrides` in place of what was guessed for these fields: by field name a rule, a column, or "" to leave the
-    field unmapped.
+    """Return the mapping with other rules for some fields. `overrides` has a rule, a column, or "" (no rule) by field.
 
-    Other fields stay as they were, so that one column may fill two. Raises ConfigurationError for a field or a column
+    Other fields keep their rules, so one column may have two fields. Raises ConfigurationError for a field or a column
     that does not exist.
     """
     rules = dict(mapping.rules)

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from connector.fields import BY_NAME, DIGIT_FIELDS, FREE_FIELDS, NAME_FIELDS, Kind, wire_name
 from connector.formulas import GUARDED
 from connector.outcomes import Fault
-from connector.subscribers.checks import TEXT, has_any, normalize_texts, read_cells
+from connector.subscribers.checks import TEXT, has_any, map_distinct, normalize_texts, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
 
 
@@ -280,10 +280,10 @@ def _parse_dates(cells: pa.Array, formats: Sequence[str], today: date) -> pa.Arr
 
     A year of two digits is the latest year that gives no date after `today`."""
 
-    def parse(cell: str | None) -> str | None:
-        for format_ in formats if cell is not None else ():
+    def parse(cell: str) -> str:
+        for format_ in formats:
             try:
-                parsed = datetime.strptime(cell, format_).date()  # type: ignore[arg-type] # noqa: DTZ007
+                parsed = datetime.strptime(cell, format_).date()  # noqa: DTZ007 - a date has no time zone
                 if "%y" in format_ and parsed > today:
                     parsed = parsed.replace(year=parsed.year - 100)
                 return parsed.isoformat()
@@ -291,9 +291,7 @@ def _parse_dates(cells: pa.Array, formats: Sequence[str], today: date) -> pa.Arr
                 continue
         return cell  # the validation rejects the unchanged cell
 
-    coded = cells.dictionary_encode()
-    dates = [parse(cell) for cell in coded.dictionary.to_pylist()]
-    return pa.array(dates, pa.large_string()).take(coded.indices)
+    return map_distinct(cells, parse)
 
 
 # Tags
@@ -313,6 +311,7 @@ _UNDIVIDED = (
     'split: ";" (or split: "," for one tag)'
 )
 _MAY_BE_LIST = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
+_LIST = re.compile(_MAY_BE_LIST)
 _BRACKETED = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
 _BRACKET = re.compile(r"[\[\]{}]")
 _KEY = re.compile(r'"[^"]*"\s*:')
@@ -327,24 +326,17 @@ def build_tags(cells: pa.Array, split: str) -> tuple[pa.Array, list[int]]:
     null, except for an empty list. Also return the positions of cells that hold another list, an object, or a part of
     them. These cells are null.
     """
-    if not has_any(cells, b"[{(\"'"):
-        return _cut(cells, split), []
-    is_special = pc.fill_null(pc.match_substring_regex(cells, _MAY_BE_LIST), False)
-    if not pc.any(is_special).as_py():
-        return _cut(cells, split), []
-    indices = pc.indices_nonzero(is_special)
-    plain = _cut(pc.if_else(is_special, pa.scalar(None, cells.type), cells), split)
-    lists = list[list[str] | None]()
-    unreadable = list[int]()
-    for position, cell in zip(indices.to_pylist(), cells.take(indices).to_pylist(), strict=True):
+    coded = cells.dictionary_encode()  # equal cells are read once
+    lists: list[list[str] | None] = []
+    unreadable: list[int] = []
+    for code, cell in enumerate(coded.dictionary.to_pylist()):
         try:
             lists.append(_read_tags(cell, split))
         except ValueError:
             lists.append(None)
-            unreadable.append(position)
-    order = np.arange(len(cells))
-    order[indices.to_numpy()] = len(cells) + np.arange(len(indices))
-    return pa.concat_arrays([plain, pa.array(lists, _TAGS)]).take(pa.array(order)), unreadable
+            unreadable.append(code)
+    positions = pc.indices_nonzero(pc.is_in(coded.indices, pa.array(unreadable, coded.indices.type))).to_pylist()
+    return pa.array(lists, _TAGS).take(coded.indices), positions
 
 
 def _find_undivided(cells: pa.Array) -> list[int]:
@@ -356,26 +348,13 @@ def _find_undivided(cells: pa.Array) -> list[int]:
     return pc.indices_nonzero(pc.and_not(is_undivided, pc.match_substring_regex(cells, _MAY_BE_LIST))).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
-def _cut(cells: pa.Array, split: str) -> pa.Array:
-    lists = pc.split_pattern(cells, split)
-    ends = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())])
-    tags = pc.utf8_trim_whitespace(lists.flatten())
-    is_tag = pc.not_equal(tags, "")
-    tag_counts = np.concatenate([[0], np.cumsum(is_tag.to_numpy(zero_copy_only=False))])
-    offsets = tag_counts[ends]
-    return pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32()),
-        tags.filter(is_tag).cast(pa.string()),
-        type=_TAGS,
-        mask=pa.array(offsets[1:] == offsets[:-1]),
-    )
-
-
 def _read_tags(cell: str, split: str) -> list[str] | None:
-    """Return the tags of a cell with a list, with quoted tags of Mailchimp (`"VIP","Paris, France"`), or with tags in
-    brackets (`[VIP], [news]`).
+    """Return the tags of a cell: of a list, quoted tags of Mailchimp (`"VIP","Paris, France"`), tags in brackets
+    (`[VIP], [news]`), or texts with the separator `split` between them.
 
     Raises ValueError for a list or an object that cannot be read, and for a part of a list."""
+    if not _LIST.search(cell):
+        return [text.strip() for text in cell.split(split) if text.strip()] or None
     if (cell[0], cell[-1]) in (("[", "]"), ("{", "}"), ("(", ")")) and (items := _read_list(cell)) is not None:
         texts = [value if isinstance(value, str) else _write_number(value) for value in items]
         texts = [_decode_text(text) for text in texts]

@@ -129,14 +129,13 @@ class PreparedChunk:
     @property
     def planned(self) -> Planned:
         """The rows that the run will load."""
-        return self.valid if self._is_each_planned else self.valid.select(np.flatnonzero(self._is_planned))
+        is_planned = self._is_planned
+        return self.valid if is_planned.all() else self.valid.select(np.flatnonzero(is_planned))
 
     @property
     def bases(self) -> RowBases | None:
         """The base of each row that the run will load."""
-        if self.all_bases is None or self._is_each_planned:
-            return self.all_bases
-        return self.all_bases.select(self._is_planned)
+        return None if self.all_bases is None else self.all_bases.select(self._is_planned)
 
     @property
     def repeats(self) -> Positions:
@@ -149,49 +148,36 @@ class PreparedChunk:
         return self._find_positions(self.is_suppressed)
 
     @property
-    def read(self) -> int:
-        """The number of records in this chunk."""
-        return len(self.chunk.frame) + len(self.chunk.malformed)
-
-    @property
     def invalid(self) -> int:
         """The number of invalid and malformed records."""
         return len({fault.position for fault in self.faults}) + len(self.chunk.malformed)
 
     def cut(self, record_count: int) -> "PreparedChunk":
         """Return the first `record_count` records of the chunk."""
-        numbers = sorted([*self.chunk.numbers.tolist(), *(row.number for row in self.chunk.malformed)])
-        if len(numbers) <= record_count:
+        chunk = self.chunk.cut(record_count)
+        if chunk is self.chunk:
             return self
-        chunk = cut_chunk(self.chunk, numbers[record_count - 1])
-        size, valid = len(chunk.frame), self.valid
-        indices = np.flatnonzero(valid.subscribers.index < size)
-        part = replace(valid.select(indices), chunk=chunk)
-        return PreparedChunk(
-            chunk,
-            part,
-            None if self.all_bases is None else self.all_bases.select(indices),
-            self.persons[indices],
-            self.is_duplicate[indices],
-            self.is_suppressed[indices],
-            self.is_different[indices],
-            tuple(fault for fault in self.faults if fault.position < size),
-            self.barred,
-            self.omitted_zips[self.omitted_zips < size],
-            self.yearless[self.yearless < size],
-            {reading: positions[positions < size] for reading, positions in self.readings.items()},
-            self.source_rows,
-            self.consent,
-            tuple(difference for difference in self.differences if difference.position < size),
+        size = len(chunk.frame)
+        indices = np.flatnonzero(self.valid.subscribers.index < size)
+        return replace(
+            self,
+            chunk=chunk,
+            valid=replace(self.valid.select(indices), chunk=chunk),
+            all_bases=None if self.all_bases is None else self.all_bases.select(indices),
+            persons=self.persons[indices],
+            is_duplicate=self.is_duplicate[indices],
+            is_suppressed=self.is_suppressed[indices],
+            is_different=self.is_different[indices],
+            faults=tuple(fault for fault in self.faults if fault.position < size),
+            omitted_zips=self.omitted_zips[self.omitted_zips < size],
+            yearless=self.yearless[self.yearless < size],
+            readings={reading: positions[positions < size] for reading, positions in self.readings.items()},
+            differences=tuple(difference for difference in self.differences if difference.position < size),
         )
 
     @property
     def _is_planned(self) -> Mask:
         return ~(self.is_duplicate | self.is_suppressed)
-
-    @property
-    def _is_each_planned(self) -> bool:
-        return bool(self._is_planned.all())
 
     def _find_positions(self, mask: Mask) -> Positions:
         return self.valid.subscribers.index.to_numpy(dtype=np.int64)[mask]
@@ -264,7 +250,7 @@ def prepare_chunks(
             validated.omitted_zips,
             validated.yearless,
             mapped.readings,
-            len(source_chunk.numbers) + len(source_chunk.malformed),
+            source_chunk.record_count,
             tuple(find_consent(chunk.frame, mapping, ignored)),
         )
 
@@ -354,18 +340,10 @@ def _read_at_most(source: Source, limit: int | None, used: Collection[str]) -> I
     """Yield the chunks of the source with at most `limit` records."""
     remaining = limit
     for chunk in source.chunks(used):
-        numbers = sorted([*chunk.numbers.tolist(), *(row.number for row in chunk.malformed)]) if remaining else []
-        if remaining is not None and len(numbers) > remaining:
-            yield cut_chunk(chunk, numbers[remaining - 1])
+        if remaining is None:
+            yield chunk
+            continue
+        yield (part := chunk.cut(remaining))
+        remaining -= part.record_count
+        if remaining <= 0:
             return
-        yield chunk
-        remaining = None if remaining is None else remaining - len(numbers)
-        if remaining == 0:
-            return
-
-
-def cut_chunk(chunk: Chunk, last_number: int) -> Chunk:
-    """Return the records of the chunk up to the record number `last_number`. Numbers may have gaps."""
-    size = int(np.count_nonzero(chunk.numbers <= last_number))
-    malformed = tuple(row for row in chunk.malformed if row.number <= last_number)
-    return replace(chunk, frame=chunk.frame.iloc[:size], numbers=chunk.numbers[:size], malformed=malformed)

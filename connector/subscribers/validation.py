@@ -52,6 +52,7 @@ from connector.subscribers.checks import (
     is_unspoiled,
     is_well_decoded,
     is_whole_id,
+    map_distinct,
     normalise_emails,
     read_cells,
     read_zips,
@@ -334,5 +335,4 @@ def read_phones(cells: pa.Array, region: str) -> pa.Array:
 
     A number without a leading + belongs to `region`.
     """
-    texts = [None if text is None else format_phone(text, region) for text in cells.to_pylist()]
-    return pa.array(texts, pa.large_string())
+    return map_distinct(cells, partial(format_phone, region=region))

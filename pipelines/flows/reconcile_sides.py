@@ -128,7 +128,7 @@ class SourceRows:
         self._comparison.add_present(sides[is_suppressed], planned.identities[is_suppressed])
         self._add_invalid(prepared)
         self._remarks.add(prepared)
-        self.rows["read"] += prepared.read
+        self.rows["read"] += prepared.chunk.record_count
         self.rows["valid"] += len(compared.identities)
         self.rows["invalid"] += prepared.invalid
         self.rows["duplicate"] += len(prepared.repeats)

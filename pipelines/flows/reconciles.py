@@ -265,7 +265,7 @@ class _Reconciling:
         self._progress.follow(lambda: f"{rows:,} rows of the source read")
         async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as reading:
             async for prepared in reading:
-                rows += prepared.read
+                rows += prepared.chunk.record_count
         if not self._source_rows.is_read:
             raise RunAborted("the run was stopped while its source was being read")
         if not rows and load.rows.is_empty_refused:

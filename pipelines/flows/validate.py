@@ -123,7 +123,7 @@ def _read_all(
         for _ in source_rows.spool(chunks):
             pass
         for prepared in source_rows.read(plan.limit):
-            counts["read"] += prepared.read
+            counts["read"] += prepared.chunk.record_count
             counts["invalid"] += prepared.invalid
             counts["duplicate"] += len(prepared.repeats)
             counts["suppressed"] += len(prepared.suppressed)

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from connector.errors import SourceError
 from connector.sources.files import open_file
-from connector.sources.json_lines import parse_object
+from connector.sources.json_lines import load_object, read_row
 from tests.sources.files.reading import read, read_frame, read_malformed, write
 
 
@@ -158,4 +158,5 @@ def test_any_object_of_plain_values_is_read_exactly(written: dict[str, object]) 
         key: Decimal(repr(value)) if isinstance(value, float) and abs(value) >= 2**53 else value
         for key, value in written.items()
     }
-    assert parse_object(json.dumps(written).encode()) == exact
+    line = json.dumps(written).encode()
+    assert read_row(load_object(line), line) == exact
