@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 import numpy as np
@@ -29,9 +29,7 @@ TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 
 def normalize_texts(cells: pa.Array, form: Literal["NFC", "NFKC"]) -> pa.Array:
     """Return the texts in a normal form of Unicode. Arrow's `utf8_normalize` composes no letters before version 26."""
-    encoded = cells.dictionary_encode()
-    texts = [unicodedata.normalize(form, text) for text in encoded.dictionary.to_pylist()]
-    return pa.array(texts, cells.type).take(encoded.indices)
+    return map_distinct(cells, partial(unicodedata.normalize, form))
 
 
 def read_cells(column: pd.Series) -> pa.Array:

@@ -10,10 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 
-import pyarrow as pa
 import pycountry
-
-from connector.subscribers.checks import map_distinct
 
 LANGUAGES = ("de", "fr", "es", "it", "pt", "nl", "pl")
 """The languages of names, besides English."""
@@ -111,17 +108,15 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def read_countries(cells: pa.Array) -> pa.Array:
-    """Return the two-letter code (ISO 3166-1, upper case) of each code or name, and null for another text."""
-    return map_distinct(cells, _find_code)
-
-
 _DIVIDED = re.compile(r"^([^,(/]+)(?:, ?| ?[(/] ?)([^,()/]+)\)?$")
 """A name in two parts: `Korea, South`, `Congo (Democratic Republic)`, `Burma/Myanmar`."""
 
 
-def _find_code(text: str) -> str | None:
-    """Return the code of a code, of a name, of a name with its first word at the end, or of two names of a country."""
+def find_country(text: str) -> str | None:
+    """Return the two-letter code (upper case) of a country, or None for another text.
+
+    The text is a code, a name, a name with its first word at the end, or two names of one country.
+    """
     country = pycountry.countries.get(alpha_2=text.upper()) or pycountry.countries.get(alpha_3=text.upper())
     if country is not None:
         return str(country.alpha_2)

@@ -58,7 +58,7 @@ from connector.subscribers.checks import (
     read_zips,
     translate,
 )
-from connector.subscribers.countries import read_countries
+from connector.subscribers.countries import find_country
 from connector.subscribers.rules import ValidationRules, format_phone
 
 Positions = npt.NDArray[np.int64]
@@ -140,7 +140,7 @@ GENDER = _check_read(
 )
 COUNTRY = _check_read(
     "country",
-    read_countries,
+    partial(map_distinct, convert=find_country),
     "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
     f"for Korea). For other names {_TRANSLATE}",
 )
@@ -182,7 +182,7 @@ KINDS: dict[Kind, KindRules] = {
     Kind.EMAIL: KindRules((*_ANY, CODE, EMAIL)),
     Kind.GENDER: KindRules((*_ANY, GENDER), partial(translate, meanings=GENDERS)),
     Kind.TAGS: KindRules((*_ANY, CODE), sent=TAGS, listed=TAGS),
-    Kind.COUNTRY: KindRules((*_ANY, COUNTRY), read_countries),
+    Kind.COUNTRY: KindRules((*_ANY, COUNTRY), partial(map_distinct, convert=find_country)),
     Kind.ZIP: KindRules(read=read_zips, sent=_WHOLE),
     Kind.DATE: KindRules((*_ANY, DATE), listed=pd.ArrowDtype(pa.date32())),
 }
