@@ -1,4 +1,4 @@
-"""Backups: whole, of one moment, in one file, made while another process writes and without touching what it writes."""
+"""A backup is one whole file of one moment. Another process may write to the ledger, which stays unchanged."""
 
 import os
 import sqlite3
@@ -20,7 +20,7 @@ from tests.ledger.moves import IDENTITY, RUN, add_base, begin_run, bring_to, rea
 from tests.ledger.places import url_of
 from tests.pipelines.conftest import wait_for
 
-BACKUPS = 5
+BACKUPS = 3
 BATCH = 64
 
 
@@ -41,7 +41,7 @@ def read_people(path: Path) -> list[int]:
 
 @contextmanager
 def a_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that commits batch after batch, and opens the ledger anew now and then, until it is told to end."""
+    """Start a process that commits batches and sometimes opens the ledger again, until the caller ends it."""
     process = subprocess.Popen(
         [sys.executable, "-c", _WRITER, url_of(path), str(BATCH)],
         stdin=subprocess.PIPE,
@@ -70,15 +70,15 @@ while not select.select([sys.stdin], [], [], 0)[0]:
         for _ in range(100):
             with ledger.transaction() as connection:
                 base = find_or_add_base(connection, "account", 7, None)
-                people = [(each * SPREAD % 2**128, each) for each in range(start, start + size)]
-                ledger.record_listed(base, "email", [(who.to_bytes(16, "big"), each) for who, each in people])
+                people = [(person * SPREAD % 2**128, person) for person in range(start, start + size)]
+                ledger.record_listed(base, "email", [(who.to_bytes(16, "big"), person) for who, person in people])
             start += size
             if start == size:
                 print("begun", flush=True)
 """
 
 
-def test_backups_beside_a_writer_are_each_a_whole_prefix_of_what_it_committed(tmp_path: Path) -> None:
+def test_a_backup_beside_a_writer_is_a_whole_prefix_of_its_commits(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUPS)]
     with a_writer(path) as writer:
@@ -103,19 +103,19 @@ def test_backups_beside_a_writer_are_each_a_whole_prefix_of_what_it_committed(tm
 
 
 def read_files(path: Path) -> dict[str, bytes]:
-    """Ledger and WAL as they are on the disk. Not for a ledger that this very process has open."""
+    """Return the bytes of ledger and WAL. Not for a ledger that this process has open."""
     return {file.name: file.read_bytes() for file in path.parent.glob(f"{path.name}*") if file.suffix != ".db-shm"}
 
 
 def leave_a_journal(path: Path) -> None:
-    """A process that committed much and was killed: what it wrote is in the WAL alone."""
+    """Kill a process after its commit: only the WAL holds the rows."""
     code = (
         "import os, sys\nfrom connector.ledger.records import find_or_add_base\n"
         "from connector.ledger.opening import open_ledger\n"
         "with open_ledger(sys.argv[1]) as ledger:\n"
         "    with ledger.transaction() as connection:\n"
         "        base = find_or_add_base(connection, 'account', 8, None)\n"
-        "        people = [(each.to_bytes(16, 'big'), each) for each in range(500)]\n"
+        "        people = [(who.to_bytes(16, 'big'), who) for who in range(500)]\n"
         "        ledger.record_listed(base, 'email', people)\n"
         "    os.kill(os.getpid(), 9)"
     )
@@ -123,7 +123,7 @@ def leave_a_journal(path: Path) -> None:
     assert path.with_name(path.name + "-wal").stat().st_size > 10_000
 
 
-def test_a_backup_beside_a_process_that_holds_the_ledger_writes_nothing_to_it(source: Path, tmp_path: Path) -> None:
+def test_a_backup_of_a_locked_ledger_does_not_change_the_ledger(source: Path, tmp_path: Path) -> None:
     leave_a_journal(source)
     before = read_files(source)
     with hold_lock(source.with_name("ledger.db.lock")):  # somebody holds it, and is not there to make a checkpoint
@@ -134,7 +134,7 @@ def test_a_backup_beside_a_process_that_holds_the_ledger_writes_nothing_to_it(so
         assert read_state(ledger, add_base(ledger)) is State.SENDING
 
 
-def test_a_backup_where_no_run_goes_on_holds_the_lock_and_takes_in_what_a_killed_one_left(
+def test_a_backup_of_a_free_ledger_holds_the_lock_and_includes_the_wal_of_a_killed_run(
     source: Path, tmp_path: Path
 ) -> None:
     leave_a_journal(source)
@@ -144,7 +144,7 @@ def test_a_backup_where_no_run_goes_on_holds_the_lock_and_takes_in_what_a_killed
     assert len(read_people(source)) == 501
 
 
-def test_what_was_being_sent_is_unknown_in_the_backup(source: Path, tmp_path: Path) -> None:
+def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
     assert back_up_ledger(url_of(source), target) == Backup(1, None)
     with open_ledger(url_of(target)) as ledger, ledger.transaction():
@@ -157,7 +157,7 @@ def test_what_was_being_sent_is_unknown_in_the_backup(source: Path, tmp_path: Pa
             finish_run(connection, RUN, "ok", 1.0)
 
 
-def test_a_backup_is_one_file_of_its_owner_alone(source: Path, tmp_path: Path) -> None:
+def test_a_backup_is_one_file_that_only_its_owner_may_read(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
     back_up_ledger(url_of(source), folder / "backup.db")
@@ -166,7 +166,7 @@ def test_a_backup_is_one_file_of_its_owner_alone(source: Path, tmp_path: Path) -
     assert (folder / "backup.db").read_bytes()[18:20] == b"\1\1"  # no WAL is needed to read it
 
 
-def test_what_is_there_already_stays_unless_it_is_to_be_replaced(source: Path, tmp_path: Path) -> None:
+def test_an_existing_target_is_replaced_only_on_request(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
     target.write_text("precious")
     with pytest.raises(ConfigurationError, match="is there already"):
@@ -176,46 +176,37 @@ def test_what_is_there_already_stays_unless_it_is_to_be_replaced(source: Path, t
     assert len(read_people(target)) == 1
 
 
-@pytest.mark.parametrize("is_replacing", [True, False])
-@pytest.mark.parametrize("name", ["state/ledger.db", "link.db"])
-def test_the_ledger_is_not_its_own_backup(source: Path, tmp_path: Path, name: str, is_replacing: bool) -> None:
+def test_a_target_that_cannot_hold_a_backup_is_refused(source: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(source)
-    with pytest.raises(ConfigurationError, match="of the ledger itself"):
-        back_up_ledger(url_of(source), tmp_path / name, is_replacing=is_replacing)
+    (tmp_path / "first.db-wal").write_text("of another database")
+    (tmp_path / "second.db-journal").write_text("of another database")
+    for target, is_replacing, words in (
+        ("state/ledger.db", True, "of the ledger itself"),
+        ("state/ledger.db", False, "of the ledger itself"),
+        ("link.db", True, "of the ledger itself"),
+        ("first.db", True, "in use as a database"),
+        ("second.db", True, "in use as a database"),
+        ("state", False, "is no file"),
+        ("nowhere/backup.db", False, "Cannot write in .*/nowhere"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            back_up_ledger(url_of(source), tmp_path / target, is_replacing=is_replacing)
+    assert {file.name for file in tmp_path.glob("*.db")} == {"link.db"}
     assert len(read_people(source)) == 1
 
 
-@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
-def test_what_would_be_taken_for_part_of_the_copy_is_in_its_way(source: Path, tmp_path: Path, suffix: str) -> None:
-    (tmp_path / f"backup.db{suffix}").write_text("of another database")
-    with pytest.raises(ConfigurationError, match="in use as a database"):
-        back_up_ledger(url_of(source), tmp_path / "backup.db", is_replacing=True)
-    assert not (tmp_path / "backup.db").exists()
-
-
-@pytest.mark.parametrize(
-    ("target", "words"), [("state", "is no file"), ("nowhere/backup.db", "Cannot write in .*/nowhere")]
-)
-def test_a_place_that_can_hold_no_backup_is_named(source: Path, tmp_path: Path, target: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        back_up_ledger(url_of(source), tmp_path / target)
-
-
-def test_a_ledger_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_ledger_or_a_file_that_is_no_ledger_is_not_copied(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no ledger"):
         back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "backup.db")
     assert list(tmp_path.iterdir()) == []
+    for content in (b"", b"no database" * 1000):
+        (tmp_path / "ledger.db").write_bytes(content)
+        with pytest.raises(LedgerError, match=r"no such table|not a database"):
+            back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "backup.db")
+        assert not (tmp_path / "backup.db").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"no database" * 1000], ids=["empty", "text"])
-def test_a_file_that_is_no_ledger_is_not_copied(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "ledger.db").write_bytes(content)
-    with pytest.raises(LedgerError, match=r"no such table|not a database"):
-        back_up_ledger(url_of(tmp_path / "ledger.db"), tmp_path / "backup.db")
-    assert not (tmp_path / "backup.db").exists()
-
-
-def test_the_copy_of_a_damaged_ledger_is_thrown_away(source: Path, tmp_path: Path) -> None:
+def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -> None:
     with open_ledger(url_of(source)) as ledger, ledger.transaction():
         people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
         ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)

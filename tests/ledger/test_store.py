@@ -1,4 +1,4 @@
-"""The store: every move from every state, and nothing half done. Each test is passed by SQLite and by PostgreSQL."""
+"""The store: every move from every state, and whole transactions, on SQLite and on PostgreSQL."""
 
 from dataclasses import replace
 from itertools import product
@@ -34,7 +34,7 @@ def test_the_store_has_a_function_for_every_move_of_the_table_and_no_other() -> 
     assert MOVES.keys() == ENTRY.transitions.keys()
 
 
-def test_a_move_goes_where_the_table_says_or_raises_and_changes_nothing(ledger: Ledger) -> None:
+def test_a_move_follows_the_table_or_raises_and_changes_nothing(ledger: Ledger) -> None:
     for number, (state, move) in enumerate(product(State, MOVES)):
         check_move(ledger, add_base(ledger, number), state, move)
 
@@ -81,18 +81,19 @@ AFTER: dict[Move, tuple[object, ...]] = {
 """How, subscriber id, fingerprint, status, words and attempts of an entry after a move that leaves one."""
 
 
-@pytest.mark.parametrize("move", MOVES)
-def test_a_move_keeps_writes_and_clears_what_it_is_to(ledger: Ledger, move: Move) -> None:
-    base = add_base(ledger)
-    bring_to(ledger, base, move[0])
-    with ledger.transaction() as connection:
-        MOVES[move](ledger, base)
-        rows = connection.exec_driver_sql(
-            "SELECT how, subscriber_id, fingerprint, status, message, attempts FROM entry"
-        ).all()
-    assert [tuple(row) for row in rows] == ([AFTER[move]] if move in AFTER else [])
-    is_kept = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
-    assert read_body(ledger, base) == (INTENT.body if is_kept else None)
+def test_a_move_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) -> None:
+    columns = text(
+        "SELECT how, subscriber_id, fingerprint, status, message, attempts FROM entry WHERE base_key = :base_key"
+    )
+    for number, move in enumerate(MOVES):
+        base = add_base(ledger, number)
+        bring_to(ledger, base, move[0])
+        with ledger.transaction() as connection:
+            MOVES[move](ledger, base)
+            rows = connection.execute(columns, {"base_key": base.key}).all()
+        assert [tuple(row) for row in rows] == ([AFTER[move]] if move in AFTER else []), move
+        has_body = ENTRY.transitions[move] not in (State.NONE, State.CONFIRMED)
+        assert read_body(ledger, base) == (INTENT.body if has_body else None), move
 
 
 def test_a_move_touches_only_the_entries_that_it_names_and_only_in_their_base(ledger: Ledger) -> None:
@@ -102,12 +103,12 @@ def test_a_move_touches_only_the_entries_that_it_names_and_only_in_their_base(le
 
 def check_others(ledger: Ledger, base: Base, elsewhere: Base, move: Move) -> None:
     other = Intent(OTHER, b"o" * 8, b"{}")
-    for each in (base, elsewhere):
+    for place in (base, elsewhere):
         with ledger.transaction():
-            ledger.mark_intended(each, RUN, [other])
-            ledger.mark_lost(each, [OTHER])
+            ledger.mark_intended(place, RUN, [other])
+            ledger.mark_lost(place, [OTHER])
     bring_to(ledger, elsewhere, move[0])
-    if move[1] is Event.DIED:  # it speaks of every base
+    if move[1] is Event.DIED:  # The move is of all bases.
         with ledger.transaction():
             ledger.mark_lost(elsewhere, [IDENTITY])
     before = [read_entry(ledger, elsewhere), read_entry(ledger, elsewhere, OTHER), read_entry(ledger, base, OTHER)]
@@ -137,19 +138,17 @@ def test_an_identity_that_is_listed_twice_keeps_its_first_id(ledger: Ledger) -> 
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7), (OTHER, 8), (IDENTITY, 9)])
-        assert {each.identity: each.subscriber_id for each in ledger.find_confirmed(base, b"", 9)} == {
-            IDENTITY: 7,
-            OTHER: 8,
-        }
+        found = {known.identity: known.subscriber_id for known in ledger.find_confirmed(base, b"", 9)}
+    assert found == {IDENTITY: 7, OTHER: 8}
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD, State.REJECTED])
-def test_the_unfinished_come_back_with_all_that_sending_them_again_takes(ledger: Ledger, state: State) -> None:
+def test_an_unfinished_entry_has_all_that_a_second_create_needs(ledger: Ledger, state: State) -> None:
     base = add_base(ledger)
     bring_to(ledger, base, state)
     with ledger.transaction():
         (entry,) = ledger.find_unfinished(base, state)
-        others = {each for each in State if each is not state and ledger.find_unfinished(base, each)}
+        others = {other for other in State if other is not state and ledger.find_unfinished(base, other)}
     assert (entry.identity, entry.fingerprint, entry.body) == (IDENTITY, INTENT.fingerprint, INTENT.body)
     assert (entry.field, entry.attempts, entry.run_id, entry.suppressed_by) == ("email", 1, "run-1", None)
     words = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
@@ -157,7 +156,7 @@ def test_the_unfinished_come_back_with_all_that_sending_them_again_takes(ledger:
     assert others == set()
 
 
-def test_an_unknown_says_what_its_identity_is_of_and_whose_suppression_list_was_read(ledger: Ledger) -> None:
+def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
         run = start_run(connection, "run-2", "job", "sync", 0.0, suppressed_by="crm")
@@ -167,7 +166,7 @@ def test_an_unknown_says_what_its_identity_is_of_and_whose_suppression_list_was_
     assert (entry.field, entry.run_id, entry.suppressed_by) == ("client_user_id", "run-2", "crm")
 
 
-def test_sending_again_replaces_body_fingerprint_and_run_and_counts_the_attempt(ledger: Ledger) -> None:
+def test_a_second_intent_replaces_body_fingerprint_and_run_and_counts_the_attempt(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to(ledger, base, State.REJECTED)
     newer = Intent(IDENTITY, b"g" * 8, b"newer")
@@ -180,17 +179,17 @@ def test_sending_again_replaces_body_fingerprint_and_run_and_counts_the_attempt(
     assert (entry.status, entry.message) == (None, None)
 
 
-def test_the_confirmed_are_given_from_any_place_on_and_round(ledger: Ledger) -> None:
+def test_confirmed_entries_are_read_from_any_place_and_around(ledger: Ledger) -> None:
     base, elsewhere = add_base(ledger), add_base(ledger, 8)
     people = [bytes([number]) * 16 for number in range(5)]
     with ledger.transaction():
-        ledger.record_listed(base, "email", [(each, each[0]) for each in people])
+        ledger.record_listed(base, "email", [(person, person[0]) for person in people])
         ledger.record_listed(elsewhere, "email", [(b"e" * 16, 50)])
         ledger.mark_intended(base, RUN, [INTENT])  # not confirmed
 
     def find(start: bytes, number: int) -> list[int]:
         with ledger.transaction():
-            return [each.subscriber_id for each in ledger.find_confirmed(base, start, number)]
+            return [known.subscriber_id for known in ledger.find_confirmed(base, start, number)]
 
     assert find(b"", 3) == [0, 1, 2]
     assert find(people[3], 1) == [3]
@@ -201,7 +200,7 @@ def test_the_confirmed_are_given_from_any_place_on_and_round(ledger: Ledger) -> 
     assert find(people[1], 0) == []
 
 
-def test_a_confirmed_entry_is_known_since_the_end_of_the_run_that_sent_it(ledger: Ledger) -> None:
+def test_a_confirmed_entry_has_the_end_of_its_run_as_its_age(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
@@ -221,7 +220,7 @@ def test_a_listing_that_confirms_a_refused_entry_clears_the_fingerprint_of_its_r
     assert (entry.state, entry.fingerprint) == (State.CONFIRMED, None)
 
 
-def test_a_fingerprint_is_taken_only_by_the_confirmed(ledger: Ledger) -> None:
+def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
@@ -234,33 +233,35 @@ def test_a_fingerprint_is_taken_only_by_the_confirmed(ledger: Ledger) -> None:
     assert (entry.fingerprint, entry.reported, entry.reported_at) == (b"f" * 8, None, None)
 
 
-def test_more_identities_than_one_statement_takes_are_all_found_and_moved(ledger: Ledger) -> None:
+def test_identities_beyond_one_statement_are_found_and_moved(ledger: Ledger) -> None:
     base = add_base(ledger)
     identities = [number.to_bytes(16, "big") for number in range(2500)]
     with ledger.transaction():
-        ledger.mark_intended(base, RUN, [Intent(each, b"f" * 8, b"{}") for each in identities])
-        ledger.mark_answered(base, [(each, number) for number, each in enumerate(identities)])
+        ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
+        ledger.mark_answered(base, [(identity, number) for number, identity in enumerate(identities)])
         found = ledger.find_entries(base, identities)
-        assert [found[each].subscriber_id for each in identities] == list(range(2500))
+        assert [found[identity].subscriber_id for identity in identities] == list(range(2500))
         ledger.mark_forgotten(base, State.CONFIRMED, identities)
         assert ledger.find_entries(base, identities) == {}
 
 
-def test_only_who_is_confirmed_with_that_very_fingerprint_is_as_told(ledger: Ledger) -> None:
+def test_only_a_confirmed_entry_with_the_same_fingerprint_is_equal(ledger: Ledger) -> None:
     base = add_base(ledger)
     sent, changed, listed, refused, unknown, nobody = (bytes([number]) * 16 for number in range(6))
     with ledger.transaction():
-        ledger.mark_intended(base, RUN, [Intent(each, b"f" * 8, b"{}") for each in (sent, changed, refused, unknown)])
+        ledger.mark_intended(
+            base, RUN, [Intent(person, b"f" * 8, b"{}") for person in (sent, changed, refused, unknown)]
+        )
         ledger.mark_answered(base, [(sent, 1), (changed, 3)])
         ledger.mark_refused(base, State.SENDING, [(refused, 422, "no")])
         ledger.mark_lost(base, [unknown])
         ledger.record_listed(base, "email", [(listed, 2)])
-        told = [(each, b"f" * 8) for each in (sent, listed, refused, unknown, nobody)]
-        found = ledger.find_different(base, [*told, (changed, b"g" * 8)])
+        rows = [(person, b"f" * 8) for person in (sent, listed, refused, unknown, nobody)]
+        found = ledger.find_different(base, [*rows, (changed, b"g" * 8)])
     assert found == {changed: True, listed: True, refused: True, unknown: True, nobody: False}
 
 
-def test_the_database_itself_refuses_what_no_entry_can_be(ledger: Ledger) -> None:
+def test_a_constraint_refuses_an_impossible_entry(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to(ledger, base, State.SENDING)
     for statement in (
@@ -281,24 +282,24 @@ def test_the_database_itself_refuses_what_no_entry_can_be(ledger: Ledger) -> Non
     assert read_state(ledger, base) is State.SENDING
 
 
-def test_an_error_of_the_database_shows_nothing_of_a_person(ledger: Ledger) -> None:
+def test_an_error_of_the_database_shows_no_data_of_a_person(ledger: Ledger) -> None:
     base = add_base(ledger)
     person = Intent(b"short", b"f" * 8, b"somebody@example.com")
     with pytest.raises(LedgerError) as raised, ledger.transaction():
         ledger.mark_intended(base, RUN, [person])
-    said = str(raised.value)
-    assert not any(each in said for each in ("somebody", person.body.hex(), person.identity.hex()))
-    assert "\n" not in said
+    message = str(raised.value)
+    assert not any(secret in message for secret in ("somebody", person.body.hex(), person.identity.hex()))
+    assert "\n" not in message
     assert raised.value.__suppress_context__
 
 
-@pytest.mark.parametrize("words", ["a\0b", "half \ud83d of a pair", "\x00\udcff", "plain, é, 😀 and \\x00"])
-def test_any_words_of_a_service_can_be_kept_alike_on_each_store(ledger: Ledger, words: str) -> None:
-    base = add_base(ledger)
-    bring_to(ledger, base, State.SENDING)
-    with ledger.transaction():
-        ledger.mark_refused(base, State.SENDING, [(IDENTITY, 400, words)])
-    entry = read_entry(ledger, base)
-    assert entry is not None
-    kept = words.replace("\0", r"\x00").replace("\ud83d", r"\ud83d").replace("\udcff", r"\udcff")
-    assert entry.message == kept
+def test_any_text_of_the_service_can_be_stored(ledger: Ledger) -> None:
+    for number, words in enumerate(("a\0b", "half \ud83d of a pair", "\x00\udcff", "plain, é, 😀 and \\x00")):
+        base = add_base(ledger, number)
+        bring_to(ledger, base, State.SENDING)
+        with ledger.transaction():
+            ledger.mark_refused(base, State.SENDING, [(IDENTITY, 400, words)])
+        entry = read_entry(ledger, base)
+        assert entry is not None
+        escaped = words.replace("\0", r"\x00").replace("\ud83d", r"\ud83d").replace("\udcff", r"\udcff")
+        assert entry.message == escaped

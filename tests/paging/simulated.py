@@ -105,14 +105,16 @@ class SimulatedList:
         place = self._place(offset, shown)
         ids = self._read_replica(self.random.choice(self.lags)) if self.lags else self.ids
         if self.hides:
-            hidden = [each for each in self.hides if each not in filters]
-            ids = [each for each in ids if not any(self.is_as_asked(each, (one,)) for one in hidden)]
+            hidden = [hide for hide in self.hides if hide not in filters]
+            ids = [known_id for known_id in ids if not any(self.is_as_asked(known_id, (one,)) for one in hidden)]
         if self.lost_shard and self.random.random() < self.lost_shard:
             shard = self.random.randrange(5)
-            ids = [each for each in ids if each // 10 % 5 != shard]
-        found = self._sorted([each for each in ids if self._finds(each, filters)] if filters else ids)
+            ids = [number for number in ids if number // 10 % 5 != shard]
+        found = self._sorted(
+            [subscriber_id for subscriber_id in ids if self._finds(subscriber_id, filters)] if filters else ids
+        )
         if self.shared:
-            found = sorted([*found, *(each for each in found if each % 1000 < 1000 * self.shared)])
+            found = sorted([*found, *(number for number in found if number % 1000 < 1000 * self.shared)])
         found = found[: self.window] if self.window else found
         rows = found[place : place + (shown // 2 or 1 if self.paging == "silent" else shown)]
         if self.order == "page_sorted":
@@ -124,8 +126,12 @@ class SimulatedList:
     def _read_replica(self, lag: int) -> list[int]:
         """The ids as they were so many requests ago."""
         at = self.requests - lag
-        alive = [each for each in self.ids if self.born[each] <= at or not self.born[each]]
-        return alive + [each for each, died_at in self.died.items() if died_at > at and self.born[each] <= at]
+        alive = [number for number in self.ids if self.born[number] <= at or not self.born[number]]
+        return alive + [
+            subscriber_id
+            for subscriber_id, died_at in self.died.items()
+            if died_at > at and self.born[subscriber_id] <= at
+        ]
 
     def _place(self, offset: int, limit: int) -> int:
         if self.paging == "aligned":
@@ -134,17 +140,17 @@ class SimulatedList:
             return min(offset, 3 * limit)
         return 0 if self.paging == "stuck" else offset
 
-    def is_as_asked(self, each: int, filters: Filters) -> bool:
+    def is_as_asked(self, number: int, filters: Filters) -> bool:
         """Whether somebody is what the filters ask for."""
-        person = self.people[each]
+        person = self.people[number]
         return all(person[name] == value for name, value in filters)
 
-    def _finds(self, each: int, filters: Filters) -> bool:
+    def _finds(self, number: int, filters: Filters) -> bool:
         if self.filters == "ignored":
             return True
-        if not self.is_as_asked(each, filters):
+        if not self.is_as_asked(number, filters):
             return False
-        if self.filters != "lossy" or each % 7:
+        if self.filters != "lossy" or number % 7:
             return True
         return all(value not in (False, "") for name, value in filters if name != "base_id")
 
@@ -172,13 +178,13 @@ class SimulatedList:
             case "email" | "page_sorted":
                 return sorted(ids, key=self.email.__getitem__)
             case "grouped":  # as by activity: who is touched moves to the first group, wherever the walk may be
-                return sorted(ids, key=lambda each: (each not in self.raised, each))
+                return sorted(ids, key=lambda number: (number not in self.raised, number))
             case "touched":
-                return sorted(ids, key=lambda each: (self.touched[each], each))
+                return sorted(ids, key=lambda number: (self.touched[number], number))
             case "touched_desc":
-                return sorted(ids, key=lambda each: (-self.touched[each], -each))
+                return sorted(ids, key=lambda number: (-self.touched[number], -number))
             case "ties":  # by a coarse key, and within it as it pleases
-                return sorted(ids, key=lambda each: (each // 70, self.random.random()))
+                return sorted(ids, key=lambda number: (number // 70, self.random.random()))
             case _:
                 return self.random.sample(ids, len(ids))
 
@@ -266,12 +272,14 @@ class UnderWay:
     def take_first(self) -> Reply:
         """The answer to the first page; others may be answered before it, at earlier states of the list."""
         while 0 not in self.replies:
-            place = self.simulated.random.choice([each for each in range(len(self.pages)) if each not in self.replies])
+            place = self.simulated.random.choice(
+                [number for number in range(len(self.pages)) if number not in self.replies]
+            )
             page = self.pages[place]
             self.replies[place] = self.simulated.answer(page)
         reply = self.replies.pop(0)
         self.pages.pop(0)
-        self.replies = {place - 1: each for place, each in self.replies.items()}
+        self.replies = {place - 1: reply for place, reply in self.replies.items()}
         return reply
 
 
@@ -289,5 +297,5 @@ def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Resu
             offset=offset,
             limit=shown,
         )
-        sweeps.setdefault(page.sweep, []).extend(each for each, keep in zip(ids, kept, strict=True) if keep)
+        sweeps.setdefault(page.sweep, []).extend(number for number, keep in zip(ids, kept, strict=True) if keep)
     return Result(reading.certify(STARTED, FINISHED), sweeps, most)

@@ -31,10 +31,10 @@ def answer_all(suspect: Suspect, now: list[int]) -> list[Answer]:
     while questions := plan_questions(suspect, answers):
         for question in questions:
             query = question.query
-            found = [each for each in now if query.id in (None, each)]
+            found = [row for row in now if query.id in (None, row)]
             found = found if query.gender in (None, "") and query.is_active is not False else []
             shown = found[query.offset : query.offset + query.limit]
-            rows = [{"Id": each, "Gender": "", "IsActive": True, "Base": {"Id": 7}} for each in shown]
+            rows = [{"Id": number, "Gender": "", "IsActive": True, "Base": {"Id": 7}} for number in shown]
             answers.append(Answer(question, ListPage(rows, len(found), query.offset, query.limit)))
     return answers
 
@@ -47,7 +47,7 @@ def test_newcomers_beyond_the_largest_id_do_not_contradict_a_list(size: int, ord
         before, after = before[::-1], after[::-1]
     suspect = build_suspect(before, order)
     findings = decide_evidence(suspect, answer_all(suspect, after))
-    assert not [each for each in findings if each.says is Says.CONTRADICTS]
+    assert not [finding for finding in findings if finding.says is Says.CONTRADICTS]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
@@ -58,4 +58,4 @@ def test_subscribers_between_the_listed_ones_contradict_a_list(size: int, order:
         before, after = before[::-1], after[::-1]
     suspect = build_suspect(before, order)
     findings = decide_evidence(suspect, answer_all(suspect, after))
-    assert [each for each in findings if each.says is Says.CONTRADICTS]
+    assert [finding for finding in findings if finding.says is Says.CONTRADICTS]

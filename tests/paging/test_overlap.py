@@ -20,7 +20,7 @@ BEFORE = [10, 20, 30, 40, 50]  # at offset 100, so its last row has rank 104
 
 def join(ids: list[int], offset: int, seen: list[int] | None = None) -> PageOverlap:
     known = set(BEFORE) | set(seen or ())
-    fresh = np.array([each not in known for each in ids])
+    fresh = np.array([number not in known for number in ids])
     return decide_overlap(np.array(BEFORE), 100, np.array(ids), offset, fresh)
 
 
@@ -41,12 +41,12 @@ def join(ids: list[int], offset: int, seen: list[int] | None = None) -> PageOver
         ([40, 41, 42, 50], 103, PageOverlap(OverlapKind.MOVED)),  # as many came between as stayed
     ],
 )
-def test_joint(ids: list[int], offset: int, overlap: PageOverlap) -> None:
+def test_a_page_joins_the_rows_before_it(ids: list[int], offset: int, overlap: PageOverlap) -> None:
     assert join(ids, offset, seen=[1, 2, 3]) == overlap
 
 
 @pytest.mark.parametrize(("ids", "direction"), [([1, 2, 3], 1), ([3, 2, 1], -1), ([1, 1], 0), ([1, 3, 2], 0), ([7], 1)])
-def test_direction(ids: list[int], direction: int) -> None:
+def test_ids_of_a_page_have_a_direction(ids: list[int], direction: int) -> None:
     assert decide_direction(np.array(ids)) == direction
 
 
@@ -54,14 +54,14 @@ IDS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=3
 
 
 @given(st.lists(IDS, max_size=12), IDS)
-def test_it_holds_what_was_added_and_nothing_else(pages: list[list[int]], asked: list[int]) -> None:
+def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], asked: list[int]) -> None:
     ids, expected = IdSet(), set[int]()
     for page in pages:
         array = np.array(page, dtype=np.int64)
         ids.add(array[~ids.holds(array) & first_occurrences(array)])
         expected |= set(page)
 
-    assert ids.holds(np.array(asked, dtype=np.int64)).tolist() == [each in expected for each in asked]
+    assert ids.holds(np.array(asked, dtype=np.int64)).tolist() == [request in expected for request in asked]
     assert len(ids) == len(expected)
     assert ids.to_array().tolist() == sorted(expected)
 
@@ -107,14 +107,16 @@ def test_distinct_ids_fit_the_window_of_rule_4(
         (PageOverlap(OverlapKind.MATCHED, shift=0, appeared_before=1), 100, 100, 1, 1),
     ],
 )
-def test_changes_show_in_ranks(overlap: PageOverlap, before: int, after: int, appeared: int, vanished: int) -> None:
+def test_a_change_shows_in_the_ranks_of_an_overlap(
+    overlap: PageOverlap, before: int, after: int, appeared: int, vanished: int
+) -> None:
     changes = ListChanges()
     changes.record_overlap(overlap, before, after)
 
     assert (changes.appeared, changes.vanished, changes.is_exact) == (appeared, vanished, True)
 
 
-def test_without_a_total_count_nothing_is_exact() -> None:
+def test_changes_without_a_total_count_are_not_exact() -> None:
     changes = ListChanges()
     changes.record_overlap(PageOverlap(OverlapKind.MATCHED), None, 100)
 

@@ -28,7 +28,7 @@ def play(
         pages.append(page)
         ids = rows[page.offset : page.offset + page.limit]
         mask = reading.add_page(np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit)
-        kept += [each for each, is_kept in zip(ids, mask, strict=True) if is_kept]
+        kept += [number for number, is_kept in zip(ids, mask, strict=True) if is_kept]
     return reading.certify(STARTED, FINISHED), pages, kept
 
 
@@ -57,7 +57,7 @@ def test_a_list_that_fits_a_page_takes_two_requests_in_any_order() -> None:
     assert (certificate.reason, offsets(pages), kept) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
 
 
-def test_neighbouring_pages_overlap_and_the_overlap_is_kept_once() -> None:
+def test_pages_overlap_and_the_overlap_counts_once() -> None:
     certificate, pages, kept = play(list(range(1, 251)))
 
     assert offsets(pages) == [0, 95, 190, 250, 0]  # past the end, and at last another look at the head
@@ -65,14 +65,14 @@ def test_neighbouring_pages_overlap_and_the_overlap_is_kept_once() -> None:
     assert (certificate.reason, certificate.pages, certificate.sweeps) == (Reason.ID_ORDER, 5, 1)
 
 
-def test_the_last_page_is_never_too_short_to_be_evidence_of_its_order() -> None:
+def test_the_last_page_is_long_enough_to_prove_its_order() -> None:
     _, pages, kept = play(list(range(1, 197)))
 
     assert offsets(pages) == [0, 95, 164, 196, 0]
     assert len(kept) == 196
 
 
-def test_after_many_deletions_the_reading_steps_back_until_the_pages_join() -> None:
+def test_many_deletions_move_the_reading_back_until_the_pages_join() -> None:
     rows = list(range(1, 501))
 
     certificate, pages, kept = play(rows, {1: delete(0, 30)})
@@ -83,7 +83,7 @@ def test_after_many_deletions_the_reading_steps_back_until_the_pages_join() -> N
     assert certificate.vanished == 30
 
 
-def test_after_an_insertion_larger_than_a_page_the_reading_goes_on_from_rows_it_knows() -> None:
+def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None:
     rows = list(range(1000, 500, -1))
     newcomers = range(1250, 1000, -1)
 
@@ -94,7 +94,7 @@ def test_after_an_insertion_larger_than_a_page_the_reading_goes_on_from_rows_it_
     assert len(kept) == len(set(kept))
 
 
-def test_rows_inserted_at_the_head_of_a_descending_list_are_looked_at_and_counted() -> None:
+def test_rows_at_the_head_of_a_descending_list_are_read_and_counted() -> None:
     certificate, pages, kept = play(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
 
     assert offsets(pages)[-1] == 0
@@ -103,7 +103,7 @@ def test_rows_inserted_at_the_head_of_a_descending_list_are_looked_at_and_counte
     assert set(kept) == set(range(1, 504))
 
 
-def test_an_old_row_that_went_to_the_head_unread_takes_the_proof_by_id_order_away() -> None:
+def test_an_unread_row_that_moves_to_the_head_prevents_the_proof_by_id_order() -> None:
     def touch(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))
 
@@ -113,7 +113,7 @@ def test_an_old_row_that_went_to_the_head_unread_takes_the_proof_by_id_order_awa
     assert set(kept) == set(range(1, 501))
 
 
-def test_an_old_row_that_went_to_the_head_unread_does_not_hide_behind_a_deletion() -> None:
+def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
     def touch_and_delete(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))  # one rank down for everybody read so far,
         rows.remove(490)  # and one up again
@@ -124,7 +124,7 @@ def test_an_old_row_that_went_to_the_head_unread_does_not_hide_behind_a_deletion
     assert set(kept) == set(range(1, 501)) - {490}
 
 
-def test_who_is_only_in_earlier_sweeps_has_vanished_and_who_is_not_in_the_first_has_appeared() -> None:
+def test_a_row_of_earlier_sweeps_only_has_vanished_and_a_row_of_later_sweeps_only_has_appeared() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
     gone = rows[150]
@@ -140,7 +140,7 @@ def test_who_is_only_in_earlier_sweeps_has_vanished_and_who_is_not_in_the_first_
     assert set(kept) == set(rows)
 
 
-def test_a_row_without_end_of_change_is_incomplete_after_five_sweeps() -> None:
+def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
     changes = {number: insert(299, 1000 + number) for number in range(3, 100, 4)}
@@ -150,14 +150,14 @@ def test_a_row_without_end_of_change_is_incomplete_after_five_sweeps() -> None:
     assert (certificate.reason, certificate.sweeps) == (Reason.CHANGING, 5)
 
 
-def test_an_id_twice_in_one_answer_is_kept_once_and_never_certified() -> None:
+def test_an_id_twice_in_one_answer_counts_once_and_prevents_the_certificate() -> None:
     certificate, _, kept = play([1, 2, 3, 3, 4])
 
     assert not certificate.is_complete
     assert kept == [1, 2, 3, 4]
 
 
-def test_a_count_that_was_off_for_a_moment_is_counted_again() -> None:
+def test_a_total_count_that_was_wrong_once_is_read_again() -> None:
     rows = list(range(1, 251))
     reading, asked = Pager(100), 0
     while (page := reading.decide_next()) is not None:
@@ -170,7 +170,7 @@ def test_a_count_that_was_off_for_a_moment_is_counted_again() -> None:
     assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
 
 
-def test_a_row_on_two_aligned_pages_is_no_proof_though_total_count_is_ignored() -> None:
+def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
     """The service answers from multiples of 20 and sorts by a key with ties: one row comes twice, another never."""
     rows = [*range(40, 60), 59, *range(20, 39), *range(20)]
     reading = Pager(20, ignores_total_count=True)
@@ -212,18 +212,18 @@ def test_pages_are_asked_for_ahead_from_the_second_page_on() -> None:
     assert reading.decide_next() == PageRequest(1, 760, 100)
 
 
-def test_what_is_asked_for_ahead_is_what_comes_next_up_to_the_end() -> None:
+def test_pages_that_are_asked_for_ahead_are_the_next_pages() -> None:
     reading, rows, expected = Pager(100), list(range(1234)), list[PageRequest]()
     while (page := reading.decide_next()) is not None:
         assert not expected or page == expected[0]
         expected = reading.decide_ahead(4)
-        assert all(each.offset < 1234 or each.ends_at == 1234 for each in expected)
+        assert all(request.offset < 1234 or request.ends_at == 1234 for request in expected)
         read_pages(reading, rows, 1)
     assert reading.certify(STARTED, FINISHED).reason is Reason.ID_ORDER
 
 
 @pytest.mark.parametrize("change", [insert(0, -1), insert(2000, 2000), delete(0, 1), delete(1999, 2000)])
-def test_after_a_change_pages_are_read_one_by_one_until_it_is_calm_again(change: Change) -> None:
+def test_a_change_stops_the_reading_ahead_until_the_list_is_calm(change: Change) -> None:
     reading, rows = Pager(100), list(range(2000))
     read_pages(reading, rows, 8)
     assert reading.is_calm
@@ -238,13 +238,13 @@ def test_after_a_change_pages_are_read_one_by_one_until_it_is_calm_again(change:
     assert len(reading.decide_ahead(4)) == 4
 
 
-def test_a_head_that_shows_others_than_were_read_there_takes_the_proof_by_id_order_away() -> None:
+def test_a_changed_head_prevents_the_proof_by_id_order() -> None:
     """In the groups of a list by activity ids rise, and so they do while many move to the first group unread."""
 
     def raise_some(rows: Rows) -> None:
         raised = [*range(3, 363, 6), *range(1001, 1961, 16)]  # more than a page; the later ones were not read yet
         gone = range(400, 440)  # so that ranks tell of fewer than moved
-        rows[:] = [*raised, *(each for each in rows if each not in raised and each not in gone)]
+        rows[:] = [*raised, *(row for row in rows if row not in raised and row not in gone)]
 
     certificate, _, _ = play(list(range(2000)), {6: raise_some}, limit=100)
 

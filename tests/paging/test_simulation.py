@@ -1,4 +1,4 @@
-"""No certificate is false, whatever the list does while it is read; and lists that can be proved are."""
+"""No certificate is false, and a list that can be proved gets a certificate."""
 
 import os
 from collections import Counter
@@ -53,29 +53,25 @@ def test_no_certificate_is_false_in_long_worlds(ahead: int) -> None:
     assert set(under_way) == {1} if not ahead else under_way[1 + ahead] > LISTS // 16
 
 
-@pytest.mark.parametrize("ahead", [0, AHEAD])
-@pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("order", ["id", "id_desc"])
-def test_a_list_in_id_order_is_certified_by_its_order_whatever_the_churn(order: str, seed: int, ahead: int) -> None:
-    simulated = SimulatedList(Random(seed), 700, order, limit=100, inserts=0.6, deletes=0.6, burst=3)
+def test_a_list_in_id_order_that_changes_is_certified_by_its_order(order: str) -> None:
+    for seed in range(LISTS // 2):
+        simulated = SimulatedList(Random(seed), 700, order, limit=100, inserts=0.6, deletes=0.6, burst=3)
 
-    result = read(simulated, ahead=ahead)
+        result = read(simulated, ahead=AHEAD * (seed % 2))
 
-    certificate = result.certificate
-    assert certificate.reason is Reason.ID_ORDER
-    assert certificate.sweeps <= 2  # a second where somebody came in at the head and went again unseen
-    assert simulated.throughout <= set(result.rows) <= simulated.ever
-    assert certificate.order is (Order.ID if order == "id" else Order.ID_DESC)
-    assert certificate.appeared + certificate.vanished > 0
+        certificate = result.certificate
+        assert certificate.reason is Reason.ID_ORDER, f"seed {seed}"
+        assert certificate.sweeps <= 2, "an insert at the head that is deleted unread costs a second sweep"
+        assert simulated.throughout <= set(result.rows) <= simulated.ever, f"seed {seed}"
+        assert certificate.order is (Order.ID if order == "id" else Order.ID_DESC)
+        assert certificate.appeared + certificate.vanished > 0
 
 
-@pytest.mark.parametrize("inserts", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("where", ["head", "end"])
 @pytest.mark.parametrize("order", ["id", "id_desc"])
-def test_inserts_at_either_end_without_end_do_not_keep_an_id_order_from_its_certificate(
-    order: str, where: str, inserts: float
-) -> None:
-    for seed in range(10):
+def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(order: str, where: str) -> None:
+    for seed, inserts in enumerate((0.05, 0.3, 1.0) * (LISTS // 20)):
         simulated = SimulatedList(Random(seed), 3000, order, limit=60, inserts=inserts, where=where, burst=3)
         result = read(simulated, ahead=AHEAD)
 
@@ -93,7 +89,11 @@ def read_quiet(count: int, order: str) -> tuple[Certificate, int]:
     rows = rows[::-1] if order == "id_desc" else rows
     while (page := reading.decide_next()) is not None:
         wanted = [page, *reading.decide_ahead(AHEAD)]
-        kept = [each for each, want in zip(asked, wanted, strict=False) if each == want] if reading.is_calm else []
+        kept = (
+            [request for request, want in zip(asked, wanted, strict=False) if request == want]
+            if reading.is_calm
+            else []
+        )
         requests += len(wanted) - len(kept)
         asked = wanted[1:]
         reading.add_page(rows[page.offset :][: page.limit], total=count, offset=page.offset, limit=page.limit)
@@ -101,52 +101,45 @@ def read_quiet(count: int, order: str) -> tuple[Certificate, int]:
 
 
 @pytest.mark.parametrize(("order", "bound"), [("id", 1.1), ("id_desc", 1.1), ("email", 2.2)])
-def test_a_quiet_million_costs_few_more_requests_than_the_fewest_possible(order: str, bound: float) -> None:
-    certificate, requests = read_quiet(1_000_000, order)
+def test_a_long_quiet_list_costs_few_requests_more_than_the_minimum(order: str, bound: float) -> None:
+    certificate, requests = read_quiet(200_000, order)
 
     assert certificate.is_complete
-    assert certificate.distinct == 1_000_000
-    assert requests <= bound * 1_000_000 / 1000
+    assert certificate.distinct == 200_000
+    assert requests <= bound * 200_000 / 1000
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_list_that_is_shuffled_at_each_request_is_never_certified(seed: int) -> None:
-    certificate = read(SimulatedList(Random(seed), 500, "shuffled", limit=100)).certificate
-    assert read(SimulatedList(Random(seed), 500, "page_sorted", limit=100)).certificate.reason is not Reason.ID_ORDER
-
-    assert not certificate.is_complete
-    assert (certificate.reason, certificate.order) == (Reason.UNSTABLE_ORDER, Order.UNSTABLE)
-    assert certificate.sweeps == 2, "a hopeless list is not read five times"
+def test_a_list_that_is_shuffled_at_each_request_is_never_certified() -> None:
+    for seed in range(10):
+        certificate = read(SimulatedList(Random(seed), 500, "shuffled", limit=100)).certificate
+        by_page = read(SimulatedList(Random(seed), 500, "page_sorted", limit=100)).certificate
+        assert by_page.reason is not Reason.ID_ORDER
+        assert not certificate.is_complete
+        assert (certificate.reason, certificate.order) == (Reason.UNSTABLE_ORDER, Order.UNSTABLE)
+        assert certificate.sweeps == 2, "a hopeless list is not read five times"
 
 
 @pytest.mark.parametrize("order", STABLE)
-@pytest.mark.parametrize("count", [0, 1, 2, 15, 99, 100, 101, 195, 196, 290])
-def test_a_quiet_honest_list_is_always_certified(order: str, count: int) -> None:
-    result = read(SimulatedList(Random(count), count, order, limit=100))
-
-    assert result.certificate.is_complete
-    assert result.certificate.distinct == len(result.rows) == count
-
-
-@pytest.mark.parametrize("paging", ["aligned", "silent"])
-def test_a_quiet_list_paged_in_an_odd_way_is_certified_all_the_same(paging: str) -> None:
-    result = read(SimulatedList(Random(1), 750, "id", limit=100, paging=paging))
-
-    assert result.certificate.is_complete
-    assert len(result.rows) == 750
+def test_a_quiet_honest_list_is_certified(order: str) -> None:
+    for count in (0, 1, 2, 15, 99, 100, 101, 195, 196, 290):
+        result = read(SimulatedList(Random(count), count, order, limit=100))
+        assert result.certificate.is_complete
+        assert result.certificate.distinct == len(result.rows) == count
+    for paging in ("aligned", "silent"):
+        result = read(SimulatedList(Random(1), 750, order, limit=100, paging=paging))
+        assert (result.certificate.is_complete, len(result.rows)) == (True, 750), paging
 
 
-@pytest.mark.parametrize("lie", [{"paging": "stuck"}, {"paging": "clamped"}, *({"total": each} for each in TOTALS)])
-@pytest.mark.parametrize("order", STABLE)
-def test_a_list_that_contradicts_its_total_count_for_good_is_incomplete(order: str, lie: dict[str, Any]) -> None:
-    result = read(SimulatedList(Random(1), 750, order, limit=100, **lie))
+@pytest.mark.parametrize("lie", [{"paging": "stuck"}, {"paging": "clamped"}, *({"total": switch} for switch in TOTALS)])
+def test_a_list_that_always_contradicts_its_total_count_is_incomplete(lie: dict[str, Any]) -> None:
+    for order in STABLE:
+        result = read(SimulatedList(Random(1), 750, order, limit=100, **lie))
+        assert (result.certificate.is_complete, result.certificate.reason) == (False, Reason.TOTAL_COUNT)
+        assert len(result.rows) == 750 or "paging" in lie, "an incomplete reading has every row that the list shows"
 
-    assert (result.certificate.is_complete, result.certificate.reason) == (False, Reason.TOTAL_COUNT)
-    assert len(result.rows) == 750 or "paging" in lie, "what can be read is read, for those who want it incomplete"
 
-
-def test_a_capped_total_count_does_not_hide_the_row_behind_it_when_another_goes() -> None:
-    """1 page of rows, TotalCount says so too, and the row behind it slips forward as one before it is deleted."""
+def test_a_capped_total_count_does_not_hide_a_row() -> None:
+    """TotalCount equals one page. A row is deleted, and the row behind the page moves forward."""
     for seed in range(300):
         simulated = SimulatedList(Random(seed), 101, "email", limit=100, deletes=0.5, total="page_cap")
         result = read(simulated)
@@ -154,7 +147,7 @@ def test_a_capped_total_count_does_not_hide_the_row_behind_it_when_another_goes(
 
 
 @pytest.mark.parametrize(("order", "touches"), [("grouped", 0.05), ("grouped", 0.3), ("touched_desc", 0.3)])
-def test_a_row_that_moves_unread_behind_the_walk_or_to_the_head_is_not_overlooked(order: str, touches: float) -> None:
+def test_a_row_that_moves_behind_the_reading_or_to_the_head_is_not_missed(order: str, touches: float) -> None:
     for seed in range(LISTS // 3):
         simulated = SimulatedList(Random(seed), 600, order, limit=60, touches=touches)
         result = read(simulated)

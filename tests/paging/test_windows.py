@@ -1,4 +1,4 @@
-"""A list that leaves subscribers out is never called complete where the service shows more, asked otherwise."""
+"""A list that leaves subscribers out is never complete if another question would show more subscribers."""
 
 import os
 from collections import Counter
@@ -23,7 +23,7 @@ LISTS = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
 _RARE = (194,)  # only the rows of another answer show that a shard is missing
 
 
-def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None:
+def test_a_list_that_is_cut_off_is_not_complete_if_the_service_has_evidence() -> None:
     ends, kinds = Counter[str](), Counter[str]()
     for seed in range(LISTS):
         listed = build_cut_off_list(seed)
@@ -35,22 +35,22 @@ def test_no_list_that_is_cut_off_is_complete_where_evidence_can_be_had() -> None
         kinds.update(kind for kind, words in certificate.evidence.items() if words.startswith("contradicts"))
     assert ends[Reason.CUT_OFF] > LISTS // 3
     assert {"is_active", "gender", "base_id", "ids", "ledger"} <= set(kinds), (
-        "no list is told by that kind of evidence any more"
+        "a kind of evidence contradicts no list any more"
     )
     assert ends[Reason.CUT_OFF_POSSIBLE] > 0
 
 
 @pytest.mark.parametrize("build", [build_hiding_list, build_sharded_list, build_sharing_list])
-def test_no_list_that_hides_loses_or_repeats_subscribers_is_complete_without_all_of_them(build: Build) -> None:
+def test_a_list_that_hides_loses_or_repeats_subscribers_is_complete_only_with_all_subscribers(build: Build) -> None:
     ends = Counter[str]()
-    for seed in (*range(LISTS), *(each for each in _RARE if each >= LISTS)):
+    for seed in (*range(LISTS // 2), *_RARE):
         listed = build(seed)
         certificate = listed.read()
         if certificate.is_complete and not listed.is_whole:
             assert not listed.has_evidence, f"seed {seed}: {certificate} {listed.simulated}"
         ends[certificate.reason if not certificate.is_complete else "hidden" if certificate.hidden else "whole"] += 1
     if build is build_hiding_list:
-        assert ends["hidden"] > LISTS // 3, ends
+        assert ends["hidden"] > LISTS // 6, ends
     assert ends["whole"] or build is build_sharing_list, ends
 
 
@@ -64,9 +64,9 @@ def test_a_hidden_class_whose_filter_lists_others_as_well_is_not_certified() -> 
     assert "lists other subscribers as well" in certificate.evidence["hidden"]
 
 
-def test_honest_lists_are_hardly_ever_called_cut_off_and_cost_few_requests() -> None:
+def test_an_honest_list_is_rarely_called_cut_off_and_costs_few_requests() -> None:
     reasons, ends, hiding = Counter[Reason](), Counter[CutOff](), 0
-    for seed in range(LISTS):
+    for seed in range(LISTS // 2):
         listed = build_honest_list(seed)
         certificate = listed.read()
         reasons[certificate.reason] += 1
@@ -75,14 +75,9 @@ def test_honest_lists_are_hardly_ever_called_cut_off_and_cost_few_requests() -> 
         assert listed.asked <= MOST_REQUESTS or certificate.hidden, f"seed {seed}"
     assert hiding <= max(1, LISTS // 100)
     assert reasons[Reason.CUT_OFF] + reasons[Reason.CUT_OFF_POSSIBLE] <= max(1, LISTS // 100)
-    assert ends[CutOff.EXCLUDED] > LISTS // 2
+    assert ends[CutOff.EXCLUDED] > LISTS // 4
 
 
-@pytest.mark.parametrize("rows", [999, 1000, 1023, 1024, 9999, 12000, 65535, 99999])
-def test_the_sizes_of_result_windows_are_known(rows: int) -> None:
-    assert is_window_size(rows)
-
-
-@pytest.mark.parametrize("rows", [0, 512, 998, 1001, 1025, 9990, 12345])
-def test_other_sizes_are_no_windows(rows: int) -> None:
-    assert not is_window_size(rows)
+def test_the_sizes_of_result_windows_are_known() -> None:
+    assert all(map(is_window_size, (999, 1000, 1023, 1024, 9999, 12000, 65535, 99999)))
+    assert not any(map(is_window_size, (0, 512, 998, 1001, 1025, 9990, 12345)))

@@ -60,7 +60,7 @@ class LongList:
 
         async def find_lacking(ids: IdArray) -> Sequence[int]:
             listed = set(ids.tolist())
-            return [each for each in known if each not in listed]
+            return [entry for entry in known if entry not in listed]
 
         return asyncio.run(
             read_list(
@@ -91,12 +91,12 @@ class LongList:
             self.asked += 1
             self.was_hidden &= len(simulated.ids) > simulated.window
         ids, total, offset, limit = simulated.answer(PageRequest(1, query.offset, query.limit), filters)
-        return ListPage([self._write(each) for each in ids], total, offset, limit)
+        return ListPage([self._write(number) for number in ids], total, offset, limit)
 
-    def _write(self, each: int) -> dict[str, Any]:
-        person = self.simulated.people[each]
+    def _write(self, number: int) -> dict[str, Any]:
+        person = self.simulated.people[number]
         base = {"Id": person["base_id"]}
-        return {"Id": each, "Base": base, "IsActive": person["is_active"], "Gender": person["gender"]}
+        return {"Id": number, "Base": base, "IsActive": person["is_active"], "Gender": person["gender"]}
 
 
 Build = Callable[[int], LongList]

@@ -32,7 +32,7 @@ def read(source: Source) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_a_file_a_pipe_and_a_pattern_give_their_rows_once_more(tmp_path: Path, kind: str) -> None:
+def test_a_file_a_pipe_and_a_pattern_are_read_repeatedly(tmp_path: Path, kind: str) -> None:
     path, pipe = tmp_path / "file", tmp_path / "pipe"
     path.write_bytes(TEXTS[kind]())
     os.mkfifo(pipe)
@@ -47,7 +47,7 @@ def test_a_file_a_pipe_and_a_pattern_give_their_rows_once_more(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("kind", sorted(OPEN))
-def test_a_query_gives_its_rows_once_more_even_before_all_were_read(kind: str) -> None:
+def test_a_query_is_read_repeatedly_also_before_its_end(kind: str) -> None:
     with OPEN[kind]() as database:
         database.run("create table people (email varchar(20))", "insert into people values ('a@x.org'), ('b@x.org')")
         with open_sql(database.url, query="select email from people order by email") as source:
@@ -55,7 +55,7 @@ def test_a_query_gives_its_rows_once_more_even_before_all_were_read(kind: str) -
             assert [read(source), read(source)] == [["a@x.org", "b@x.org"]] * 2
 
 
-def test_a_file_that_has_changed_meanwhile_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_changed_after_its_first_reading_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("email\na@x.org\n")
     with open_file(path) as source:
@@ -65,7 +65,7 @@ def test_a_file_that_has_changed_meanwhile_is_refused(tmp_path: Path) -> None:
             read(source)
 
 
-def test_an_incremental_source_forgets_what_it_saw_before(tmp_path: Path) -> None:
+def test_a_second_reading_of_an_incremental_source_begins_anew(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
         crm.execute("create table people (email, number)")
         crm.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])

@@ -47,11 +47,11 @@ from connector.sources.cell_text import write_text
         (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
     ],
 )
-def test_texts(value: object, text: str) -> None:
+def test_a_value_is_written_as_its_text(value: object, text: str) -> None:
     assert write_text(value) == text
 
 
 @pytest.mark.parametrize("value", [b"\xff", float("inf"), Decimal("-Infinity"), "\ud800", ["\ud800"], {"k": "\udfff"}])
-def test_what_is_no_text_is_refused(value: object) -> None:
+def test_a_value_without_a_text_is_refused(value: object) -> None:
     with pytest.raises(ValueError):
         write_text(value)

@@ -33,7 +33,7 @@ def test_the_store_has_a_function_for_every_move_of_the_table_and_no_other() -> 
     assert MOVES.keys() == EMAIL.transitions.keys()
 
 
-def test_a_move_goes_where_the_table_says_or_raises_and_changes_nothing(log: EmailLog) -> None:
+def test_a_move_follows_the_table_or_raises_and_changes_nothing(log: EmailLog) -> None:
     for state, move in product(EmailState, MOVES):
         check_move(log, add_campaign(log, f"{state} {move}"), state, move)
 

@@ -1,4 +1,4 @@
-"""CSV files written for a test, and read whole."""
+"""Write CSV files for a test, and read them whole."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from connector.sources.inputs import open_input
 def open_csv(
     path: Path | str, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
 ) -> Source:
-    given = open_input(path)
+    content = open_input(path)
     try:
-        return csv.open_csv(given, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes)
+        return csv.open_csv(content, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes)
     except BaseException:
-        given.close()
+        content.close()
         raise
 
 

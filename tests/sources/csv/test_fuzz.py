@@ -57,7 +57,7 @@ def is_record(row: list[str], delimiter: str) -> bool:
 
 
 @given(st.data(), encodings, dialects, st.one_of(st.none(), st.integers(1, 40)))
-def test_whatever_the_csv_module_writes_is_read_back_cell_for_cell(
+def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
     data: st.DataObject,
     encodings: tuple[str, str],
     dialect: tuple[str, str, Literal[0, 1, 2]],
@@ -79,7 +79,7 @@ def test_whatever_the_csv_module_writes_is_read_back_cell_for_cell(
 
 
 @given(st.text(alphabet='ab",\n\r ', max_size=60), st.integers(1, 20))
-def test_whatever_the_text_every_record_has_its_number_and_blocks_change_nothing(text: str, chunk_bytes: int) -> None:
+def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str, chunk_bytes: int) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_text("x,y\n" + text, encoding="utf-8", newline="")
@@ -105,7 +105,7 @@ wild = st.text(alphabet='ab",\n\r ', max_size=40)
 
 
 @given(wild, st.integers(1, 3))
-def test_no_cell_holds_what_the_csv_module_does_not_find_in_its_record(text: str, width: int) -> None:
+def test_the_cells_of_a_record_are_the_cells_that_the_csv_module_finds(text: str, width: int) -> None:
     block = text.encode()
     records, dialect = find_records(block, ",", is_last=True), CsvDialect(",", width, "utf-8")
     assume(find_refusal(block, records, dialect) is None)

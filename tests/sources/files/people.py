@@ -58,8 +58,8 @@ def pack_gzip(content: bytes) -> bytes:
 def pack_zip(content: bytes, name: str = "people.csv", others: Mapping[str, bytes] | None = None) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for each, text in {name: content, **(others or {})}.items():
-            archive.writestr(zipfile.ZipInfo(each), text, zipfile.ZIP_DEFLATED)
+        for member, text in {name: content, **(others or {})}.items():
+            archive.writestr(zipfile.ZipInfo(member), text, zipfile.ZIP_DEFLATED)
     return out.getvalue()
 
 
@@ -105,7 +105,9 @@ def write_xlsx(
 
 def build_rows() -> list[list[object]]:
     """The header and the people as a sheet's rows; tags as text, since a cell holds no list."""
-    people = [[json.dumps(value) if isinstance(value, list) else value for value in each.values()] for each in PEOPLE]
+    people = [
+        [json.dumps(value) if isinstance(value, list) else value for value in person.values()] for person in PEOPLE
+    ]
     return [list(COLUMNS), *people]
 
 

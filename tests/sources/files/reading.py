@@ -16,26 +16,26 @@ def write(folder: Path, name: str, content: bytes | str) -> Path:
     return path
 
 
-def read(path: Path, **said: Any) -> list[Chunk]:
-    with open_file(path, **said) as source:
+def read(path: Path, **options: Any) -> list[Chunk]:
+    with open_file(path, **options) as source:
         return list(source.chunks())
 
 
-def read_frame(path: Path, **said: Any) -> pd.DataFrame:
-    return pd.concat([chunk.frame for chunk in read(path, **said)], ignore_index=True)
+def read_frame(path: Path, **options: Any) -> pd.DataFrame:
+    return pd.concat([chunk.frame for chunk in read(path, **options)], ignore_index=True)
 
 
-def read_rows(path: Path, **said: Any) -> list[list[str]]:
-    rows: list[list[str]] = read_frame(path, **said).to_numpy().tolist()
+def read_rows(path: Path, **options: Any) -> list[list[str]]:
+    rows: list[list[str]] = read_frame(path, **options).to_numpy().tolist()
     return rows
 
 
-def read_malformed(path: Path, **said: Any) -> list[MalformedRow]:
-    return [row for chunk in read(path, **said) for row in chunk.malformed]
+def read_malformed(path: Path, **options: Any) -> list[MalformedRow]:
+    return [row for chunk in read(path, **options) for row in chunk.malformed]
 
 
 def read_until_error(path: Path) -> tuple[list[Chunk], str]:
-    """What came before the error, and what it says; an error there must be."""
+    """Return the chunks before the error, and the message of the error."""
     chunks: list[Chunk] = []
     with open_file(path) as source:
         try:

@@ -1,4 +1,4 @@
-"""One opener for every format: what a file holds decides, then its name, and what is said is held to."""
+"""One opener for every format: the content decides, then the name of the file, and options of the job are obeyed."""
 
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,12 @@ TAGS = FieldMapping({"tags": ColumnRule(column="tags")})
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_same_people_come_out_of_every_format(tmp_path: Path, name: str) -> None:
+def test_a_file_of_any_format_gives_the_same_people(tmp_path: Path, name: str) -> None:
     frame = read_frame(write(tmp_path, name, FILES[name]()))
     assert frame.drop(columns="tags").equals(EXPECTED)
     assert [str(dtype) for dtype in frame.dtypes] == ["str"] * len(frame.columns)
     tags = apply_mapping(frame, TAGS).frame["tags"].tolist()
-    assert [list(each) if each is not None else [] for each in tags] == [person["tags"] for person in PEOPLE]
+    assert [list(tagged) if tagged is not None else [] for tagged in tags] == [person["tags"] for person in PEOPLE]
 
 
 LOOKS: list[tuple[str, bytes | str, tuple[str, ...]]] = [
@@ -47,14 +47,14 @@ LOOKS: list[tuple[str, bytes | str, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("name", "content", "columns"), LOOKS, ids=[name for name, *_ in LOOKS])
-def test_the_format_is_what_it_looks_like(
+def test_the_content_and_the_name_of_a_file_decide_its_format(
     tmp_path: Path, name: str, content: bytes | str, columns: tuple[str, ...]
 ) -> None:
     with open_file(write(tmp_path, name, content)) as source:
         assert source.columns == columns
 
 
-def test_what_is_said_of_a_file_is_done(tmp_path: Path) -> None:
+def test_the_options_of_a_file_are_obeyed(tmp_path: Path) -> None:
     path = write(tmp_path, "a.dat", "na\xefve|x;y\n1|2\n".encode("cp1252"))
     assert read_rows(path, delimiter="pipe", encoding="cp1252") == [["1", "2"]]
     assert read_rows(write(tmp_path, "b.tsv", "a;\tb\n1;2\n"), delimiter=";") == [["1", "2"]]
@@ -80,17 +80,17 @@ REFUSED: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "said", "error", "words"), REFUSED, ids=[words for *_, words in REFUSED])
-def test_what_cannot_be_is_refused_in_clear_words(
-    tmp_path: Path, name: str, content: bytes | str, said: dict[str, Any], error: type[Exception], words: str
+@pytest.mark.parametrize(("name", "content", "options", "error", "words"), REFUSED, ids=[row[-1] for row in REFUSED])
+def test_a_file_that_does_not_fit_its_format_or_its_options_is_refused(
+    tmp_path: Path, name: str, content: bytes | str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     path = write(tmp_path, name, content)
     with pytest.raises(error, match=words) as caught:
-        open_file(path, **said)
-    assert str(caught.value).startswith(str(path)) or said == {"format": "xml"}
+        open_file(path, **options)
+    assert str(caught.value).startswith(str(path)) or options == {"format": "xml"}
 
 
-def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no such file; check the path"):
         open_file(tmp_path / "none.xlsx")
     with pytest.raises(SourceError, match="is a folder"):
@@ -107,8 +107,8 @@ def test_a_source_may_be_closed_at_any_time_and_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.jsonl", "people.parquet", "people.xlsx"])
-def test_each_chunk_says_which_share_of_the_file_was_read(tmp_path: Path, name: str) -> None:
-    rows, path = [[f"person{each}@example.com", "x" * 200] for each in range(35_000)], tmp_path / name
+def test_a_chunk_has_the_share_of_the_file_that_was_read(tmp_path: Path, name: str) -> None:
+    rows, path = [[f"person{number}@example.com", "x" * 200] for number in range(25_000)], tmp_path / name
     match name.partition(".")[2]:
         case "csv":
             path.write_text("".join(f"{','.join(row)}\n" for row in [["email", "notes"], *rows]))

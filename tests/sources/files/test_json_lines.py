@@ -33,12 +33,12 @@ from tests.sources.files.reading import read, read_frame, read_malformed, write
         ('[{"a": 1}]', '[{"a":1}]'),
     ],
 )
-def test_a_value_comes_as_its_text(tmp_path: Path, value: str, text: str | None) -> None:
+def test_a_value_of_json_is_read_as_its_text(tmp_path: Path, value: str, text: str | None) -> None:
     frame = read_frame(write(tmp_path, "a.jsonl", f'{{"key": {value}, "email": "a"}}\n'))
     assert frame.astype(object).where(frame.notna(), None)["key"].tolist() == [text]
 
 
-def test_objects_within_are_flattened_and_a_key_may_come_late(tmp_path: Path) -> None:
+def test_nested_objects_are_flattened_and_a_key_may_appear_late(tmp_path: Path) -> None:
     lines = (
         '{"email": "a", "address": {"city": "X", "geo": {"lat": 1.5}}}',
         '{"email": "b", "address": null}',
@@ -53,7 +53,7 @@ def test_objects_within_are_flattened_and_a_key_may_come_late(tmp_path: Path) ->
     ]
 
 
-def test_a_key_that_is_an_object_here_and_a_value_there_keeps_both(tmp_path: Path) -> None:
+def test_a_key_with_objects_and_values_gives_both_columns(tmp_path: Path) -> None:
     frame = read_frame(write(tmp_path, "a.jsonl", '{"address": "Main St 1"}\n{"address": {"city": "Y"}}\n'))
     assert list(frame.columns) == ["address", "address.city"]
 
@@ -84,7 +84,7 @@ def test_an_object_among_other_values_costs_its_row_if_only_the_other_values_are
         (b'{"a": "M\xfcller"}', "is not JSON: "),
     ],
 )
-def test_a_line_that_is_no_object_costs_itself_by_its_number(tmp_path: Path, line: bytes, words: str) -> None:
+def test_a_line_that_is_no_object_is_rejected_by_its_number(tmp_path: Path, line: bytes, words: str) -> None:
     path = write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n')
     chunks = read(path)
     assert [
@@ -128,9 +128,8 @@ def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:
         open_file(write(tmp_path, "a.jsonl", "[1]\n"))
 
 
-@pytest.mark.parametrize("length", [2_000_000, 9_000_000])
-def test_a_line_that_is_longer_than_any_row_refuses_the_file(tmp_path: Path, length: int) -> None:
-    line = b'{"a": "' + b"x" * length + b'"}'
+def test_a_line_of_more_than_a_mebibyte_refuses_the_file(tmp_path: Path) -> None:
+    line = b'{"a": "' + b"x" * 9_000_000 + b'"}'
     with pytest.raises(SourceError, match="line 3 is longer than 1 MiB"):
         open_file(write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n'))
 
@@ -140,7 +139,7 @@ def test_a_key_for_each_person_is_refused(tmp_path: Path) -> None:
         open_file(write(tmp_path, "a.jsonl", "".join(f'{{"p{n}": 1}}\n' for n in range(10_001))))
 
 
-def test_many_lines_come_in_chunks_with_their_own_numbers(tmp_path: Path) -> None:
+def test_many_lines_are_read_in_chunks_with_their_numbers(tmp_path: Path) -> None:
     text = "".join(f'{{"email": "p{n}@x.org", "filler": "{"x" * 100}"}}\n' for n in range(100_000))
     chunks = read(write(tmp_path, "a.jsonl", text))
     assert len(chunks) > 2

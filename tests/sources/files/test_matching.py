@@ -15,7 +15,7 @@ def open_pattern(path: Path | str) -> Source:
     return open_files(path, open_file)
 
 
-def test_files_come_in_the_order_of_their_names_each_under_its_own(tmp_path: Path) -> None:
+def test_the_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     write(tmp_path, "b.csv", "email,name\nb@x.org,Bob\nragged\nc@x.org,Cem\n")
     write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
     write(tmp_path, "c.txt", "email,name\nno@x.org,No\n")
@@ -47,7 +47,7 @@ def test_columns_are_matched_by_name(tmp_path: Path) -> None:
     assert [str(dtype) for frame in frames for dtype in frame.dtypes] == ["str"] * 6
 
 
-def test_a_file_that_lacks_a_needed_column_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_file_that_lacks_a_column_is_refused_by_its_name(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "email,name,phone\na@x.org,Ann,1\n")
     write(tmp_path, "b.csv", "email\nb@x.org\n")
     with open_pattern(tmp_path / "*.csv") as source:
@@ -58,7 +58,7 @@ def test_a_file_that_lacks_a_needed_column_is_told_by_its_name(tmp_path: Path) -
         refuse_lacking(single, ["name"])  # of a single file its own check speaks
 
 
-def test_no_match_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_pattern_that_matches_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"none-\*\.csv: no file matches; check the pattern"):
         open_pattern(tmp_path / "none-*.csv")
     with pytest.raises(SourceError, match="there is no such file"):
@@ -76,7 +76,7 @@ def test_brackets_in_the_name_of_a_file_that_is_there_are_not_a_pattern(tmp_path
         open_pattern(folder / "*.csv")
 
 
-def test_a_file_that_changes_its_columns_meanwhile_ends_the_run(tmp_path: Path) -> None:
+def test_a_file_whose_columns_change_during_the_run_ends_the_run(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
     write(tmp_path, "b.csv", "email,name\nb@x.org,Bob\n")
     with open_pattern(tmp_path / "*.csv") as source:
@@ -85,7 +85,7 @@ def test_a_file_that_changes_its_columns_meanwhile_ends_the_run(tmp_path: Path) 
             list(source.chunks())
 
 
-def test_one_bad_file_is_told_before_any_is_read(tmp_path: Path) -> None:
+def test_a_bad_file_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "email\na@x.org\n")
     write(tmp_path, "b.csv", "")
     with pytest.raises(SourceError, match=r"b\.csv: is empty"):

@@ -1,4 +1,4 @@
-"""Objects of a store as sources: the same rows as from a disk, and errors that name the object and no credential."""
+"""Objects of a store as sources: the same rows as from a disk. An error names the object and shows no credential."""
 
 import gzip
 import io
@@ -49,7 +49,7 @@ def put(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Put:
     return bucket.put
 
 
-def test_objects_are_read_as_files_are_packed_in_archives_and_by_patterns(put: Put) -> None:
+def test_objects_of_a_store_are_read_packed_in_archives_and_by_patterns(put: Put) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("ann.csv", ANN)
@@ -81,7 +81,7 @@ def test_an_object_whose_name_reads_like_an_option_is_named(put: Put) -> None:
     ("name", "words"),
     [("none.csv", "there is no such object"), ("*.tsv", "no file matches"), ("a.csv#b.csv", "is not a ZIP archive")],
 )
-def test_what_is_not_there_is_named_by_its_url(put: Put, name: str, words: str) -> None:
+def test_an_object_that_does_not_exist_is_named_by_its_url(put: Put, name: str, words: str) -> None:
     url = put("inbox/a.csv", ANN).replace("a.csv", name)
     with pytest.raises(SourceError, match=words) as caught:
         open_pattern(url)
@@ -133,8 +133,8 @@ def test_a_missing_library_is_named_by_its_extra_and_other_sources_need_none(tmp
         "try: open_file('s3://bucket/a.csv')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    given = os.environ | {"PYTHONPATH": str(ROOT)}
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=True).stdout
-    assert said.startswith("ConfigurationError s3://bucket/a.csv: the library for s3:// is not installed"), said
-    assert "pip install 'subscriber-connector[s3]'" in said
+    output = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True).stdout
+    assert output.startswith("ConfigurationError s3://bucket/a.csv: the library for s3:// is not installed"), output
+    assert "pip install 'subscriber-connector[s3]'" in output

@@ -1,4 +1,4 @@
-"""Packed files: unpacked once, bounded, and refused where they are damaged; memory is bounded whatever the format."""
+"""Packed files: the source unpacks a file once and within bounds, and refuses a damaged file."""
 
 import gzip
 import json
@@ -25,25 +25,23 @@ def build_rows(number: int) -> bytes:
     return b"email,key\n" + b"".join(b"p%d@example.com,%s\n" % (n, os.urandom(8).hex().encode()) for n in range(number))
 
 
-@pytest.mark.parametrize(
-    ("pack", "damage"),
-    [
-        ("gz", lambda packed: packed[:-1000]),
-        ("zst", lambda packed: packed[:-1000]),
-        ("gz", lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:]),  # its checksum
-        ("zip", lambda packed: packed[:20_000] + bytes(50) + packed[20_050:]),
-        ("zip", lambda packed: packed.replace(b"\0\x08\0", b"\0\x61\0")),  # the number of no packing
-        ("zip", lambda packed: packed[:-40]),  # its directory
-    ],
-)
-def test_what_is_cut_off_or_damaged_is_refused_before_a_row(
-    tmp_path: Path, pack: str, damage: Callable[[bytes], bytes]
-) -> None:
-    path = write(tmp_path, f"people.csv.{pack}", damage(PACKS[pack](build_rows(2_000))))
-    with pytest.raises(SourceError, match=r"cut off(,| or) damaged (or encrypted )?\(.+\); fetch it") as caught:
-        open_file(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert str(caught.value).count(str(path)) == 1
+DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("gz", lambda packed: packed[:-1000]),
+    ("zst", lambda packed: packed[:-1000]),
+    ("gz", lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:]),  # its checksum
+    ("zip", lambda packed: packed[:20_000] + bytes(50) + packed[20_050:]),
+    ("zip", lambda packed: packed.replace(b"\0\x08\0", b"\0\x61\0")),  # the number of no packing
+    ("zip", lambda packed: packed[:-40]),  # its directory
+]
+
+
+def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Path) -> None:
+    for pack, damage in DAMAGES:
+        path = write(tmp_path, f"people.csv.{pack}", damage(PACKS[pack](build_rows(2_000))))
+        with pytest.raises(SourceError, match=r"cut off(,| or) damaged (or encrypted )?\(.+\); fetch it") as caught:
+            open_file(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert str(caught.value).count(str(path)) == 1
 
 
 def test_parts_that_follow_each_other_are_one_file(tmp_path: Path) -> None:
@@ -75,41 +73,31 @@ MAILCHIMP = {
 }
 
 
-@pytest.mark.parametrize(
-    ("member", "name"),
-    [("cleaned_email_audience_export_1f.csv", "Cem"), ("subscribed*", "Ann"), ("unsubscribed_*.csv", "Ben")],
-)
-def test_one_file_of_an_archive_is_read_by_its_name(tmp_path: Path, member: str, name: str) -> None:
+def test_one_file_of_an_archive_is_read_by_its_name(tmp_path: Path) -> None:
     path = write(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", others=MAILCHIMP))
-    assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
+    members = {"cleaned_email_audience_export_1f.csv": "Cem", "subscribed*": "Ann", "unsubscribed_*.csv": "Ben"}
+    for member, name in members.items():
+        assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
+    for member, words in (("*.csv", "3 of them match"), ("none.csv", "none of them is"), ("", "there is no such file")):
+        with pytest.raises(SourceError, match=words) as caught:
+            open_file(f"{path}#{member}")
+        assert all(name in str(caught.value) for name in MAILCHIMP) or not member
 
 
-@pytest.mark.parametrize(
-    ("member", "words"), [("*.csv", "3 of them match"), ("none.csv", "none of them is"), ("", "there is no such file")]
-)
-def test_a_name_that_is_not_exactly_one_file_of_an_archive_is_told_with_those_that_are(
-    tmp_path: Path, member: str, words: str
-) -> None:
-    path = write(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", others=MAILCHIMP))
-    with pytest.raises(SourceError, match=words) as caught:
-        open_file(f"{path}#{member}")
-    assert all(name in str(caught.value) for name in MAILCHIMP) or not member
-
-
-def test_a_member_of_what_is_no_archive_is_refused_and_a_file_may_have_a_sign_in_its_name(tmp_path: Path) -> None:
+def test_a_member_of_a_plain_file_is_refused_and_a_file_name_may_have_a_number_sign(tmp_path: Path) -> None:
     path = write(tmp_path, "people.csv", b"a\n1\n")
     with pytest.raises(SourceError, match=r"is not a ZIP archive, so it does not contain b\.csv"):
         open_file(f"{path}#b.csv")
     assert read_rows(write(tmp_path, "people#1.csv", b"a\n1\n")) == [["1"]]
 
 
-@pytest.mark.parametrize("archive", [pack_zip(b"", "folder/"), b"PK\x05\x06" + bytes(18)], ids=["a folder", "nothing"])
-def test_an_archive_without_a_file_is_refused(tmp_path: Path, archive: bytes) -> None:
-    with pytest.raises(SourceError, match="holds no file"):
-        open_file(write(tmp_path, "people.zip", archive))
+def test_an_archive_without_a_file_is_refused(tmp_path: Path) -> None:
+    for archive in (pack_zip(b"", "folder/"), b"PK\x05\x06" + bytes(18)):
+        with pytest.raises(SourceError, match="holds no file"):
+            open_file(write(tmp_path, "people.zip", archive))
 
 
-def test_folders_and_what_macos_adds_do_not_count(tmp_path: Path) -> None:
+def test_folders_and_files_of_macos_in_an_archive_do_not_count(tmp_path: Path) -> None:
     others = {"export/": b"", "__MACOSX/export/._people.csv": b"x", "export/.DS_Store": b"x"}
     path = write(tmp_path, "people.zip", pack_zip(b"a\n1\n", "export/people.csv", others=others))
     assert read_rows(path) == [["1"]]
@@ -131,14 +119,14 @@ print(rows, peak() - before, error)
 
 
 def read_apart(path: Path) -> tuple[int, int, str]:
-    """How many rows a process of its own reads, the MB that it takes, and its error."""
+    """Return the number of rows that a process reads, the MB that the process takes, and its error."""
     ran = subprocess.run([sys.executable, "-c", _READ, path], check=True, capture_output=True, text=True)
     rows, megabytes, error = ran.stdout.split(" ", 2)
     return int(rows), int(megabytes), error
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_a_bomb_ends_in_a_clear_error_and_memory_stays_flat(tmp_path: Path, pack: str) -> None:
+def test_a_file_that_unpacks_to_too_much_is_refused_and_memory_stays_flat(tmp_path: Path, pack: str) -> None:
     line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
     path = write(tmp_path, f"bomb.csv.{pack}", PACKS[pack](b"email,key\n" + line * 8_000))
     _, megabytes, message = read_apart(path)
@@ -153,7 +141,7 @@ def test_a_short_file_may_pack_to_nothing(tmp_path: Path) -> None:
     assert len(read_rows(path)) == 2_000
 
 
-ROWS, ROWS_AT_ONCE = 60_000, 3_000  # of two kilobytes each: 120 MB, forty times a chunk
+ROWS, ROWS_AT_ONCE = 60_000, 3_000  # 120 MB, forty times a chunk
 
 
 def build_people() -> list[dict[str, object]]:
@@ -178,7 +166,7 @@ def write_parquet(path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [write_gzip, write_json_lines, write_parquet])
-def test_a_file_many_times_the_chunk_costs_only_chunks(tmp_path: Path, write: Callable[[Path], None]) -> None:
+def test_a_large_file_costs_the_memory_of_chunks(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "people")
     rows, megabytes, _ = read_apart(tmp_path / "people")
     assert rows == ROWS

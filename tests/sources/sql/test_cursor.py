@@ -1,4 +1,4 @@
-"""The `:cursor` of a query, and what only looks like one; values of a cursor, and which is larger."""
+"""The `:cursor` of a query and texts that only look like it; the values of a cursor, and their order."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -40,12 +40,12 @@ EAST = timezone(timedelta(hours=2))
         ("20261121", CursorKind.INTEGER),
     ],
 )
-def test_a_start_says_what_its_cursor_is(text: str, kind: CursorKind) -> None:
+def test_the_start_decides_the_kind_of_the_cursor(text: str, kind: CursorKind) -> None:
     assert find_kind(text) is kind
 
 
 @pytest.mark.parametrize("text", ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30])
-def test_what_looks_like_a_value_and_is_none_is_refused(text: str) -> None:
+def test_a_start_that_is_no_value_of_its_kind_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         parse_cursor(text, find_kind(text))
 
@@ -59,19 +59,19 @@ VALUES: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
 
 
 @given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
-def test_a_value_is_kept_as_text_and_read_back_the_same(given_: tuple[CursorKind, CursorValue]) -> None:
-    kind, value = given_
+def test_a_value_that_is_saved_as_text_is_read_back_unchanged(drawn: tuple[CursorKind, CursorValue]) -> None:
+    kind, value = drawn
     assert parse_cursor(write_cursor(value), kind) == value
 
 
 @given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(VALUES[kind], min_size=1))))
-def test_the_largest_is_found_whatever_the_order_and_the_chunks(given_: tuple[CursorKind, list[CursorValue]]) -> None:
-    kind, values = given_
-    values = [each for each in values if read_value(each, kind) is not None]
+def test_the_largest_value_is_found_in_any_order_and_any_chunks(drawn: tuple[CursorKind, list[CursorValue]]) -> None:
+    kind, values = drawn
+    values = [value for value in values if read_value(value, kind) is not None]
     watch = CursorWatch("c", kind)
     for start in range(0, len(values), 3):
         watch.record([*values[start : start + 3], None], start + 1)
-    assert all(watch.largest is not None and not is_larger(each, watch.largest) for each in values)
+    assert all(watch.largest is not None and not is_larger(value, watch.largest) for value in values)
     assert watch.largest is None or watch.largest in values
     assert watch.strays == 0
 
@@ -103,7 +103,7 @@ def test_the_largest_is_found_whatever_the_order_and_the_chunks(given_: tuple[Cu
         (None, CursorKind.TEXT, None),
     ],
 )
-def test_a_databases_value_is_read_as_the_kind_that_the_cursor_is(
+def test_a_value_of_a_database_is_read_as_the_kind_of_the_cursor(
     value: object, kind: CursorKind, read: CursorValue | None
 ) -> None:
     assert read_value(value, kind) == read
@@ -125,7 +125,7 @@ def test_a_databases_value_is_read_as_the_kind_that_the_cursor_is(
         ([None, None], CursorKind.INTEGER, None),
     ],
 )
-def test_values_are_compared_by_what_they_are_and_not_as_text(
+def test_values_are_compared_as_their_kind_and_not_as_text(
     values: list[object], kind: CursorKind, largest: CursorValue | None
 ) -> None:
     watch = CursorWatch("c", kind)
@@ -153,7 +153,7 @@ def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
         ("a", 0, "a"),
     ],
 )
-def test_a_lookback_is_so_much_earlier(value: CursorValue, lookback_s: float, earlier: CursorValue) -> None:
+def test_a_lookback_moves_the_beginning_back(value: CursorValue, lookback_s: float, earlier: CursorValue) -> None:
     assert look_back(value, lookback_s) == earlier
 
 
@@ -186,12 +186,12 @@ OF_SOME = [
     ("database", "query", "is_there"),
     [*((database, *case) for database in ("sqlite", "mariadb") for case in EVERYWHERE), *OF_SOME],
 )
-def test_a_cursor_is_looked_for_in_the_statement_alone(database: str, query: str, is_there: bool) -> None:
+def test_a_cursor_in_a_text_or_a_comment_of_a_query_does_not_count(database: str, query: str, is_there: bool) -> None:
     assert uses_cursor(query, database) is is_there
 
 
 @pytest.mark.parametrize("kind", sorted(OPEN))
-def test_a_name_in_a_text_or_a_comment_stays_what_it_is(kind: str) -> None:
+def test_a_cursor_in_a_text_or_a_comment_is_not_replaced(kind: str) -> None:
     cast = ":cursor::integer" if kind in ("postgresql", "duckdb") else ":cursor"
     query = (
         f"select id, ':cursor 12:30 :draft' as t from people where id >= {cast} /* not :cursor */ -- nor it's :cursor"

@@ -86,7 +86,9 @@ def test_a_missing_database_is_refused_and_not_created(tmp_path: Path) -> None:
         ("postgresql://u:hunter2@h:port/x", ConfigurationError, "database URL"),
     ],
 )
-def test_what_cannot_be_reached_is_told_without_the_password(url: str, error: type[Exception], words: str) -> None:
+def test_a_database_that_cannot_be_opened_is_an_error_without_the_password(
+    url: str, error: type[Exception], words: str
+) -> None:
     with pytest.raises(error) as caught:
         open_sql(url, query="select 1")
     assert words in str(caught.value)
@@ -104,7 +106,9 @@ def test_what_cannot_be_reached_is_told_without_the_password(url: str, error: ty
         ("sqlite:////home/a@b/crm.db", None, "/home/a@b/crm.db"),
     ],
 )
-def test_an_at_sign_that_is_no_passwords_is_left_where_it_is(url: str, host: str | None, database: str) -> None:
+def test_an_at_sign_outside_the_password_stays_in_its_part_of_the_url(
+    url: str, host: str | None, database: str
+) -> None:
     parsed = parse_url(url)
     assert (parsed.host, parsed.database) == (host, database)
 
