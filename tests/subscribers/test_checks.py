@@ -43,18 +43,18 @@ def is_valid(text: str) -> bool:
 
 
 @given(st.lists(_addresses, max_size=5))
-def test_an_address_is_plain_only_if_email_validator_takes_it_too(texts: list[str]) -> None:
+def test_an_address_is_valid_exactly_if_email_validator_accepts_the_address(texts: list[str]) -> None:
     assert is_email(build_cells(texts)).to_pylist() == [is_valid(text) for text in texts]
 
 
-def test_a_missing_address_is_neither_right_nor_wrong() -> None:
+def test_a_missing_address_is_neither_valid_nor_invalid() -> None:
     assert is_email(build_cells([None, "a@x.com", None, "é"])).to_pylist() == [None, True, None, False]
     assert is_email(build_cells([])).to_pylist() == []
 
 
-def test_every_day_of_four_centuries_is_a_date_and_no_other_is() -> None:
-    days = [date(1800, 1, 1) + timedelta(days=day) for day in range(400 * 366)]
-    texts = [f"{year}-{month:02}-{day:02}" for year in range(1800, 2200) for month in range(14) for day in range(33)]
+def test_only_the_days_of_the_calendar_are_dates() -> None:
+    days = [date(1890, 1, 1) + timedelta(days=day) for day in range(220 * 366)]
+    texts = [f"{year}-{month:02}-{day:02}" for year in range(1890, 2110) for month in range(14) for day in range(33)]
     real = {day.isoformat() for day in days}
     assert is_date(build_cells(texts)).to_pylist() == [text in real for text in texts]
 
@@ -62,14 +62,14 @@ def test_every_day_of_four_centuries_is_a_date_and_no_other_is() -> None:
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.none(), max_size=8), st.integers(0, 3)
 )
-def test_controls_are_found_wherever_they_are(texts: list[str | None], start: int) -> None:
+def test_a_control_character_is_found_in_any_place(texts: list[str | None], start: int) -> None:
     expected = [text is None or not any(ord(sign) < 32 and sign not in "\t\n\r" for sign in text) for text in texts]
     found = is_free_of_controls(build_cells(texts).slice(start)).to_pylist()
     assert [one is None or one for one in found] == expected[start:]
 
 
 @given(st.integers(-10, 2**64) | st.sampled_from([2**53 - 1, 2**53, 10**15, 10**16]))
-def test_a_zip_is_sendable_if_any_reader_of_json_gives_it_back(number: int) -> None:
+def test_a_zip_is_sendable_if_every_reader_of_json_reads_the_same_number(number: int) -> None:
     survives = number >= 0 and str(int(float(number))) == str(number) and number < 2**53
     assert is_sendable_zip(build_cells([str(number)])).to_pylist() == [survives]
     if survives:
@@ -77,7 +77,7 @@ def test_a_zip_is_sendable_if_any_reader_of_json_gives_it_back(number: int) -> N
 
 
 @given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
-def test_a_texts_length_is_counted_in_characters(texts: list[str | None]) -> None:
+def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None]) -> None:
     found = is_short(build_cells(texts)).to_pylist()
     assert [one is not False for one in found] == [text is None or len(text) <= LONGEST for text in texts]
 
@@ -106,12 +106,12 @@ def test_the_tags_of_a_row_are_counted_together(lists: list[list[str] | None], s
         (None, None),
     ],
 )
-def test_phones(text: str | None, e164: str | None) -> None:
+def test_a_phone_is_written_as_e164(text: str | None, e164: str | None) -> None:
     assert read_phones(build_cells([text, "x", text]), "DE").to_pylist() == [e164, None, e164]
 
 
 @pytest.mark.parametrize("case", [str.lower, str.upper, str.title])
-def test_every_country_is_known_by_codes_and_names(case: object) -> None:
+def test_a_country_is_read_from_its_codes_and_names(case: object) -> None:
     assert callable(case)
     for country in pycountry.countries:
         codes = [case(country.alpha_2), case(country.alpha_3)]

@@ -42,7 +42,7 @@ def build_frame(**columns: list[Any]) -> pd.DataFrame:
         ("ANN@BÜCHER.example", "ann@bu\u0308cher.example"),
     ],
 )
-def test_addresses_that_are_one_identity(one: str, other: str) -> None:
+def test_spellings_of_one_address_are_one_identity(one: str, other: str) -> None:
     assert digest_identity("email", one) == digest_identity("email", other)
 
 
@@ -55,7 +55,7 @@ def test_addresses_that_are_one_identity(one: str, other: str) -> None:
         ("client_user_id", "007", "7"),
     ],
 )
-def test_values_that_are_two_identities(field: str, one: str, other: str) -> None:
+def test_different_values_are_different_identities(field: str, one: str, other: str) -> None:
     assert digest_identity(field, one) != digest_identity(field, other)
 
 
@@ -66,7 +66,7 @@ def test_digests_survive_the_array_with_their_trailing_zeros(digests: list[bytes
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=12) | st.emails()))
 @pytest.mark.parametrize("field", ["email", "client_user_id"])
-def test_a_column_of_any_texts_is_digested_as_each_of_them_alone(field: str, values: list[str]) -> None:
+def test_a_column_of_texts_has_the_digests_of_its_texts(field: str, values: list[str]) -> None:
     given_values = [*values, *(value.upper() for value in values), *(f"\x1c {value}\x85\t" for value in values)]
 
     digests = compute_identities(pd.Series(given_values, dtype="str"), field)
@@ -85,25 +85,25 @@ ROW = {
 
 
 @given(st.lists(st.fixed_dictionaries(ROW), min_size=2, max_size=2))
-def test_two_rows_have_one_fingerprint_exactly_when_they_would_send_the_same(rows: list[dict[str, object]]) -> None:
+def test_two_rows_have_one_fingerprint_exactly_if_their_creates_are_equal(rows: list[dict[str, object]]) -> None:
     frame = build_frame(**{name: [row[name] for row in rows] for name in ROW})
     first, second = split_digests(compute_fingerprints(frame, "client_user_id"))
     assert (first == second) is (rows[0] == rows[1])
 
 
-def test_a_column_of_nothing_changes_no_fingerprint() -> None:
+def test_an_empty_column_changes_no_fingerprint() -> None:
     plain = build_frame(email=["a@x.org"], first_name=["Ann"])
     wider = build_frame(email=["a@x.org"], first_name=["Ann"], phone=[None])
     assert compute_fingerprints(plain, "email").tolist() == compute_fingerprints(wider, "email").tolist()
 
 
-def test_how_the_identity_is_spelt_is_no_difference() -> None:
+def test_the_spelling_of_the_identity_does_not_change_the_fingerprint() -> None:
     frame = build_frame(email=["Ann@x.org", "ann@X.org"], first_name=["Ann", "Ann"])
     assert len(set(split_digests(compute_fingerprints(frame, "email")))) == 1
     assert len(set(split_digests(compute_fingerprints(frame, "client_user_id")))) == 2
 
 
-def test_the_format_stays_what_ledgers_hold() -> None:
+def test_digests_and_fingerprints_keep_the_format_of_ledgers() -> None:
     frame = build_frame(email=["ann@example.com"], is_active=[True], tags=[["a", "b"]], address_zip=[1012])
     assert split_digests(compute_fingerprints(frame, "client_user_id"))[0].hex() == "14a5c080d546eb64"
     assert digest_identity("email", "ann@example.com").hex() == "f9832139108cc79de37fd27da9ffcfec"
@@ -136,14 +136,14 @@ def test_digests_are_separated_by_their_group() -> None:
         ("client_user_id", " A-7 ", (" A-7 ", "A-7")),
     ],
 )
-def test_an_identity_is_asked_for_as_sent_with_its_domain_normalised_and_as_normalised(
+def test_an_identity_has_the_spelling_as_sent_and_the_normal_spellings(
     field: str, value: str, texts: tuple[str, ...]
 ) -> None:
     assert build_spellings(field, value) == texts
 
 
 @given(st.sampled_from(["email", "client_user_id"]), st.text(min_size=1))
-def test_every_spelling_is_of_the_same_identity_and_the_normal_form_is_among_them(field: str, value: str) -> None:
+def test_spellings_have_one_identity_and_include_the_normal_form(field: str, value: str) -> None:
     spellings, normal = build_spellings(field, value), normalise_identity(field, value)
     assert spellings[0] == value
     assert normal in spellings
@@ -181,7 +181,7 @@ def test_every_spelling_is_of_the_same_identity_and_the_normal_form_is_among_the
         ("client_user_id", "é7", {"beyond ASCII"}),
     ],
 )
-def test_a_class_is_what_sets_a_text_apart_from_the_plain_ones(field: str, text: str, traits: set[str]) -> None:
+def test_a_text_has_the_traits_that_plain_texts_lack(field: str, text: str, traits: set[str]) -> None:
     assert classify(field, text).traits == traits
 
 
@@ -189,7 +189,7 @@ def test_a_class_is_what_sets_a_text_apart_from_the_plain_ones(field: str, text:
     st.sampled_from(["email", "client_user_id"]),
     st.one_of(st.text(), st.text("aZ0._-+@é", max_size=8), st.from_regex(r"[a-z0-9._-]{1,9}@(xn--)?[a-z0-9.-]{1,9}")),
 )
-def test_a_text_that_is_told_plain_at_once_has_nothing_that_sets_it_apart(field: str, text: str) -> None:
+def test_a_plain_text_has_no_trait(field: str, text: str) -> None:
     if not is_plain(field, text):
         return
     assert set(text) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-@")
@@ -212,7 +212,9 @@ def test_a_text_that_is_told_plain_at_once_has_nothing_that_sets_it_apart(field:
         ("client_user_id", "É7", True),
     ],
 )
-def test_only_letters_beyond_ascii_can_be_spelt_otherwise_than_by_case(field: str, value: str, is_so: bool) -> None:
+def test_only_letters_beyond_ascii_have_spellings_that_differ_in_more_than_case(
+    field: str, value: str, is_so: bool
+) -> None:
     assert has_spellings_by_case_alone(field, value) is is_so
 
 
@@ -232,7 +234,7 @@ def build(field: str, *values: str) -> Suppression:
         ("client_user_id", "7", {"client_user_id": 7}, False),
     ],
 )
-def test_somebody_is_held_by_the_normal_form_of_the_lists_own_field(
+def test_a_suppression_list_holds_the_normal_form_of_its_field(
     field: str, listed: str, values: dict[str, object], is_held: bool
 ) -> None:
     suppression = build(field, "somebody-else@example.com", listed)
@@ -242,11 +244,11 @@ def test_somebody_is_held_by_the_normal_form_of_the_lists_own_field(
         assert suppression.build_mask(frame).tolist() == [is_held]
 
 
-VALUES = st.sampled_from([f"person{each}@example.com" for each in range(12)])
+VALUES = st.sampled_from([f"person{number}@example.com" for number in range(12)])
 
 
 @given(st.lists(VALUES), st.lists(st.none() | VALUES))
-def test_a_frame_is_marked_as_each_of_its_rows_would_be(listed: list[str], column: list[str | None]) -> None:
+def test_the_mask_of_a_frame_equals_the_answers_for_its_rows(listed: list[str], column: list[str | None]) -> None:
     suppression = build("email", *listed)
     frame = pd.DataFrame({"email": pd.Series(column, dtype="str", index=range(5, 5 + len(column)))})
     assert suppression.build_mask(frame).tolist() == [value in listed for value in column]
@@ -254,7 +256,7 @@ def test_a_frame_is_marked_as_each_of_its_rows_would_be(listed: list[str], colum
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, unique=True))
-def test_digests_that_end_in_zeros_are_found_like_any(lasts: list[int]) -> None:
+def test_digests_that_end_in_zeros_are_found(lasts: list[int]) -> None:
     digests = [bytes([last]) * 3 + b"\0" * 13 for last in lasts]
     suppression = Suppression("nightly", "email", digests[::2])
     found = suppression.find(join_digests(digests, 16)).tolist()
@@ -279,7 +281,7 @@ def expect(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
 
 
 @given(CHUNKS)
-def test_repeats_are_those_that_a_dictionary_would_find(chunks: list[list[Row]]) -> None:
+def test_repeats_are_the_repeats_that_a_dictionary_finds(chunks: list[list[Row]]) -> None:
     seen = SeenIdentities()
     told = []
     for chunk in chunks:

@@ -129,7 +129,7 @@ def test_only_an_export_of_google_separates_labels_by_three_colons() -> None:
     )  # fmt: skip
 
 
-def test_an_empty_column_unmaps_a_field() -> None:
+def test_an_override_with_an_empty_column_removes_a_field() -> None:
     mapping = override_mapping(guess_mapping(COLUMNS), {"phone": ""}, COLUMNS)
     assert "phone" not in mapping.rules
 
@@ -143,13 +143,15 @@ def test_an_empty_column_unmaps_a_field() -> None:
         ({"email": "mail"}, ["Did you mean Mail"]),
     ],
 )
-def test_what_does_not_exist_is_told_with_what_does(overrides: dict[str, str], words: list[str]) -> None:
+def test_an_unknown_field_or_column_is_refused_with_the_known_names(
+    overrides: dict[str, str], words: list[str]
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         override_mapping(guess_mapping(COLUMNS), overrides, COLUMNS)
     assert all(word in str(caught.value) for word in words)
 
 
-def test_every_missing_column_is_told_at_once() -> None:
+def test_one_error_names_all_missing_columns() -> None:
     mapping = FieldMapping({"email": ColumnRule(column="A"), "phone": ColumnRule(column="B")})
     with pytest.raises(ConfigurationError, match=r"'A'.*'B'"):
         require_columns(mapping, COLUMNS)
@@ -160,7 +162,7 @@ def test_every_missing_column_is_told_at_once() -> None:
     [{}, {"column": "a", "split": ""}, {"column": "a", "default": ""}, {"column": "a", "case": "Title"}],
     ids=str,
 )
-def test_a_rule_that_no_job_file_could_hold_cannot_be_made(given: dict[str, object]) -> None:
+def test_a_rule_that_no_job_file_can_hold_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         ColumnRule(**given)  # type: ignore[arg-type] # wrong on purpose
 
@@ -174,7 +176,7 @@ def test_a_rule_that_does_not_fit_its_field_is_refused(name: str, rule: ColumnRu
         FieldMapping({name: rule})
 
 
-def test_a_mapping_stays_as_it_was_made() -> None:
+def test_a_mapping_is_immutable() -> None:
     values = {"M": "male"}
     rules = {"gender": ColumnRule(column="sex", values=values)}
     mapping = FieldMapping(rules)
