@@ -76,7 +76,7 @@ def test_others_go_on_while_a_commit_is_waited_for_and_nobody_takes_it_for_made(
         with hold(ledger) as (commits, thread):
             asked = [asyncio.ensure_future(commits.ask(step(base))) for step in (intend, answer)]
             await asyncio.sleep(0.05)
-            assert not any(each.done() for each in asked)
+            assert not any(request.done() for request in asked)
             thread.let_go_on.set()
             await asyncio.gather(*asked)
 
@@ -187,7 +187,10 @@ def test_the_thread_waits_for_what_takes_long_and_for_no_more(ledger: Ledger, mo
 
     run(ask())
     main = threading.main_thread()
-    assert ([each is main for each in made_by], [each is main for each in committed_by]) == ([ledger.is_file], [False])
+    assert ([thread is main for thread in made_by], [thread is main for thread in committed_by]) == (
+        [ledger.is_file],
+        [False],
+    )
 
 
 def test_what_was_asked_for_by_the_end_is_made(ledger: Ledger) -> None:

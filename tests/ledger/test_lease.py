@@ -30,7 +30,7 @@ RUN = 1
 
 def intend(ledger: Ledger, base: Base, *identities: bytes) -> None:
     with ledger.transaction():
-        ledger.mark_intended(base, RUN, [Intent(each, b"f" * 8, b"{}") for each in identities])
+        ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
 
 
 def read_state(ledger: Ledger, base: Base, identity: bytes) -> State:
@@ -138,7 +138,7 @@ def test_a_shard_moves_the_entries_of_its_own_range_alone(postgres_url: str) -> 
     with open_ledger(postgres_url, shard=FIRST) as first, open_ledger(postgres_url, shard=SECOND) as second:
         with first.transaction():
             assert first.mark_died() == 1
-            assert [each.identity for each in first.find_unfinished(base, State.UNKNOWN)] == [OF_FIRST]
+            assert [entry.identity for entry in first.find_unfinished(base, State.UNKNOWN)] == [OF_FIRST]
         with second.transaction():
             assert second.find_unfinished(base, State.UNKNOWN) == []
             assert second.mark_died() == 1

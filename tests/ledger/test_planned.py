@@ -39,7 +39,7 @@ def fill(url: str) -> None:
             other = find_or_add_base(connection, "another", 7, "News")
             ledger.record_listed(news, "email", [(ANN, 1)])
             ledger.record_listed(other, "email", [(STRANGER, 2)])
-            ledger.mark_intended(news, RUN, [Intent(each, b"f" * 8, b"{}") for each in (BOB, CEM)])
+            ledger.mark_intended(news, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (BOB, CEM)])
             ledger.mark_refused(news, State.SENDING, [(CEM, 422, "no")])
             move_cursor(connection, "crm", SOURCE, "7", RUN)
             record_lag(connection, ACCOUNT, 90.0)
@@ -136,7 +136,7 @@ def test_entries_of_a_run_that_has_not_ended_need_not_show_yet(ledger_url: str) 
         ledger.mark_answered(list_bases(connection, ACCOUNT)[0], [(BOB, 2)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
         known = planned.find_confirmed(list_bases(connection, ACCOUNT)[0], b"", 9)
-        assert {each.identity: each.known_since for each in known} == {ANN: None, BOB: inf}
+        assert {entry.identity: entry.known_since for entry in known} == {ANN: None, BOB: inf}
 
 
 @pytest.mark.parametrize("service_id", [None, 7])
@@ -147,7 +147,7 @@ def test_entries_under_a_base_name_are_found_once_the_plan_learns_the_id(
         begin_run(ledger)
         with ledger.transaction() as connection:
             by_name = find_or_add_base(connection, ACCOUNT, None, "News")
-            ledger.mark_intended(by_name, RUN, [Intent(each, b"f" * 8, b"{}") for each in (ANN, BOB)])
+            ledger.mark_intended(by_name, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)])
             ledger.mark_answered(by_name, [(ANN, 1)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
         base = learn_base(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
@@ -189,9 +189,11 @@ def test_a_plan_leaves_the_file_and_its_folder_as_they_were(tmp_path: Path) -> N
 
 
 def test_a_plan_reads_the_journal_of_a_killed_writer_and_leaves_it(tmp_path: Path, killed: str) -> None:
-    before = {name: each for name, each in describe(tmp_path).items() if not name.endswith("-shm")}  # SQLite's index
+    before = {
+        name: content for name, content in describe(tmp_path).items() if not name.endswith("-shm")
+    }  # SQLite's index
     assert read_states(killed)[BOB] is State.UNKNOWN
-    after = {name: each for name, each in describe(tmp_path).items() if not name.endswith("-shm")}
+    after = {name: content for name, content in describe(tmp_path).items() if not name.endswith("-shm")}
     assert after == before
 
 

@@ -69,14 +69,14 @@ def test_the_body_goes_for_good_with_the_last_state_that_needs_it(tmp_path: Path
 def settle(ledger: Ledger, number: int) -> None:
     """That many creates as a run makes them: 64 intents a commit, with the answers to those before."""
     base = add_base(ledger)
-    identities = [(each * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for each in range(number)]
+    identities = [(index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(number)]
     answered: list[tuple[bytes, int]] = []
     for start in range(0, number + 64, 64):
         part = identities[start : start + 64]
         with ledger.transaction():
             ledger.mark_answered(base, answered)
-            ledger.mark_intended(base, RUN, [Intent(each, b"f" * 8, b"{}" * 200) for each in part])
-        answered = [(each, 10**9 + start) for each in part]
+            ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}" * 200) for identity in part])
+        answered = [(identity, 10**9 + start) for identity in part]
 
 
 def test_an_entry_costs_about_a_hundred_bytes_once_settled(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def add_entries(ledger: Ledger, base: Base, run_key: int, numbers: range) -> lis
 
 def test_a_run_is_found_by_its_id_and_the_latest_come_first(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
-        keys = [start_run(connection, f"run-{each}", "crm", "sync", float(each)) for each in range(4)]
+        keys = [start_run(connection, f"run-{number}", "crm", "sync", float(number)) for number in range(4)]
         finish_run(connection, keys[2], "partial", 9.0)
         assert find_run(connection, "run-2") == RunRecord("run-2", "crm", "sync", 2.0, "partial")
         assert find_run(connection, "run-3") == RunRecord("run-3", "crm", "sync", 3.0, None)
@@ -71,8 +71,8 @@ def test_entries_that_the_list_has_shown_are_found_from_anywhere_on(ledger: Ledg
         start_run(connection, "run", "crm", "sync", 0.0)
         base = find_or_add_base(connection, "here", 7, "News")
         identities = [bytes([number]) * 16 for number in range(9)]
-        ledger.record_listed(base, "email", [(each, each[0] + 1) for each in identities])
+        ledger.record_listed(base, "email", [(identity, identity[0] + 1) for identity in identities])
         assert ledger.find_shown(base, b"", 4) == []
         ledger.record_shown(base, [identities[1], identities[5]])
-        assert [each.subscriber_id for each in ledger.find_shown(base, identities[3], 4)] == [6, 2]
-        assert [each.subscriber_id for each in ledger.find_shown(base, identities[8], 1)] == [2]
+        assert [known.subscriber_id for known in ledger.find_shown(base, identities[3], 4)] == [6, 2]
+        assert [known.subscriber_id for known in ledger.find_shown(base, identities[8], 1)] == [2]

@@ -25,16 +25,16 @@ def path(tmp_path: Path) -> Path:
 
 def fill(path: Path, number: int = PEOPLE) -> list[bytes]:
     """A campaign of so many who were mailed, and an email sent by itself; returns the recipients."""
-    people = [(each * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for each in range(number)]
+    people = [(index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(number)]
     with open_emails(url_of(path)) as log:
         campaign = add_campaign(log)
         for start in range(0, number, 64):
             batch = people[start : start + 64]
             with log.transaction():
-                intents = [(each, f"secret-{at}@example.com") for at, each in enumerate(batch, start)]
+                intents = [(subscriber, f"secret-{at}@example.com") for at, subscriber in enumerate(batch, start)]
                 log.mark_intended(campaign, RUN, intents, at=1.0)
             with log.transaction():
-                log.mark_accepted(campaign, [(each, 7, "<7@shop>", 2.0) for each in batch])
+                log.mark_accepted(campaign, [(person, 7, "<7@shop>", 2.0) for person in batch])
         key = add_single(log)
         with log.transaction():
             log.mark_single_accepted(key, 7, "<7@shop>", at=2.0)
@@ -109,7 +109,7 @@ def test_under_each_name_of_a_ledger_its_emails_are_the_same(path: Path, tmp_pat
     with open_existing_emails(url_of(path)) as found:
         assert found is not None
         assert read_state(found, add_campaign(found)) is EmailState.SENT
-    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["link.db"]
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["link.db"]
 
 
 def test_a_file_with_a_second_name_is_refused(path: Path) -> None:

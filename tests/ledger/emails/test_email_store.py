@@ -62,17 +62,17 @@ def test_a_move_touches_only_the_emails_that_it_names_and_only_in_their_campaign
 
 def check_others(log: EmailLog, campaign: Campaign, elsewhere: Campaign, move: Move) -> None:
     single = add_single(log)
-    for each in (campaign, elsewhere):
+    for place in (campaign, elsewhere):
         with log.transaction():
-            log.mark_intended(each, RUN, [(OTHER, "otto@example.com")], at=1.0)
-            log.mark_lost(each, [OTHER])
+            log.mark_intended(place, RUN, [(OTHER, "otto@example.com")], at=1.0)
+            log.mark_lost(place, [OTHER])
     bring_to(log, elsewhere, move[0])
     untouched = [(elsewhere, RECIPIENT), (elsewhere, OTHER), (campaign, OTHER)]
-    before = [read_entry(log, *each) for each in untouched]
+    before = [read_entry(log, *entry) for entry in untouched]
     bring_to(log, campaign, move[0])
     with log.transaction():
         MOVES[move](log, campaign)
-    assert [read_entry(log, *each) for each in untouched] == before, move
+    assert [read_entry(log, *place) for place in untouched] == before, move
     assert read_single(log, single) == (EmailState.SENDING, ADDRESS)
 
 
@@ -110,7 +110,7 @@ def test_what_each_state_tells(log: EmailLog, campaign: Campaign) -> None:
 def test_a_recipient_who_is_named_twice_is_intended_never(log: EmailLog, campaign: Campaign) -> None:
     with pytest.raises(StaleMoveError), log.transaction():
         log.mark_intended(campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER, "o@x"), (RECIPIENT, ADDRESS)], at=1.0)
-    assert [read_state(log, campaign, each) for each in (RECIPIENT, OTHER)] == [EmailState.NONE] * 2
+    assert [read_state(log, campaign, identity) for identity in (RECIPIENT, OTHER)] == [EmailState.NONE] * 2
 
 
 def test_who_may_have_been_mailed_is_told_to_a_person_with_address_and_time(log: EmailLog, campaign: Campaign) -> None:
@@ -121,7 +121,7 @@ def test_who_may_have_been_mailed_is_told_to_a_person_with_address_and_time(log:
         log.mark_refused(campaign, [(people[1][0], 422, "spam")])
         assert log.mark_died(campaign) == 2
         unsettled = log.read_unsettled(campaign)
-    assert [each.address for each in unsettled] == ["p9@example.com", "p5@example.com", "p3@example.com"]
+    assert [email.address for email in unsettled] == ["p9@example.com", "p5@example.com", "p3@example.com"]
     assert unsettled[0] == OpenEmail(
         EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled[0].key
     )
@@ -249,7 +249,7 @@ def test_texts_that_no_database_can_keep_are_kept_written_out(log: EmailLog) -> 
         log.mark_refused(campaign, [(RECIPIENT, 400, "\ud800")])
         log.mark_intended(campaign, RUN, [(OTHER, "a\0@x")], at=1.0)
         log.mark_lost(campaign, [OTHER])
-        assert [each.address for each in log.read_unsettled(campaign)] == ["a\\x00@x"]
+        assert [email.address for email in log.read_unsettled(campaign)] == ["a\\x00@x"]
     entry = read_entry(log, campaign)
     assert entry is not None
     assert entry.words == "\\ud800"
