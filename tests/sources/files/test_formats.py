@@ -108,7 +108,7 @@ def test_a_source_may_be_closed_at_any_time_and_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["people.csv", "people.jsonl", "people.parquet", "people.xlsx"])
 def test_a_chunk_has_the_share_of_the_file_that_was_read(tmp_path: Path, name: str) -> None:
-    rows, path = [[f"person{number}@example.com", "x" * 200] for number in range(25_000)], tmp_path / name
+    rows, path = [[f"person{number}@example.com", "x" * 200] for number in range(35_000)], tmp_path / name
     match name.partition(".")[2]:
         case "csv":
             path.write_text("".join(f"{','.join(row)}\n" for row in [["email", "notes"], *rows]))
