@@ -177,7 +177,7 @@ def _list_files(root: Path, path: str) -> list[str]:
 def mutate(text: str, mutation: Mutation) -> tuple[str, str]:
     """Return the text of the broken module, and the change in words."""
     tree = ast.parse(text)
-    of_kind = (each for each in find_places(tree) if (each.function, each.kind) == (mutation.function, mutation.kind))
+    of_kind = (spot for spot in find_places(tree) if (spot.function, spot.kind) == (mutation.function, mutation.kind))
     place = next(islice(of_kind, mutation.number, None))
     before = " ".join(ast.unparse(place.node).split())
     place.change()
@@ -295,7 +295,7 @@ def main(arguments: Sequence[str]) -> None:
         "--most", type=float, default=inf, help="seconds of tests for each mutation [default: no limit]"
     )
     options = parser.parse_args(arguments)
-    drawn = sorted(list_mutations(ROOT), key=lambda each: each.rank(options.seed))[: options.number]
+    drawn = sorted(list_mutations(ROOT), key=lambda mutation: mutation.rank(options.seed))[: options.number]
     if options.list:
         for mutation in drawn:
             print(f"{mutation.name}  {mutate((ROOT / mutation.path).read_text(encoding='utf-8'), mutation)[1]}")

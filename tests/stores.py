@@ -63,7 +63,7 @@ class Bucket:
         """Every object, by its key."""
         client = self.client
         found = client.list_objects_v2(Bucket=self.name).get("Contents", [])
-        return {each["Key"]: client.get_object(Bucket=self.name, Key=each["Key"])["Body"].read() for each in found}
+        return {entry["Key"]: client.get_object(Bucket=self.name, Key=entry["Key"])["Body"].read() for entry in found}
 
     def download(self, folder: Path) -> Path:
         """Every object as a file of the folder."""

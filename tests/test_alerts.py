@@ -24,8 +24,8 @@ def report(status: str = "ok", *messages: str, invalid: int = 0, new: int = 0, *
 def decide_all(reports: list[dict[str, Any]], interval_s: float, policy: AlertPolicy = "change") -> list[str | None]:
     """Return the reason of each run's alert, for runs of one job with this interval."""
     last_run, reasons = None, list[str | None]()
-    for index, each in enumerate(reports):
-        reason, last_run = decide_alert(policy, last_run, each, 1e9 + index * interval_s)
+    for index, finished in enumerate(reports):
+        reason, last_run = decide_alert(policy, last_run, finished, 1e9 + index * interval_s)
         reasons.append(reason)
     return reasons
 

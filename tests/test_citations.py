@@ -37,7 +37,7 @@ def test_every_section_that_is_cited_exists(name: str) -> None:
         if page == name
     }
     assert len(cited) > 20, "the citations are not found"
-    assert {each for each in cited if each[1] not in sections} == set()
+    assert {citation for citation in cited if citation[1] not in sections} == set()
 
 
 def test_no_document_is_cited_that_is_not_in_the_repository() -> None:
@@ -50,5 +50,5 @@ def test_every_function_that_architecture_names_is_in_its_file() -> None:
     assert len(named) > 10, "the names are not found"
     texts = {file: (ROOT / "connector" / file).read_text(encoding="utf-8") for file, _ in named}
     assert [
-        each for each in named if not re.search(rf"(?m)^ *(?:async )?(?:def |class )?{each[1]}\b", texts[each[0]])
+        name for name in named if not re.search(rf"(?m)^ *(?:async )?(?:def |class )?{name[1]}\b", texts[name[0]])
     ] == []

@@ -43,7 +43,7 @@ def play(*answers: tuple[int, Answer]) -> list[str | None]:
         for base, answer in answers:
             await bases[base].play(answer)
             time.now += LONG_S
-        return [each.control.reason for each in bases]
+        return [shown.control.reason for shown in bases]
 
     return asyncio.run(run())
 

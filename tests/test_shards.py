@@ -23,7 +23,7 @@ def test_every_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) 
     array = join_digests([*digests, b"\0" * 16, b"\xff" * 16], 16)
     held = np.array([shard.contains(array) for shard in shards])
     assert held.sum(axis=0).tolist() == [1] * (len(digests) + 2)
-    assert [[shard.holds(each) for each in digests] for shard in shards] == held[:, : len(digests)].tolist()
+    assert [[shard.holds(digest) for digest in digests] for shard in shards] == held[:, : len(digests)].tolist()
 
 
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(COUNTS))
@@ -69,8 +69,8 @@ def test_every_record_of_a_chunk_is_in_one_shard_and_a_valid_one_in_its_identity
     assert sorted(number for part in parts for number in part.numbers.tolist()) == list(range(1, 64))
     assert sorted(row.number for part in parts for row in part.malformed) == [row.number for row in malformed]
     for shard, part in zip(shards, parts, strict=True):
-        valid = [each for each in part.frame["mail"] if "@" in each]
-        assert all(shard.holds(digest_identity("email", each)) for each in valid)
+        valid = [cell for cell in part.frame["mail"] if "@" in cell]
+        assert all(shard.holds(digest_identity("email", address)) for address in valid)
         assert list(part.frame.index) == list(range(len(part.numbers)))
 
 

@@ -67,7 +67,7 @@ class Contestant:
     def median(self) -> Measured:
         """Of its runs, each figure for itself; NaN if it was left out."""
         runs = [] if self.left_out is not None else self.runs
-        values = ([getattr(run, each.name) for run in runs] or [float("nan")] for each in fields(Measured))
+        values = ([getattr(run, figure.name) for run in runs] or [float("nan")] for figure in fields(Measured))
         return Measured(*map(statistics.median, values))
 
 

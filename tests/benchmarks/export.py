@@ -61,7 +61,7 @@ class Entry:
     @property
     def median(self) -> Measured:
         """Of its runs, each figure for itself; NaN without any."""
-        names = [each.name for each in fields(Measured)]
+        names = [figure.name for figure in fields(Measured)]
         values = ([getattr(run, name) for run in self.runs] or [float("nan")] for name in names)
         return Measured(*map(statistics.median, values))
 

@@ -111,7 +111,7 @@ def measure_writes(url: str, account: str, found: Measured) -> Measured:
         {"email": "ann.lee@example.org", "first_name": "Ann", "is_active": True, "base_id": BASE_ID}
     )
     mark = time.time_ns()
-    digests = [blake2b(b"%d %d" % (mark, each), digest_size=16).digest() for each in range(number)]
+    digests = [blake2b(b"%d %d" % (mark, index), digest_size=16).digest() for index in range(number)]
     chunks = [sorted(digests[start : start + _CHUNK]) for start in range(0, number, _CHUNK)]
     with open_ledger(url) as ledger:
         with ledger.transaction() as connection:
@@ -128,9 +128,9 @@ async def _write(journal: LedgerWriter, chunks: list[list[bytes]], body: bytes) 
     for chunk in chunks:
         for start in range(0, len(chunk), _GROUP):
             intents = [Intent(identity, identity[:8], body) for identity in chunk[start : start + _GROUP]]
-            await journal.intend([(State.NONE, each) for each in intents])
-            for each in intents:
-                journal.note(each.identity, Move(Event.ANSWERED, 1))
+            await journal.intend([(State.NONE, intent) for intent in intents])
+            for created in intents:
+                journal.note(created.identity, Move(Event.ANSWERED, 1))
     await journal.flush()
 
 
@@ -214,9 +214,9 @@ def show(found: Measured, machine: dict[str, object]) -> None:
     lines = [
         (
             name.replace("_", " "),
-            write_number(next((forms[end] for end in forms if name.endswith(end)), "{:,.0f}"), each),
+            write_number(next((forms[end] for end in forms if name.endswith(end)), "{:,.0f}"), value),
         )
-        for name, each in asdict(found).items()
+        for name, value in asdict(found).items()
         if name != "ledger"
     ]
     print_table((found.ledger, ""), lines)

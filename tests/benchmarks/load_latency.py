@@ -68,15 +68,15 @@ def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, obje
     ours, limited, bare, by_hand = contestants
     print_table(
         (f"{LATENCY_MS} ms away, {rounds} rounds", *_COLUMNS),
-        [_build_line(each, by_hand) for each in contestants],
+        [_build_line(contestant, by_hand) for contestant in contestants],
     )
-    print(f"\nbound: {IN_FLIGHT} in flight, {LATENCY_MS} ms each: {BOUND:,.0f}/s")
+    print(f"\nbound: {IN_FLIGHT} in flight, {LATENCY_MS} ms contestant: {BOUND:,.0f}/s")
     print(
         f"steady: without the first {PACE_FOUND_S:g} s; the bound and the script are compared by it, where there is one"
     )
-    for each in contestants:
-        if each.left_out is not None:
-            print(f"left out: {each.name}: {each.left_out}")
+    for entrant in contestants:
+        if entrant.left_out is not None:
+            print(f"left out: {entrant.name}: {entrant.left_out}")
     of_bound = ours.median.steady_per_s / BOUND
     of_bare = limited.median.steady_per_s / bare.median.steady_per_s
     promises = [
@@ -92,15 +92,15 @@ def show(contestants: Sequence[Contestant], rounds: int, machine: dict[str, obje
     print_json("load_latency", machine, promises, latency_ms=LATENCY_MS, bound_per_s=BOUND, contestants=figures)
 
 
-def _build_line(each: Contestant, by_hand: Contestant) -> tuple[str, ...]:
-    median = each.median
+def _build_line(contestant: Contestant, by_hand: Contestant) -> tuple[str, ...]:
+    median = contestant.median
     return (
-        each.name,
-        f"{each.rows:,}",
+        contestant.name,
+        f"{contestant.rows:,}",
         write_number("{:,.0f}", median.per_s),
         write_number("{:,.0f}", median.steady_per_s),
         write_number("{:.1%}", median.pace / BOUND),
-        write_number("{:.2f}", _compare(each, by_hand)),
+        write_number("{:.2f}", _compare(contestant, by_hand)),
         write_number("{:,.0f}", median.whole_per_s),
         write_number("{:.0f}", median.peak_in_flight),
         write_number("{:,.0f}", median.cpu_us_per_row),

@@ -203,7 +203,7 @@ def _count(sandbox: SandboxProcess) -> _Counts:
     stats: dict[str, Any] = sandbox.stats()
     requests = stats["requests"]
     created = requests.get("create", {"answers": {}})["answers"].get("200", 0)
-    received = sum(each["received"] for each in requests.values())
+    received = sum(request["received"] for request in requests.values())
     return _Counts(time.monotonic(), created, stats["limited"], received)
 
 
@@ -290,13 +290,13 @@ def list_runs(path: Path, failed: list[str]) -> list[tuple[str, Load, tuple[str,
 
 
 def show(measured: list[Measured], failed: list[str], rows: int, machine: dict[str, object]) -> None:
-    print_table((f"{RATE} requests/s allowed", *_COLUMNS), (_build_line(each, rows) for each in measured))
-    for each in failed:
-        print(f"left out: {each}")
-    ours = [each for each in measured if each.client == OURS]
-    is_whole = len({(each.limiter, each.retry_after) for each in ours}) == len(LIMITS)
+    print_table((f"{RATE} requests/s allowed", *_COLUMNS), (_build_line(result, rows) for result in measured))
+    for reason in failed:
+        print(f"left out: {reason}")
+    ours = [result for result in measured if result.client == OURS]
+    is_whole = len({(result.limiter, result.retry_after) for result in ours}) == len(LIMITS)
     goodput, refused, inside = (
-        pick((getattr(each, name) for each in ours), default=float("nan")) if is_whole else float("nan")
+        pick((getattr(own, name) for own in ours), default=float("nan")) if is_whole else float("nan")
         for pick, name in ((min, "goodput"), (max, "refused"), (max, "told"))
     )
     promises = [
@@ -308,19 +308,19 @@ def show(measured: list[Measured], failed: list[str], rows: int, machine: dict[s
     print_json("pace", machine, promises, rows=rows, rate=RATE, left_out=failed, runs=list(map(asdict, measured)))
 
 
-def _build_line(each: Measured, rows: int) -> tuple[str, ...]:
+def _build_line(result: Measured, rows: int) -> tuple[str, ...]:
     return (
-        each.client,
-        each.limiter,
-        each.retry_after,
-        f"{each.goodput * RATE:.1f}",
-        f"{each.goodput:.1%}",
-        write_number("{:.2%}", each.refused),
-        f"{each.inside_retry_after:,}",
-        f"{each.told:,}",
-        f"{each.created:,} of {rows:,}",
-        f"{each.duplicates:,}",
-        f"{each.still_s:.1f} s",
+        result.client,
+        result.limiter,
+        result.retry_after,
+        f"{result.goodput * RATE:.1f}",
+        f"{result.goodput:.1%}",
+        write_number("{:.2%}", result.refused),
+        f"{result.inside_retry_after:,}",
+        f"{result.told:,}",
+        f"{result.created:,} of {rows:,}",
+        f"{result.duplicates:,}",
+        f"{result.still_s:.1f} s",
     )
 
 

@@ -23,8 +23,8 @@ def write_seeded(path: Path, seeded: SyntheticSubscribers) -> Path:
     """A CSV, in the same columns, of people whom the sandbox has made up itself."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(",".join(_COLUMNS) + "\n")
-        for each in seeded.ids:
-            file.write(f"{seeded.email(each)},Ann {each},Lee,true\n")
+        for number in seeded.ids:
+            file.write(f"{seeded.email(number)},Ann {number},Lee,true\n")
     return path
 
 
@@ -43,6 +43,6 @@ def _write(file: TextIO, rows: int) -> None:
 
 
 def _make_people(rows: int) -> Iterator[dict[str, object]]:
-    for each in range(rows):
-        values = (f"person{each}@example.com", f"Ann {each}", "Lee", True)
+    for number in range(rows):
+        values = (f"person{number}@example.com", f"Ann {number}", "Lee", True)
         yield dict(zip(_COLUMNS, values, strict=True))

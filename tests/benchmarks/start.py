@@ -41,9 +41,9 @@ def measure(rounds: int) -> dict[str, float]:
                 "ten rows": import_file(sandbox, people, folder / str(number), "--quiet-period", "1ms").spent,
             }
             if number:  # the first round fills the disk's cache
-                for what, each in spent.items():
-                    found[what].append(each.wall_s)
-    return {what: statistics.median(each) for what, each in found.items()}
+                for what, seconds in spent.items():
+                    found[what].append(seconds.wall_s)
+    return {what: statistics.median(seconds) for what, seconds in found.items()}
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     found = measure(parser.parse_args().rounds)
-    print_table(("start", "seconds"), ((what, f"{each:.3f}") for what, each in found.items()))
+    print_table(("start", "seconds"), ((what, f"{seconds:.3f}") for what, seconds in found.items()))
     promises = [
         at_most("--help / import click", _HELP_RATIO, found["--help"] / found["import click"], "{:.2f}"),
         at_most(

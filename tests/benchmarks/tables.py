@@ -46,13 +46,13 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def print_promises(promises: Iterable[Promise]) -> None:
     """A table of them, after a blank line."""
     print()
-    kept = ((each.what, each.promised, each.measured, _ANSWERS[each.is_kept]) for each in promises)
+    kept = ((promise.what, promise.promised, promise.measured, _ANSWERS[promise.is_kept]) for promise in promises)
     print_table(("promise", "promised", "measured", "kept"), kept)
 
 
 def print_json(benchmark: str, machine: Mapping[str, object], promises: Iterable[Promise], **values: object) -> None:
     """The same, and what it was measured on, as one line; a number that is none is null."""
-    given = {"benchmark": benchmark, **values, "promises": [asdict(each) for each in promises], **machine}
+    given = {"benchmark": benchmark, **values, "promises": [asdict(promise) for promise in promises], **machine}
     print(json.dumps(_clean(given), allow_nan=False))
 
 
@@ -65,5 +65,5 @@ def _clean(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): _clean(each) for name, each in value.items()}
-    return [_clean(each) for each in value] if isinstance(value, list | tuple) else value
+        return {str(name): _clean(cell) for name, cell in value.items()}
+    return [_clean(part) for part in value] if isinstance(value, list | tuple) else value

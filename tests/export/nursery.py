@@ -73,7 +73,7 @@ def _be_killed(
         _die_at(statement)
     if step:
         _die_at_step(step)
-    publish(parse_destination(url, **options), [_build_person(*each) for each in people], number)
+    publish(parse_destination(url, **options), [_build_person(*subscriber) for subscriber in people], number)
     os._exit(0)
 
 

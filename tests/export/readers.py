@@ -107,7 +107,7 @@ def read_server(destination: Destination) -> pa.Table:
         rows = [dict(row) for row in connection.execute(sa.select(sa.text("*")).select_from(name)).mappings()]
     engine.dispose()
     for row in rows:
-        for column in [each for each in row if each not in SCHEMA.names]:
+        for column in [cell for cell in row if cell not in SCHEMA.names]:
             del row[column]
         row["is_active"] = None if row["is_active"] is None else bool(row["is_active"])
         row["tags"] = orjson.loads(row["tags"]) if isinstance(row["tags"], str) else row["tags"]

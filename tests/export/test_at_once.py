@@ -290,7 +290,7 @@ def test_an_incomplete_export_does_not_replace_a_file_that_was_written_meanwhile
     writer.discard()
 
     assert file.path.read_bytes() == b"another's"
-    assert [each.name for each in file.path.parent.iterdir()] == [file.path.name]
+    assert [entry.name for entry in file.path.parent.iterdir()] == [file.path.name]
 
 
 PEOPLE = 400
@@ -298,7 +298,7 @@ PEOPLE = 400
 
 @into(OPEN_TO_READERS)
 def test_a_reader_never_sees_half_a_table(table: Destination) -> None:
-    publish(table, [person(each) for each in range(PEOPLE)], 1)
+    publish(table, [person(index) for index in range(PEOPLE)], 1)
     seen: set[tuple[int, int]] = set()
     is_over, has_read = threading.Event(), threading.Event()
 
@@ -313,7 +313,7 @@ def test_a_reader_never_sees_half_a_table(table: Destination) -> None:
     try:
         for number in range(2, 6):
             has_read.clear()
-            publish(table, [person(each, f"v{number}") for each in range(PEOPLE)], number)
+            publish(table, [person(place, f"v{number}") for place in range(PEOPLE)], number)
             assert has_read.wait(30)
     finally:
         is_over.set()

@@ -152,11 +152,13 @@ TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), 
 
 @given(st.lists(TEXTS, max_size=6), st.integers(0, 3))
 def test_lists_as_json_are_what_python_writes(lists: list[list[str] | None], start: int) -> None:
-    column = pa.chunked_array([pa.array(each, pa.list_(pa.string())) for each in (lists, lists)]).slice(start)
+    column = pa.chunked_array([pa.array(part, pa.list_(pa.string())) for part in (lists, lists)]).slice(start)
 
     written = write_lists_as_json(column)
     assert written.type == pa.string()
-    assert written.to_pylist() == [None if each is None else orjson.dumps(each).decode() for each in column.to_pylist()]
+    assert written.to_pylist() == [
+        None if value is None else orjson.dumps(value).decode() for value in column.to_pylist()
+    ]
 
 
 @pytest.mark.parametrize(

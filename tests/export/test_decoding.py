@@ -25,7 +25,9 @@ COLUMNS = Columns(ThreadPoolExecutor(1))  # which begins no thread before it is 
 
 
 def page_of(*subscribers: str | dict[str, Any], head: str = '"TotalCount":3,"Offset":0,"Limit":50,') -> bytes:
-    texts = [each if isinstance(each, str) else orjson.dumps(each).decode() for each in subscribers]
+    texts = [
+        subscriber if isinstance(subscriber, str) else orjson.dumps(subscriber).decode() for subscriber in subscribers
+    ]
     page = f'{{{head}"Subscribers":[{",".join(texts)}]}}'
     return f'{{"success":true,"SubscribersList":{page}}}'.encode("utf-8", "surrogatepass")
 
@@ -86,7 +88,7 @@ def objects(draw: st.DrawFn, values: st.SearchStrategy[str]) -> str:
 
 ANYTHING: st.SearchStrategy[str] = st.recursive(
     st.sampled_from(["null", "true", "false"]) | NUMBERS | STRINGS,
-    lambda inner: st.lists(inner, max_size=3).map(lambda each: f"[{','.join(each)}]") | objects(inner),
+    lambda inner: st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]") | objects(inner),
     max_leaves=5,
 )
 
@@ -163,7 +165,7 @@ def test_bytes_that_do_not_belong_are_refused_alike(stray: bytes, where: str, pl
         (orjson.dumps(orjson.loads(page_of(FULL, BARE)), option=orjson.OPT_INDENT_2), True),
         (page_of(FULL) + b"\n", True),
         (page_of('{"Id":1,"Other":' + "[" * 800 + "]" * 800 + "}"), True),
-        (page_of(*({"Id": each, "CustomField1": r'{"a": "\\", "b": [[[{"'} for each in range(400)), FULL), True),
+        (page_of(*({"Id": place, "CustomField1": r'{"a": "\\", "b": [[[{"'} for place in range(400)), FULL), True),
         (page_of('{"Id":1,"FirstName":"NaN","LastName":"Information of NaN"}'), True),
         *((page_of(f'{{"Id":{number},"Other":NaN}}'), False) for number in (1, 12)),  # at even places and at odd ones
         *((page_of(f'{{"Id":{number},"Other":[1, -Infinity]}}'), False) for number in (1, 12)),
@@ -250,7 +252,7 @@ def test_the_same_rows_match_in_either_form(rows: list[tuple[str, str]], query: 
     "ids", [["1", "2"], ["1", "null"], ["1", '"2"'], ["1", str(2**63 - 1)], [str(-(2**63))], [str(-(2**63) + 1)], []]
 )
 def test_ids_are_usable_in_both_forms_or_in_none(ids: list[str]) -> None:
-    body = page_of(*(f'{{"Id":{each}}}' for each in ids))
+    body = page_of(*(f'{{"Id":{number}}}' for number in ids))
     wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
     assert isinstance(wires, ListPage)
     assert isinstance(columns, ListPage)
@@ -260,8 +262,8 @@ def test_ids_are_usable_in_both_forms_or_in_none(ids: list[str]) -> None:
 
 @given(st.lists(st.booleans(), max_size=8))
 def test_what_is_kept_is_what_the_mask_says(kept: list[bool]) -> None:
-    rows = build_columns([{"Id": each, "Tags": ["t"] * each} for each in range(len(kept))])
-    mask = WIRE.read_ids([{"Id": int(each)} for each in kept])
+    rows = build_columns([{"Id": index, "Tags": ["t"] * index} for index in range(len(kept))])
+    mask = WIRE.read_ids([{"Id": int(tagged)} for tagged in kept])
     assert mask is not None
     ids = [place for place, is_kept in enumerate(kept) if is_kept]
 
@@ -269,9 +271,9 @@ def test_what_is_kept_is_what_the_mask_says(kept: list[bool]) -> None:
 
     assert left.schema == PAGE_SCHEMA
     assert left.column("id").to_pylist() == ids
-    assert left.column("tags").to_pylist() == [["t"] * each for each in ids]
-    wires = [{"Id": each} for each in range(len(kept))]
-    assert WIRE.keep(wires, mask.astype(bool)) == [{"Id": each} for each in ids]
+    assert left.column("tags").to_pylist() == [["t"] * number for number in ids]
+    wires = [{"Id": number} for number in range(len(kept))]
+    assert WIRE.keep(wires, mask.astype(bool)) == [{"Id": subscriber_id} for subscriber_id in ids]
 
 
 def test_a_page_is_decoded_in_a_thread_that_does_not_stay() -> None:

@@ -105,8 +105,8 @@ def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: st
         writer.discard()
 
     assert destination.path == home / "w.db"
-    assert [each.name for each in home.iterdir()] == ["w.db"]
-    assert [each.name for each in tmp_path.iterdir() if each.name != "room"] == [folder]
+    assert [path.name for path in home.iterdir()] == ["w.db"]
+    assert [file.name for file in tmp_path.iterdir() if file.name != "room"] == [folder]
     assert read_back(destination).sort_by("id").equals(MIXED.sort_by("id"))
 
 

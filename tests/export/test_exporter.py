@@ -49,7 +49,7 @@ def names_in(destination: Destination) -> list[str]:
         with connect(destination) as connection:
             names = sa.inspect(connection).get_table_names(schema=destination.schema)
         return [name for name in names if name != "_connector_runs"]
-    return sorted(each.name for each in destination.path.parent.iterdir())
+    return sorted(file.name for file in destination.path.parent.iterdir())
 
 
 def test_an_export_has_the_rows_and_types_of_read_subscribers(
@@ -189,7 +189,7 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
 def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     sandbox: SandboxProcess, tmp_path: Path, to: str
 ) -> None:
-    create(sandbox, *({"base_id": 1 + each % 4, "email": f"p{each}@example.com"} for each in range(16)))
+    create(sandbox, *({"base_id": 1 + number % 4, "email": f"p{number}@example.com"} for number in range(16)))
     destination = parse_destination(to.format(tmp_path))
     export(sandbox, destination, max_shrink=0.5)
     for base in (1, 2):

@@ -80,7 +80,7 @@ def has_table(table: Destination) -> bool:
 def list_leftovers(table: Destination) -> list[str]:
     """Whatever a killed export may leave: files beside a file, tables of the connector's own."""
     if table.url is None:
-        return [each.name for each in table.path.parent.iterdir() if each != table.path]
+        return [file.name for file in table.path.parent.iterdir() if file != table.path]
     if table.format is Format.MYSQL:
         names = [name for (name,) in run_sql(table, "show tables")]
         return [name for name in names if name.startswith("_connector_") and name != "_connector_runs"]
@@ -98,7 +98,7 @@ def test_a_table_of_a_killed_export_is_as_before_or_as_after(
 ) -> None:
     before, after = SHAPES[mode]
     table = open_destination(request, tmp_path, form, mode=mode)
-    publish(table, [person(*each) for each in BEFORE], 1)
+    publish(table, [person(*row) for row in BEFORE], 1)
     number, seen, is_killed, statement = 1, set(), False, 0
     for statement in range(1 + len(form + mode) % STEP, 60, STEP):
         number += 1

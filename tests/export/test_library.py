@@ -50,7 +50,7 @@ async def notebook():
     try:
         {name}(base_url={base_url!r}, token={token!r})
     except KeyboardInterrupt:
-        print("interrupted", *(each.name for each in threading.enumerate()))
+        print("interrupted", *(thread.name for thread in threading.enumerate()))
 
 asyncio.run(notebook())
 """
@@ -108,9 +108,9 @@ def open_files() -> set[str]:
     """What this process has open, by where its handles lead: a file without a name leads nowhere, but is there."""
     gc.collect()
     found = set()
-    for each in _HANDLES.iterdir() if _HANDLES.is_dir() else ():
+    for handle in _HANDLES.iterdir() if _HANDLES.is_dir() else ():
         with suppress(FileNotFoundError):  # the handle by which they are listed
-            found.add(f"{each.name} {each.readlink()}")
+            found.add(f"{handle.name} {handle.readlink()}")
     return found
 
 

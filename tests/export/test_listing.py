@@ -54,7 +54,7 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
     read(sandbox, on_progress=seen.append)
 
     assert seen[0] == ListProgress(1, 1000, 2500)
-    assert next(each for each in seen if each.sweep == 2) == ListProgress(2, 999, 2500)
+    assert next(content for content in seen if content.sweep == 2) == ListProgress(2, 999, 2500)
     assert seen[-1] == ListProgress(2, 2500, 2500)
 
 
@@ -173,7 +173,7 @@ def test_a_page_that_keeps_failing_ends_the_reading_and_leaves_no_task(
         (400, True),
         (404, True),
         (422, True),
-        *((each, False) for each in (None, 301, 401, 403, 405, 408, 409, 429, 500)),
+        *((index, False) for index in (None, 301, 401, 403, 405, 408, 409, 429, 500)),
     ],
 )
 def test_only_some_refusals_mean_the_end_of_the_list(status: int | None, is_end: bool) -> None:

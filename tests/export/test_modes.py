@@ -64,10 +64,12 @@ def when(value: Any) -> int | None:
 
 def read(destination: Destination, *times: str) -> list[tuple[Any, ...]]:
     """Return id, first_name, the number of the run, and the days of these columns for each row."""
-    columns = ", ".join(f"cast({each} as varchar)" if destination.format is Format.DUCKDB else each for each in times)
+    columns = ", ".join(
+        f"cast({time_} as varchar)" if destination.format is Format.DUCKDB else time_ for time_ in times
+    )
     rows = run_sql(destination, f"select id, first_name, _run_id{', ' + columns if times else ''} from {{}}subscribers")
     read = [(row[0], row[1], float(row[2][4:]), *map(when, row[3:])) for row in rows]
-    return sorted(read, key=lambda row: tuple((each is None, each or 0) for each in (row[0], *row[2:])))
+    return sorted(read, key=lambda row: tuple((cell is None, cell or 0) for cell in (row[0], *row[2:])))
 
 
 def test_replace_leaves_the_rows_of_the_new_list(table: Destination) -> None:
@@ -181,12 +183,12 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
     others = [of_base(9, 2, Gender="male"), of_base(9, 3, FirstName="zoë"), of_base(7, 4, FirstName="Zoe", Gender=None)]
     for number, (asked, gone) in enumerate(FILTERS):
         mode = Mode.UPSERT if number % 2 else Mode.HISTORY
-        each = replace(table, table=f"filtered_{number}", mode=mode)
-        publish(each, [gone, *others[: 2 if asked == {"base_id": 7} else 3]], 1)
-        publish(each, [{**gone, "Id": 5}], 2, asked=asked)
+        target = replace(table, table=f"filtered_{number}", mode=mode)
+        publish(target, [gone, *others[: 2 if asked == {"base_id": 7} else 3]], 1)
+        publish(target, [{**gone, "Id": 5}], 2, asked=asked)
 
         over = "deleted_at is not null" if mode is Mode.UPSERT else "not is_current"
-        assert run_sql(each, f"select id from {{}}{each.table} where {over}") == [(1,)], asked
+        assert run_sql(target, f"select id from {{}}{target.table} where {over}") == [(1,)], asked
 
 
 @into(MERGING, "upsert")
@@ -222,10 +224,10 @@ KEYS = {
 def test_the_primary_key_identifies_a_row(table: Destination) -> None:
     for mode, insert in KEYS.items():
         if table.format in MERGING or not mode.is_by_id:
-            each = replace(table, table=f"in_{mode}", mode=mode)
-            publish(each, [person(1)], 1)
+            target = replace(table, table=f"in_{mode}", mode=mode)
+            publish(target, [person(1)], 1)
             with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match=r"(?i)duplicate|unique"):
-                run_sql(each, insert.replace("{}subscribers", f"{{}}{each.table}"))
+                run_sql(target, insert.replace("{}subscribers", f"{{}}{target.table}"))
 
 
 NOW = {Format.SQLITE: "datetime('now')", Format.MYSQL: "utc_timestamp(6)"}
@@ -293,12 +295,12 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
     days, query = {}, printed_query()
     for number in range(1, 6):
         people = {  # some come, some go, some change
-            each: f"v{(number + each) // (1 + each % 4)}"
-            for each in range(1, 30)
-            if (each * number) % 7 and each % 5 != number % 5
+            index: f"v{(number + index) // (1 + index % 4)}"
+            for index in range(1, 30)
+            if (index * number) % 7 and index % 5 != number % 5
         }
         days[number] = people
-        publish(table, [person(each, name, Birthday="1990-01-01") for each, name in people.items()], number)
+        publish(table, [person(subscriber, name, Birthday="1990-01-01") for subscriber, name in people.items()], number)
 
     cast = "cast('{}' as timestamptz)" if table.format in (Format.DUCKDB, Format.POSTGRESQL, Format.SQL) else "'{}'"
     for number, people in days.items():

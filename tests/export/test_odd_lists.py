@@ -25,7 +25,7 @@ Serve = Callable[[int, int, Filters], Page]
 
 
 def honest(offset: int, limit: int, filters: Filters) -> Page:
-    rows = [{"Id": each, "FirstName": "Ann"} for each in IDS[offset : offset + limit]]
+    rows = [{"Id": number, "FirstName": "Ann"} for number in IDS[offset : offset + limit]]
     return {"TotalCount": len(IDS), "Offset": offset, "Limit": limit, "Subscribers": rows}
 
 
@@ -57,7 +57,7 @@ def half(offset: int, limit: int, filters: Filters) -> Page:
 
 def with_doubles(offset: int, limit: int, filters: Filters) -> Page:
     """The 31st is listed once more behind the 200th, with another name."""
-    rows = [{"Id": each, "FirstName": "Ann"} for each in IDS]
+    rows = [{"Id": number, "FirstName": "Ann"} for number in IDS]
     rows.insert(200, {"Id": 31, "FirstName": "Bob"})
     return {**honest(offset, limit, filters), "TotalCount": 251, "Subscribers": rows[offset : offset + limit]}
 
@@ -203,13 +203,14 @@ def test_each_filter_is_recorded_as_it_behaves(
 def list_by(filters_of: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> Serve:
     """A service of 250 people, of whom each request shows those that its filters let through."""
     people = [
-        {"Id": each, "Email": f"p{each}@x.org", "IsActive": each % 2 == 0, "Base": {"Id": 7 + each % 3}} for each in IDS
+        {"Id": number, "Email": f"p{number}@x.org", "IsActive": number % 2 == 0, "Base": {"Id": 7 + number % 3}}
+        for number in IDS
     ]
     people[40]["Email"] = "p+40@x.org"
 
     def serve(offset: int, limit: int, filters: dict[str, str]) -> Page:
         lets_through = filters_of(filters)
-        rows = [each for each in people if lets_through(each)]
+        rows = [person for person in people if lets_through(person)]
         return {
             "TotalCount": len(rows),
             "Offset": offset,
@@ -244,7 +245,7 @@ def test_what_is_known_of_one_class_of_values_is_not_believed_of_another() -> No
 
     def by_plain_email(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
         asked = filters.get("Email", "").lower().replace("+", " ")
-        return lambda each: not asked or each["Email"].lower() == asked
+        return lambda subscriber: not asked or subscriber["Email"].lower() == asked
 
     certificate, ids = read_ids(list_by(by_plain_email), ListQuery(limit=100, email="p+40@x.org"))
     assert (certificate.is_complete, ids, certificate.filters["sent"]) == (True, [41], None)
@@ -259,7 +260,7 @@ def test_a_value_of_a_flag_speaks_for_itself_alone() -> None:
 
     certificate, ids = read_ids(serve, ListQuery(limit=100, is_active=True))
 
-    assert (certificate.is_complete, ids) == (True, [each for each in IDS if each % 2 == 0])
+    assert (certificate.is_complete, ids) == (True, [number for number in IDS if number % 2 == 0])
     assert certificate.filters["controls"] == {"is_active": "broken"}
 
 
@@ -268,7 +269,7 @@ def test_who_is_shown_without_the_filter_must_be_shown_with_it() -> None:
 
     def by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
         asked = int(filters.get("BaseId", 0))
-        return lambda each: not asked or (each["Base"]["Id"] == asked and each["Id"] != 9)
+        return lambda subscriber: not asked or (subscriber["Base"]["Id"] == asked and subscriber["Id"] != 9)
 
     certificate, ids = read_ids(list_by(by_base), ListQuery(limit=50, base_id=7))
 
@@ -280,7 +281,7 @@ def test_several_filters_are_asked_one_at_most_at_a_time() -> None:
     asked_by = list[set[str]]()
 
     def by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
-        return lambda each: filters.get("BaseId") in (None, str(each["Base"]["Id"]))
+        return lambda subscriber: filters.get("BaseId") in (None, str(subscriber["Base"]["Id"]))
 
     def serve(offset: int, limit: int, filters: Filters) -> Page:
         if limit == 100:  # a page of the reading, not evidence
@@ -290,5 +291,5 @@ def test_several_filters_are_asked_one_at_most_at_a_time() -> None:
     certificate, ids = read_ids(serve, ListQuery(limit=100, base_id=7, is_active=False))
 
     assert certificate.is_complete
-    assert ids == [each for each in IDS if each % 3 == 0 and each % 2]
-    assert all(len(each) <= 1 for each in asked_by)
+    assert ids == [number for number in IDS if number % 3 == 0 and number % 2]
+    assert all(len(request) <= 1 for request in asked_by)

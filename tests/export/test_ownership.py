@@ -233,7 +233,7 @@ MISSING = {
 def test_a_missing_right_is_found_before_the_list_is_read(server: tuple[Database, str]) -> None:
     database, place = server
     for grants in MISSING[database.kind]:
-        database.run(*(f"drop table if exists {place}.{each}" for each in ("subscribers", "_connector_runs")))
+        database.run(*(f"drop table if exists {place}.{name}" for name in ("subscribers", "_connector_runs")))
         with limited(database, place, grants) as table, pytest.raises(ConfigurationError, match=r"denied|permission"):
             prepare(table)
 

@@ -140,4 +140,4 @@ def test_duckdb_keeps_no_log_and_no_folder_beside_the_file(tmp_path: Path) -> No
     table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb")
     for number in (1, 2):
         publish(table, [person(1)], number)
-        assert [each.name for each in tmp_path.iterdir()] == ["w.duckdb"]
+        assert [path.name for path in tmp_path.iterdir()] == ["w.duckdb"]

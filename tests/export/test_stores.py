@@ -155,5 +155,5 @@ def test_an_object_of_a_killed_export_is_as_before_or_as_after(s3: Bucket, nurse
             assert not nursery(**task, people=BEFORE, number=number)
     assert not is_killed, "the last export was not killed"
     assert step > 3 * STEP, "the kills came at steps"
-    assert {str(each) for each in seen} == {str(BEFORE), str(AFTER)}
+    assert {str(content) for content in seen} == {str(BEFORE), str(AFTER)}
     assert read() == AFTER

@@ -122,7 +122,7 @@ def test_a_discarded_export_leaves_the_target_unchanged_and_no_file(destination:
 
 def test_an_export_that_fails_leaves_the_target_unchanged_and_no_file(destination: Destination) -> None:
     written = write(destination, MIXED)
-    before = sorted(each.name for each in destination.path.parent.iterdir())
+    before = sorted(file.name for file in destination.path.parent.iterdir())
     writer = open_writer(destination)
     writer.prepare(beginning_of(run_of(1)))
     writer.start()
@@ -131,7 +131,7 @@ def test_an_export_that_fails_leaves_the_target_unchanged_and_no_file(destinatio
         writer.publish(next_run(1))
     writer.discard()
 
-    assert sorted(each.name for each in destination.path.parent.iterdir()) == before
+    assert sorted(entry.name for entry in destination.path.parent.iterdir()) == before
     assert read_in_order(destination).equals(written.sort_by("id"))
 
 
@@ -196,7 +196,7 @@ def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         writer.discard()
-    assert [each.name for each in file.path.parent.iterdir()] == [file.path.name]
+    assert [entry.name for entry in file.path.parent.iterdir()] == [file.path.name]
     assert read_in_order(file).equals(written.sort_by("id"))
 
 
@@ -224,7 +224,7 @@ def test_an_export_to_a_link_replaces_the_target_of_the_link(file: Destination, 
     written = write(file, MIXED)
 
     assert file.path.is_symlink()
-    assert [each.name for each in real.iterdir()] == [file.path.name]
+    assert [path.name for path in real.iterdir()] == [file.path.name]
     assert read_in_order(file).equals(written.sort_by("id"))
 
 

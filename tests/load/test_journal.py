@@ -44,7 +44,7 @@ def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(
     async def learn() -> None:
         with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as thread:
             journal = begin(ledger, Commits(ledger, thread))
-            await journal.intend([(each.left, each.intent) for each in (first, second)])
+            await journal.intend([(request.left, request.intent) for request in (first, second)])
             journal.note(first.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
             let_go_on = threading.Event()
             thread.submit(let_go_on.wait, PATIENCE_S)
@@ -58,7 +58,7 @@ def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(
             await journal.flush()
             identities = [first.intent.identity, second.intent.identity]
             entries = await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))
-            assert [entries[each].state for each in identities] == [State.CONFIRMED, State.UNKNOWN]
+            assert [entries[identity].state for identity in identities] == [State.CONFIRMED, State.UNKNOWN]
 
     asyncio.run(learn())
 

@@ -110,7 +110,7 @@ class Bench:
         self.now += seconds
 
     def look_up(self, access: ListAccess, wanted: Sequence[LookupKey]) -> LookupResult:
-        assert [replace(each, in_any_spelling=False) for each in wanted] == [LookupKey(ANN, "email", "ann@x.org")]
+        assert [replace(want, in_any_spelling=False) for want in wanted] == [LookupKey(ANN, "email", "ann@x.org")]
         self.in_any_spelling.append(wanted[0].in_any_spelling)
         if not self.looks:
             access.control.end("no more looks were foreseen")
@@ -139,9 +139,13 @@ class Bench:
 
 
 def build_result(look: Look, now: float, access: ListAccess) -> LookupResult:
-    confirmed = frozenset(each for each in access.sentinels if each.confirmed_at < now)
-    seen = confirmed if look.is_witness_seen else frozenset(each for each in confirmed if each.subscriber_id != WITNESS)
-    lag_s = max((now - each.confirmed_at for each in confirmed - seen), default=0.0)
+    confirmed = frozenset(sentinel for sentinel in access.sentinels if sentinel.confirmed_at < now)
+    seen = (
+        confirmed
+        if look.is_witness_seen
+        else frozenset(subscriber for subscriber in confirmed if subscriber.subscriber_id != WITNESS)
+    )
+    lag_s = max((now - person.confirmed_at for person in confirmed - seen), default=0.0)
     missed = frozenset({ANN}) - look.found.keys() if look.is_complete else frozenset[bytes]()
     return LookupResult(look.found, missed, seen, lag_s, now)
 
@@ -192,7 +196,7 @@ def test_looks_a_quiet_period_apart_settle_an_unknown(
     bench.settle(confirmed_at=confirmed_at, unresolved=None if since is None else Unresolved(since=since))
     assert bench.looked_at == [1000.0 + QUIET_S * number for number in range(looked)]
     assert bench.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(tuple(settled), State.UNKNOWN)
-    assert [dict(each.sent) for each in bench.sent_again] == ([] if settled else [{"base_id": 7, "email": "ann@x.org"}])
+    assert [dict(call.sent) for call in bench.sent_again] == ([] if settled else [{"base_id": 7, "email": "ann@x.org"}])
     assert bench.tally.settled_found == settled.count(Event.FOUND)
     assert bench.tally.settled_absent == len(bench.sent_again)
 

@@ -62,10 +62,10 @@ class Calls:
         return page
 
     def emails(self, **query: object) -> list[str]:
-        return [each["Email"] for each in self.page(**query)["Subscribers"]]
+        return [subscriber["Email"] for subscriber in self.page(**query)["Subscribers"]]
 
     def ids(self, **query: object) -> list[int]:
-        return [each["Id"] for each in self.page(**query)["Subscribers"]]
+        return [subscriber["Id"] for subscriber in self.page(**query)["Subscribers"]]
 
     def send(self, email: dict[str, Any], **parts: object) -> Reply:
         return self.ask("POST", SEND, json.dumps({"SendEmail": {"Email": email, **parts}}).encode())

@@ -96,8 +96,8 @@ def test_a_wrong_control_request_is_answered_with_an_error(
 def test_the_control_demands_the_token_itself_whatever_the_api_wants(calls: Calls, given: str) -> None:
     calls.sandbox.switch(authorization="Bearer {token}", error_shape="html")
     authorization = given.replace("{token}", calls.sandbox.token)
-    controls = [("GET", each) for each in ("truth", "stats", "outbox", "switches", "nothing")]
-    controls += [("POST", each) for each in ("switches", "reset", "seed")]
+    controls = [("GET", column) for column in ("truth", "stats", "outbox", "switches", "nothing")]
+    controls += [("POST", name) for name in ("switches", "reset", "seed")]
     for method, action in controls:
         body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
         reply = calls.ask(method, f"/_sandbox/{action}", body, Authorization=authorization)
@@ -115,15 +115,15 @@ def test_seeded_subscribers_are_like_others(calls: Calls) -> None:
     seeded = calls.sandbox.seed(300, base_name="Crowd")
     page = calls.page(limit=1000)
     people = page["Subscribers"]
-    assert (page["TotalCount"], len({each["Email"] for each in people})) == (300, 300)
-    assert {each["Base"]["Name"] for each in people} == {"Crowd"}
-    assert [each["Id"] for each in people] == [seeded["first_id"] + n for n in range(300)]
-    assert {each["Gender"] for each in people} == {"male", "female", ""}
+    assert (page["TotalCount"], len({subscriber["Email"] for subscriber in people})) == (300, 300)
+    assert {member["Base"]["Name"] for member in people} == {"Crowd"}
+    assert [person["Id"] for person in people] == [seeded["first_id"] + n for n in range(300)]
+    assert {member["Gender"] for member in people} == {"male", "female", ""}
     somebody = people[123]
     for wanted in ({"Email": somebody["Email"]}, {"ClientUserId": somebody["ClientUserId"]}, {"Id": somebody["Id"]}):
         assert calls.page(**wanted)["Subscribers"] == [somebody]
     for field in ("FirstName", "Gender"):
-        same = [each for each in people if each[field] == somebody[field]]
+        same = [member for member in people if member[field] == somebody[field]]
         assert calls.page(limit=1000, **{field: somebody[field]})["Subscribers"] == same
     for number in (0, 400, "0123", "²"):  # seeded ids begin at 100,001
         assert calls.page(ClientUserId=f"seed-{number}")["TotalCount"] == 0
@@ -138,8 +138,8 @@ def test_a_seeded_subscriber_would_be_accepted_as_a_create(calls: Calls) -> None
     calls.sandbox.seed(500)
     people = calls.page(limit=1000)["Subscribers"]
     calls.sandbox.reset()
-    for each in people:
-        given = {name: value for name, value in each.items() if name != "Id"}
-        given["Address"] = each["Address"] | {"Zip": int(each["Address"]["Zip"])}
+    for person in people:
+        given = {name: value for name, value in person.items() if name != "Id"}
+        given["Address"] = person["Address"] | {"Zip": int(person["Address"]["Zip"])}
         reply = calls.ask("POST", CREATE, json.dumps({"Subscriber": given}).encode())
-        assert reply.json == {"success": True, "Subscriber": each}
+        assert reply.json == {"success": True, "Subscriber": person}

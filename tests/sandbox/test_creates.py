@@ -156,7 +156,7 @@ def test_without_an_email_or_by_the_switch_the_client_user_id_is_the_identity(
 ) -> None:
     calls.sandbox.switch(duplicates="reject_409", identity=identity)
     answers = [calls.create(email, ClientUserId=client).status for email, client in sent]
-    assert answers == [{"+": 200, "-": 409}[each] for each in statuses]
+    assert answers == [{"+": 200, "-": 409}[status] for status in statuses]
     assert calls.sandbox.truth()["duplicates"] == []
 
 
@@ -204,7 +204,7 @@ def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(calls: Calls) -> No
     answered = [calls.create(base=base).json["Subscriber"]["Base"] for base in sent]
     new, nine = {"Id": 1, "Name": "New"}, {"Id": 9, "Name": "Base 9"}
     assert answered == [new, nine, new, {"Id": 10, "Name": "OLD"}]
-    assert [each["Base"] for each in calls.page()["Subscribers"]] == answered  # stored there, too
+    assert [subscriber["Base"] for subscriber in calls.page()["Subscribers"]] == answered  # stored there, too
     calls.sandbox.switch(base_names="folded")
     assert calls.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new
 
@@ -222,13 +222,18 @@ def test_ids_can_be_texts_in_answers_while_the_truth_has_numbers(calls: Calls) -
     calls.sandbox.switch(numbers_as_text=["ids"])
     answered = calls.create("ann@example.com").json["Subscriber"]
     assert (answered["Base"]["Id"], answered["Id"].isdigit()) == ("1", True)
-    assert [(each["Id"], each["Base"]["Id"]) for each in calls.page()["Subscribers"]] == [(answered["Id"], "1")]
+    assert [(subscriber["Id"], subscriber["Base"]["Id"]) for subscriber in calls.page()["Subscribers"]] == [
+        (answered["Id"], "1")
+    ]
     assert [event["id"] for event in calls.events()] == [int(answered["Id"])]
 
 
 def list_members(calls: Calls) -> list[tuple[int | str, str, str]]:
     """Return the Id, the base's name and the email of each subscriber on the list."""
-    return [(each["Id"], each["Base"]["Name"], each["Email"]) for each in calls.page()["Subscribers"]]
+    return [
+        (subscriber["Id"], subscriber["Base"]["Name"], subscriber["Email"])
+        for subscriber in calls.page()["Subscribers"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,10 @@ def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_i
     calls.sandbox.switch(merge_by="Phone,ClientUserId")
     calls.create("ana@e.org", **{field: "31"})
     answered = calls.create("bob@e.org", **{field: "31"}).json["Subscriber"]
-    assert (answered["Id"], [each["Email"] for each in calls.page()["Subscribers"]]) == (100_001, ["bob@e.org"])
+    assert (answered["Id"], [subscriber["Email"] for subscriber in calls.page()["Subscribers"]]) == (
+        100_001,
+        ["bob@e.org"],
+    )
     assert calls.create("cyd@e.org").json["Subscriber"]["Id"] == 100_002
 
 
@@ -268,7 +276,7 @@ def test_the_list_shows_another_id_than_a_provisional_one(calls: Calls) -> None:
     answered = calls.create("ana@e.org").json["Subscriber"]["Id"]
     listed = calls.page()["Subscribers"][0]["Id"]
     assert answered != listed
-    assert [calls.page(Id=each)["TotalCount"] for each in (answered, listed)] == [0, 1]
+    assert [calls.page(Id=shown)["TotalCount"] for shown in (answered, listed)] == [0, 1]
 
 
 def test_an_answer_leaves_fields_out_that_the_list_shows(calls: Calls) -> None:

@@ -148,7 +148,7 @@ def test_more_at_once_than_allowed_are_refused(calls: Calls) -> None:
 def test_a_limiter_lets_a_request_in_or_tells_how_long_to_wait(
     limiter: RateLimiter, moments: list[float], waits: list[float]
 ) -> None:
-    assert [limiter.admit(each) for each in moments] == pytest.approx(waits)
+    assert [limiter.admit(moment) for moment in moments] == pytest.approx(waits)
 
 
 def create_many(calls: Calls, count: int) -> tuple[list[int], float]:
@@ -187,7 +187,7 @@ def test_a_reset_cuts_off_what_is_under_way_and_leaves_nothing_of_it(calls: Call
     assert calls.create("b@example.com").status == 200
     stats = calls.sandbox.stats()
     assert (stats["in_flight"], stats["peak_in_flight"]) == (0, 1)
-    assert [each["email"] for each in calls.events()] == ["b@example.com"]
+    assert [event["email"] for event in calls.events()] == ["b@example.com"]
 
 
 # connections and hosts

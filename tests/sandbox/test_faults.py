@@ -162,7 +162,7 @@ def test_faults_recur_with_the_seed_as_shares_of_the_requests_that_earlier_fault
 
 
 def list_statuses(calls: Calls, number: int) -> list[int]:
-    return [calls.create(f"{each}@example.com").status for each in range(number)]
+    return [calls.create(f"{index}@example.com").status for index in range(number)]
 
 
 def test_all_creates_from_a_certain_one_on_are_refused_for_a_number_of_creates_or_for_a_time(calls: Calls) -> None:

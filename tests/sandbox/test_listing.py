@@ -68,7 +68,7 @@ def test_filters_match_exactly_and_together_by_default(
 ) -> None:
     everybody = people.ids()
     page = people.page(**query)
-    assert [everybody.index(each["Id"]) for each in page["Subscribers"]] == found
+    assert [everybody.index(subscriber["Id"]) for subscriber in page["Subscribers"]] == found
     assert page["TotalCount"] == len(found)
 
 
@@ -88,8 +88,8 @@ def test_filters_match_exactly_and_together_by_default(
 )
 def test_filters_match_as_switched(people: Calls, mode: str, query: dict[str, object], found: list[int]) -> None:
     people.sandbox.switch(filters=mode)
-    everybody = [each["Id"] for each in (event["subscriber"] for event in people.events())]
-    assert [everybody.index(each) for each in people.ids(**query)] == found
+    everybody = [event["subscriber"]["Id"] for event in people.events()]
+    assert [everybody.index(number) for number in people.ids(**query)] == found
 
 
 @pytest.mark.parametrize(("combine", "count"), [("all", 1), ("any", 3), ("last", 2)])
@@ -101,10 +101,12 @@ def test_filters_combine_as_switched(people: Calls, combine: str, count: int) ->
 @pytest.mark.parametrize("filters", [{}, {"BaseId": 1}, {"IsActive": 1}])
 def test_the_order_is_by_id_or_the_other_way_round(calls: Calls, filters: dict[str, object]) -> None:
     calls.sandbox.seed(95)
-    ids = [id_ for offset in range(0, 100, 10) for id_ in calls.ids(offset=offset, limit=10, **filters)]
+    ids = [number for offset in range(0, 100, 10) for number in calls.ids(offset=offset, limit=10, **filters)]
     assert ids == sorted(ids)
     calls.sandbox.switch(order="id_desc")
-    assert [id_ for offset in range(0, 100, 10) for id_ in calls.ids(offset=offset, limit=10, **filters)] == ids[::-1]
+    assert [number for offset in range(0, 100, 10) for number in calls.ids(offset=offset, limit=10, **filters)] == ids[
+        ::-1
+    ]
 
 
 @pytest.mark.parametrize("filters", [{}, {"IsActive": 1}])
@@ -113,7 +115,7 @@ def test_the_order_can_be_by_email_and_stays_so_while_people_come(people: Calls,
     people.sandbox.switch(order="email")
     people.emails(**filters)
     people.create("Bea@example.com", IsActive=True)
-    emails = [each.lower() for each in people.emails(**filters)]
+    emails = [email.lower() for email in people.emails(**filters)]
     assert "bea@example.com" in emails
     assert emails == sorted(emails)
 
@@ -305,7 +307,7 @@ def test_somebody_vanishes_and_appears_where_the_switch_says_after_each_page(
     more = read(calls)
     (new,) = set(more) - set(fewer)
     assert (more.index(new) in places, [event["id"] for event in calls.events("churn_inserted")]) == (True, [new])
-    assert [each for each in more if each != new] == fewer
+    assert [subscriber for subscriber in more if subscriber != new] == fewer
 
 
 def test_churn_stays_in_the_base_that_is_listed(calls: Calls) -> None:

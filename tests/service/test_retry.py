@@ -187,5 +187,5 @@ def test_in_no_ten_seconds_more_are_sent_again_than_the_budget_has(steps: list[t
             requested.append(now)
         elif budget.try_spend(now):
             retried.append(now)
-            lately = sum(now - 10 < each for each in retried)
-            assert lately <= max(10, 0.1 * sum(now - 11 <= each for each in requested) + 1)
+            lately = sum(now - 10 < request for request in retried)
+            assert lately <= max(10, 0.1 * sum(now - 11 <= at for at in requested) + 1)

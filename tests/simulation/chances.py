@@ -404,7 +404,9 @@ class _Builder:
     def _choose_told(self, number: int) -> list[Person]:
         """Most of those whom the source has by that night: each night brings new ones."""
         share = self._random.choice((0.6, 0.9, 1.0))
-        by_then = [each for each in self._people.persons.values() if each.number % self._storms < number]
+        by_then = [
+            subscriber for subscriber in self._people.persons.values() if subscriber.number % self._storms < number
+        ]
         return [person for person in by_then if self._random.random() < share]
 
     def _write_rows(self, persons: list[Person], number: int) -> list[list[Cells]]:
@@ -447,7 +449,7 @@ class _Builder:
         for place, night in enumerate(nights):
             suppressed |= {number for number in self._people.persons if self._random.random() < 0.15}
             persons = [self._people.persons[number] for number in sorted(suppressed)]
-            texts = [each.spellings[0] if field == "email" else each.client_user_id for each in persons]
+            texts = [person.spellings[0] if field == "email" else person.client_user_id for person in persons]
             suppression = Suppression(JOB, field, [digest_identity(field, text) for text in texts])
             nights[place] = replace(night, suppressed=frozenset(suppressed), suppression=suppression)
         return nights

@@ -36,7 +36,7 @@ def nobody_is_sent_whom_the_list_showed_when_the_night_began(truth: Truth) -> It
     be created once more."""
     for played in truth.world.played:
         for person in truth.persons:
-            is_there = any(each.shown_at <= played.began_at for each in truth.find_stored(person))
+            is_there = any(stored.shown_at <= played.began_at for stored in truth.find_stored(person))
             is_there = is_there and not truth.is_hidden_by_spelling(played, person)
             for call in truth.find_calls(person, played.number) if is_there else ():
                 yield f"person {person} was there when night {played.number} began, and was sent by {call.number}"
@@ -48,7 +48,7 @@ def nobody_is_sent_on_old_knowledge(truth: Truth) -> Iterator[str]:
     fresh_s = truth.world.scenario.policy.fresh_s
     for played in truth.world.played:
         for person in truth.persons:
-            shown_at = min((each.shown_at for each in truth.find_stored(person)), default=float("inf"))
+            shown_at = min((stored.shown_at for stored in truth.find_stored(person)), default=float("inf"))
             if truth.is_hidden_by_spelling(played, person):
                 continue
             for call in truth.find_calls(person, played.number):
@@ -93,7 +93,7 @@ def whoever_is_confirmed_is_there_by_that_id(truth: Truth) -> Iterator[str]:
     has stored nothing."""
     for played in truth.world.played if not truth.has_provisional_ids else ():
         for person, kept in played.ledger.items():
-            ids = {each.subscriber_id for each in truth.find_stored(person) if each.at <= played.ended_at}
+            ids = {stored.subscriber_id for stored in truth.find_stored(person) if stored.at <= played.ended_at}
             if kept.state is State.CONFIRMED and kept.subscriber_id not in ids and not truth.is_discarded(person):
                 yield f"after night {played.number} person {person} is confirmed as {kept.subscriber_id}, not of {ids}"
 
@@ -108,8 +108,8 @@ def every_create_leaves_after_its_intent_is_durable(truth: Truth) -> Iterator[st
 
 def a_base_that_is_answered_as_another_makes_one_wrong_subscriber_in_all(truth: Truth) -> Iterator[str]:
     """However many nights there are (architecture 4.9)."""
-    ours = [each for each in truth.world.record.stored if each.by is not None and each.person]
-    wrong = [each for each in ours if each.base_id != truth.world.find_base(each.person)]
+    ours = [subscriber for subscriber in truth.world.record.stored if subscriber.by is not None and subscriber.person]
+    wrong = [own for own in ours if own.base_id != truth.world.find_base(own.person)]
     if "base_alias" in truth.world.scenario.settings and len(wrong) > 1:
         yield f"{len(wrong)} were stored in another base"
 
@@ -163,7 +163,7 @@ def nobody_is_lost(truth: Truth) -> Iterator[str]:
     Rejected may stay fewer than 20 whom the service has refused for a while, and those who share the words with rows
     that it does not take."""
     last = truth.world.played[-1]
-    told = {each.person for portion in last.night.portions for each in portion.told}
+    told = {row.person for portion in last.night.portions for row in portion.told}
     is_hold = truth.world.scenario.policy.on_unknown == "hold"
     wronged, has_sentinels = list[int](), not (truth.shows_nobody_created or truth.has_provisional_ids)
     is_blind = truth.is_list_unreadable or not has_sentinels
@@ -202,8 +202,8 @@ def nobody_whom_we_created_is_left_rejected(truth: Truth) -> Iterator[str]:
     if truth.world.scenario.lag_s:
         return
     for person, kept in last.ledger.items() if last.is_whole else ():
-        shown = [each for each in truth.find_ours(person) if each.shown_at <= last.began_at]
-        ours = [each for each in shown if truth.is_foreseen(each)]
+        shown = [own for own in truth.find_ours(person) if own.shown_at <= last.began_at]
+        ours = [subscriber for subscriber in shown if truth.is_foreseen(subscriber)]
         if kept.state is State.REJECTED and ours and not truth.is_hidden_by_spelling(last, person):
             yield f"person {person} counts as rejected, and is there as {ours[0].subscriber_id}"
 
@@ -216,7 +216,7 @@ def a_night_after_a_whole_calm_one_sends_nobody(truth: Truth) -> Iterator[str]:
     is_settled = all(kept.state is not State.UNKNOWN for kept in before.ledger.values())
     if not (before.is_whole and is_settled and before.night.storm is None) or last.night.ledger != "kept":
         return
-    if {each.person for portion in last.night.portions for each in portion.told} - before.ledger.keys():
+    if {row.person for portion in last.night.portions for row in portion.told} - before.ledger.keys():
         return
     rejected = {person for person, kept in before.ledger.items() if kept.state is State.REJECTED}
     is_again = truth.has_passing_refusals or truth.shows_nobody_created

@@ -135,11 +135,11 @@ def _count_nights(truth: Truth) -> Counter[Key]:
 def _count_late(truth: Truth) -> tuple[int, int, int]:
     """Of all that our requests stored: whom a list request did not show yet, and who was stored late."""
     hidden = inside = outside = 0
-    lists = [call.arrived_at for call in truth.world.record.calls if call.operation == "list" and call.arrived_at]
+    read_at = [call.arrived_at for call in truth.world.record.calls if call.operation == "list" and call.arrived_at]
     for stored in truth.world.record.stored:
         if stored.by is None or not stored.person:
             continue
-        hidden += stored.shown_at > stored.at and any(stored.at < each < stored.shown_at for each in lists)
+        hidden += stored.shown_at > stored.at and any(stored.at < at < stored.shown_at for at in read_at)
         late_s = stored.at - truth.when_known_to_end(stored.by)
         inside += 0 < late_s <= truth.world.scenario.quiet_s
         outside += late_s > truth.world.scenario.quiet_s
@@ -150,4 +150,4 @@ def _has_met_somebody(truth: Truth, call: Call) -> bool:
     """Whether a create reached the service when it had the same person already."""
     if call.operation != "create" or call.arrived_at is None:
         return False
-    return any(each.at < call.arrived_at and each.by is not call for each in truth.find_stored(call.person))
+    return any(stored.at < call.arrived_at and stored.by is not call for stored in truth.find_stored(call.person))

@@ -154,7 +154,7 @@ class Program:
     def _choose_bases(self, portion: Portion) -> RowBases:
         bases = self.night.bases
         places = [told.person % len(bases) for told in portion.told]
-        asked = tuple(BaseRef(service_id=each) for each in bases)
+        asked = tuple(BaseRef(service_id=base) for base in bases)
         return RowBases(np.array(places, dtype=np.int64), asked)
 
     def _open_by_row(self, session: Session) -> BaseLoads:

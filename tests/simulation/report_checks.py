@@ -31,11 +31,13 @@ def created_is_what_the_night_made(truth: Truth) -> Iterator[str]:
         certain, possible = 0, 0
         for told, kept in _list_confirmed(truth, played, report):
             calls = truth.find_calls(told.person, played.number)
-            stored = [each for call in calls for each in call.stored if each.at <= played.ended_at]
-            taken = [each.previous for each in stored if each.is_taken and each.previous is not None]
-            if any(each.shown_at <= played.began_at for each in taken) and not is_shared:
+            stored = [subscriber for call in calls for subscriber in call.stored if subscriber.at <= played.ended_at]
+            taken = [
+                subscriber.previous for subscriber in stored if subscriber.is_taken and subscriber.previous is not None
+            ]
+            if any(accepted.shown_at <= played.began_at for accepted in taken) and not is_shared:
                 continue
-            is_made = any(not each.is_taken for each in stored)
+            is_made = any(not subscriber.is_taken for subscriber in stored)
             is_as_told = kept.fingerprint == told.fingerprint
             certain += is_made and is_as_told
             possible += bool(calls) and not is_made
@@ -58,11 +60,11 @@ def changed_are_those_whose_row_differs_from_what_was_sent(truth: Truth) -> Iter
             kept.fingerprint != told.fingerprint and not (is_retry and kept.fingerprint is None)
             for told, kept in confirmed
         )
-        is_uncompared = any("were not compared" in each for each in report.tally.row_messages)
+        is_uncompared = any("were not compared" in message for message in report.tally.row_messages)
         excused = sum(kept.fingerprint is None for _, kept in confirmed) if is_uncompared else 0
         outcomes = report.tally.outcomes
         counted = outcomes[Outcome.CHANGED]
-        there = sum(outcomes[each] for each in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
+        there = sum(outcomes[outcome] for outcome in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
         if counted > differ or (played.is_whole and counted < differ - excused):
             yield f"night {played.number} reports {counted} changed, and {differ} rows differ from what was sent"
         if there > len(confirmed) + more or (played.is_whole and there < len(confirmed)):
@@ -80,11 +82,11 @@ def every_changed_row_is_told_with_its_fields(truth: Truth) -> Iterator[str]:
     for played, report in _list_reports(truth):
         if len(report.changes) != report.tally.outcomes[Outcome.CHANGED]:
             yield f"night {played.number} tells of {len(report.changes)} of its changed rows"
-        if len({(each.row.file, each.row.number) for each in report.changes}) != len(report.changes):
+        if len({(change.row.file, change.row.number) for change in report.changes}) != len(report.changes):
             yield f"night {played.number} tells of a changed row twice"
-        wrong = {name for each in report.changes for name, _, _ in each.fields} - may_change
-        alike = [name for each in report.changes for name, was, now in each.fields if was == now]
-        bare = [each for each in report.changes if not (each.fields or each.reason or each.is_known)]
+        wrong = {name for changed in report.changes for name, _, _ in changed.fields} - may_change
+        alike = [name for changed in report.changes for name, was, now in changed.fields if was == now]
+        bare = [changed for changed in report.changes if not (changed.fields or changed.reason or changed.is_known)]
         if wrong or alike or bare:
             yield f"night {played.number} names fields that have not changed: {wrong}, {alike}, {bare}"
 
@@ -126,9 +128,9 @@ def nobody_reported_rejected_is_shown_by_the_list(truth: Truth) -> Iterator[str]
         moves = played.moves
         dropped = {person for person, move in moves if (move.earlier, move.later) == (State.HELD, State.REJECTED)}
         rejected = _list_problems(truth, report, Outcome.REJECTED) - dropped
-        seen = {each for each in rejected if not truth.is_hidden_by_spelling(played, each)}
+        seen = {row for row in rejected if not truth.is_hidden_by_spelling(played, row)}
         for person in sorted(seen) if played.is_whole else ():
-            ours = [each for each in truth.find_ours(person) if each.at <= played.ended_at and truth.is_foreseen(each)]
+            ours = [own for own in truth.find_ours(person) if own.at <= played.ended_at and truth.is_foreseen(own)]
             if ours:
                 yield f"night {played.number} reports person {person} as rejected: stored as {ours[0].subscriber_id}"
 
@@ -138,7 +140,7 @@ def unsent_were_not_sent(truth: Truth) -> Iterator[str]:
     are unsent whom a person has dropped."""
     for played, report in _list_reports(truth):
         told = _list_told(played, report)
-        still = sum(not any(map(truth.is_in_doubt, truth.find_calls(each.person, played.number))) for each in told)
+        still = sum(not any(map(truth.is_in_doubt, truth.find_calls(row.person, played.number))) for row in told)
         counted = report.tally.outcomes[Outcome.UNSENT]
         if counted > still:
             yield f"night {played.number} reports {counted} unsent, and {len(told) - still} of {len(told)} were sent"
@@ -193,7 +195,7 @@ def _count_sent_again(truth: Truth, played: Played) -> int:
     """How many at least of those who were to be sent once more left in that night, each time."""
     begun = [(person, move.earlier is State.UNKNOWN) for person, move in played.moves if move.later is State.SENDING]
     again, anew = (Counter(person for person, is_again in begun if is_again is wanted) for wanted in (True, False))
-    calls = [each for each in truth.world.record.calls if (each.night, each.operation) == (played.number, "create")]
+    calls = [other for other in truth.world.record.calls if (other.night, other.operation) == (played.number, "create")]
     sent = Counter(call.person for call in calls if call.has_left and call.seen != "429")
     return sum(((sent - anew) & again).values())
 
@@ -201,7 +203,9 @@ def _count_sent_again(truth: Truth, played: Played) -> int:
 def the_requests_are_counted(truth: Truth) -> Iterator[str]:
     """Creates: how many were attempted, and how many of them were refused for their rate."""
     for played, report in _list_reports(truth):
-        calls = [each for each in truth.world.record.calls if (each.night, each.operation) == (played.number, "create")]
+        calls = [
+            other for other in truth.world.record.calls if (other.night, other.operation) == (played.number, "create")
+        ]
         limited = sum(call.seen == "429" for call in calls)
         if (report.attempts, report.limited) != (len(calls), limited):
             yield f"night {played.number} counts {report.attempts} ({report.limited}), made {len(calls)} ({limited})"
@@ -249,4 +253,4 @@ def _list_problems(truth: Truth, report: Report, outcome: Outcome) -> set[int]:
     rows = [problem.row for problem in report.problems if problem.outcome is outcome]
     cells = [dict(zip(row.columns, row.cells, strict=True)) for row in rows]
     recognise = truth.world.scenario.people.recognise
-    return {recognise({"Email": each["email"], "ClientUserId": each["client_user_id"]}) for each in cells}
+    return {recognise({"Email": cell["email"], "ClientUserId": cell["client_user_id"]}) for cell in cells}

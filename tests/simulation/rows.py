@@ -39,7 +39,7 @@ class Cells:
     last_name: str
 
 
-_COLUMNS = tuple(each.name for each in fields(Cells))
+_COLUMNS = tuple(field.name for field in fields(Cells))
 _MAPPING = FieldMapping({name: ColumnRule(name) for name in _COLUMNS if name != "person"})
 
 

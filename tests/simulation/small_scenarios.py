@@ -74,8 +74,8 @@ def _build(
     for number in range(1, 8):
         people.add(random, accepted_from=99 if number <= refused else 0)
     rows = [
-        Cells(each.number, random.choice(each.spellings), "", "Ann", "" if each.accepted_from else "Lee")
-        for each in people.persons.values()
+        Cells(person.number, random.choice(person.spellings), "", "Ann", "" if person.accepted_from else "Lee")
+        for person in people.persons.values()
     ]
     endings = [*[Ending(die_at_s=0.45)] * (len(storms) - 1), *[Ending()] * 3]
     gaps_s = [*[1.0] * len(storms), calm_gap_s, calm_gap_s]

@@ -105,7 +105,7 @@ def build_storm(random: Random, setting: Setting) -> Storm:
 
 
 def _draw_parts(random: Random, setting: Setting) -> list[Part]:
-    possible = sorted(FAULTS, key=lambda each: random.random() ** (1 / _WEIGHTS.get(each[0], 1.0)), reverse=True)
+    possible = sorted(FAULTS, key=lambda fault: random.random() ** (1 / _WEIGHTS.get(fault[0], 1.0)), reverse=True)
     number = random.choice((1, 2, 2, 3, 4))
     total = random.uniform(0.02, 0.4)
     chosen: dict[str, Part] = {}

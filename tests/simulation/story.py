@@ -18,8 +18,8 @@ def _describe_scenario(scenario: Scenario) -> list[str]:
     policy = f"policy: {scenario.policy}, a commit takes {scenario.commit_s} s"
     lines = [f"seed {scenario.seed}", f"service: {stance}", policy]
     lines += [
-        f"person {each.number}: {each.spellings[0]}, {each.client_user_id}, accepted from night {each.accepted_from} on"
-        for each in scenario.people.persons.values()
+        f"person {who.number}: {who.spellings[0]}, {who.client_user_id}, accepted from night {who.accepted_from} on"
+        for who in scenario.people.persons.values()
     ]
     lines += [f"night {number}: {_describe_night(night)}" for number, night in enumerate(scenario.nights, 1)]
     return lines

@@ -12,7 +12,7 @@ def print_summary(terminal: TerminalReporter) -> None:
     """The table of phases and settings, and the points at which a process died; nothing where none was met."""
     reports = terminal.getreports("passed") + terminal.getreports("failed")
     told = [
-        (name, json.loads(str(value))) for each in reports for name, value in each.user_properties if name in _PRINT
+        (name, json.loads(str(value))) for report in reports for name, value in report.user_properties if name in _PRINT
     ]
     for wanted, show in _PRINT.items():
         values = [value for name, value in told if name == wanted]

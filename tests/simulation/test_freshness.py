@@ -29,8 +29,10 @@ def build(
     people = People("email")
     for _ in range(number):
         people.add(Random(3))
-    people.persons = {each: replace(who, spellings=(f"{each}@x.org",)) for each, who in people.persons.items()}
-    rows = [Cells(each.number, each.spellings[0], "", "Ann", "Lee") for each in people.persons.values()]
+    people.persons = {
+        subscriber: replace(who, spellings=(f"{subscriber}@x.org",)) for subscriber, who in people.persons.items()
+    }
+    rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.persons.values()]
     prepared = prepare_nights([Source([rows])] * len(nights), "email")
     return Scenario(
         seed=3,
@@ -54,9 +56,9 @@ def play_with_newcomers(
     assert alone.faults == []
     began_at = alone.world.played[place].began_at
     late = {
-        each.person
-        for each in alone.world.record.stored
-        if each.by is not None and each.at > began_at + come_at_s + waiting_s
+        subscriber.person
+        for subscriber in alone.world.record.stored
+        if subscriber.by is not None and subscriber.at > began_at + come_at_s + waiting_s
     }
     newcomers = tuple(
         Newcomer(come_at_s, {"Base": {"Id": BASE_ID}, "Email": f"{person}@x.org", "LastName": "Self"})
@@ -71,8 +73,8 @@ def find_late(result: Result, grown_old_s: float) -> list[int]:
     """Those whom we stored so long after they had come by another way."""
     truth, late = Truth(result.world), []
     for person in truth.persons:
-        came_at = [each.at for each in truth.find_stored(person) if each.by is None]
-        late += [person for each in truth.find_ours(person) if came_at and each.at > min(came_at) + grown_old_s]
+        came_at = [stored.at for stored in truth.find_stored(person) if stored.by is None]
+        late += [person for own in truth.find_ours(person) if came_at and own.at > min(came_at) + grown_old_s]
     return late
 
 
@@ -130,7 +132,7 @@ def test_a_listing_that_takes_longer_than_it_may_be_relied_on_is_read_on() -> No
 
 def test_where_no_look_is_quick_enough_nothing_is_created() -> None:
     result = simulate(build_slow_list(filters="ignored", order="email"), Ledgers())
-    assert not any(each.by is not None for each in result.world.record.stored)
+    assert not any(subscriber.by is not None for subscriber in result.world.record.stored)
     report = result.world.played[0].report
     assert report is not None
     assert "load.fresh lets a create rely on it for 60 s" in report.describe()

@@ -31,8 +31,10 @@ def play(storm: Storm, number: int = PEOPLE, max_rate: float = inf) -> Result:
     people = People("email")
     for _ in range(number):
         people.add(Random(3))
-    people.persons = {each: replace(who, spellings=(f"{each}@x.org",)) for each, who in people.persons.items()}
-    rows = [Cells(each.number, each.spellings[0], "", "Ann", "Lee") for each in people.persons.values()]
+    people.persons = {
+        subscriber: replace(who, spellings=(f"{subscriber}@x.org",)) for subscriber, who in people.persons.items()
+    }
+    rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.persons.values()]
     portions = prepare_nights([Source([rows])] * 2, "email")
     nights = (Night(portions[0], 1.0, storm=storm), Night(portions[1], 3600.0))
     scenario = Scenario(
@@ -53,7 +55,7 @@ def test_the_run_ends_within_two_minutes_and_the_next_one_finishes(outage: str) 
     assert second.report is not None
     assert "run again" in (first.report.reason or "")
     assert first.ended_at - first.began_at - DOWN_AFTER_S <= 120
-    assert 0 < sum(1 for each in result.world.record.stored if each.at < first.ended_at) < PEOPLE
+    assert 0 < sum(1 for subscriber in result.world.record.stored if subscriber.at < first.ended_at) < PEOPLE
     assert (second.report.reason, result.faults) == (None, [])
 
 

@@ -23,7 +23,7 @@ def play(storms: list[Storm | None], ending: Ending | None = None, number: int =
     people = People("email")
     for _ in range(number):
         people.add(Random(3))
-    rows = [Cells(each, f"{each}@x.org", "", "Ann", "Lee") for each in people.persons]
+    rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.persons]
     portions = prepare_nights([Source([rows])] * len(storms), "email")
     nights = [Night(portion, 3600.0, storm=storm) for portion, storm in zip(portions, storms, strict=True)]
     nights[0] = Night(portions[0], 1.0, storm=storms[0], ending=ending or Ending())
@@ -47,7 +47,7 @@ def count_states(played: Played) -> Counter[State]:
 
 def count_creates(result: Result, played: Played) -> int:
     calls = result.world.record.calls
-    return sum((each.operation, each.night) == ("create", played.number) for each in calls)
+    return sum((call.operation, call.night) == ("create", played.number) for call in calls)
 
 
 @pytest.mark.parametrize("status", [200, 400, 402, 403, 404])
@@ -95,5 +95,5 @@ def test_a_refused_create_that_took_effect_is_found_and_not_sent_again() -> None
     result = play([storm, None])
     first, _ = result.world.played
     assert first.report is not None
-    assert sum(1 for each in result.world.record.stored if each.fate == "answered_as_refused") >= 20
+    assert sum(1 for subscriber in result.world.record.stored if subscriber.fate == "answered_as_refused") >= 20
     assert (count_states(first), result.faults) == (Counter({State.CONFIRMED: PEOPLE}), [])

@@ -63,10 +63,10 @@ class Truth:
         """Whether one of their creates was answered with somebody else."""
         calls = self.find_calls(person)
         spelled = self.world.scenario.people.persons[person].spellings
-        if "alter_identity" in self.world.scenario.settings and any("+" in each for each in spelled):
+        if "alter_identity" in self.world.scenario.settings and any("+" in subscriber for subscriber in spelled):
             return True
-        stored = [each for call in calls for each in call.stored]
-        is_wrong = any(each.is_taken or each.fate == "wrong_answer" for each in stored)
+        stored = [subscriber for call in calls for subscriber in call.stored]
+        is_wrong = any(subscriber.is_taken or subscriber.fate == "wrong_answer" for subscriber in stored)
         return is_wrong or any(call.seen == MIXED_UP for call in calls)
 
     def is_discarded(self, person: int) -> bool:
@@ -123,7 +123,7 @@ class Truth:
         spellings."""
         is_told = played.report is not None and LOOKED_UP_AS_SENT in played.report.tally.messages
         spellings = self.world.scenario.people.persons[person].spellings
-        return is_told and len({each.strip() for each in spellings}) > 1
+        return is_told and len({spelling.strip() for spelling in spellings}) > 1
 
     def when_known_to_end(self, call: Call) -> float:
         """When the quiet period of an attempt begins (architecture 4.5): at its end or, where its process died, when
@@ -151,17 +151,17 @@ class Truth:
 
     def _find_lag_on_record(self, call: Call, end: float) -> float:
         """The largest lag that the ledger knew of when the night began that sent this person again."""
-        nights = [each.night for each in self.find_calls(call.person) if each.sent_at > end]
+        nights = [other.night for other in self.find_calls(call.person) if other.sent_at > end]
         return self.world.played[nights[0] - 1].largest_lag_s if nights else 0.0
 
     def _has_witness(self, call: Call, end: float) -> bool:
         """Whether the run that sent this person again had confirmed somebody since the attempt ended."""
-        again = [each for each in self.find_calls(call.person) if each.sent_at > end]
+        again = [other for other in self.find_calls(call.person) if other.sent_at > end]
         return bool(again) and any(
-            each.operation == "create"
-            and each.night == again[0].night
-            and each.seen in ("200", "201")
-            and each.ended_at is not None
-            and end < each.ended_at < again[0].sent_at
-            for each in self.world.record.calls
+            later.operation == "create"
+            and later.night == again[0].night
+            and later.seen in ("200", "201")
+            and later.ended_at is not None
+            and end < later.ended_at < again[0].sent_at
+            for later in self.world.record.calls
         )

@@ -74,7 +74,7 @@ class World:
         self._moves: list[tuple[int, Move]] = []
         self._durable: dict[int, State] = {}
         told = (told for night in scenario.nights for portion in night.portions for told in portion.told)
-        self._persons = {each.identity: each.person for each in told}
+        self._persons = {row.identity: row.person for row in told}
 
     def play(self) -> None:
         """Every night, and what the service still does after the last. Raises what a process fails with."""

@@ -75,7 +75,7 @@ class FakeList:
 
     def answer(self, query: ListQuery) -> ListPage:
         """The page that the query names."""
-        shown = self.arrange([each for each in self.people if self._matches(query, each)])
+        shown = self.arrange([person for person in self.people if self._matches(query, person)])
         limit = min(query.limit, self.largest_limit)
         return ListPage(shown[query.offset : query.offset + limit], self.count(len(shown)), query.offset, limit)
 
@@ -104,4 +104,4 @@ def crowd(number: int, first_id: int = 1, email: str = "p{}@crowd.org") -> list[
     """So many people of another base, all of the plain class unless the pattern says otherwise."""
     base = {"Id": 1, "Name": "Others"}
     ids: Sequence[int] = range(first_id, first_id + number)
-    return [{"Id": each, "Base": base, "Email": email.format(each), "ClientUserId": f"c{each}"} for each in ids]
+    return [{"Id": id_, "Base": base, "Email": email.format(id_), "ClientUserId": f"c{id_}"} for id_ in ids]

@@ -27,8 +27,8 @@ def check(fake: FakeList, folder: Path, *classes: SpellingClass, case: bool = Fa
 
 def with_plus() -> FakeList:
     fake = FakeList(crowd(5))
-    for each in (11, 12, 13):
-        fake.add(each, f"p+{each}@x.org")
+    for number in (11, 12, 13):
+        fake.add(number, f"p+{number}@x.org")
     return fake
 
 
@@ -59,7 +59,7 @@ def test_a_control_that_has_vanished_is_replaced_by_another(tmp_path: Path) -> N
 
     fake.before = vanish
     assert check(fake, tmp_path, PLUS).passed == {PLUS}
-    assert [fake.times(f"p+{each}@x.org") for each in (11, 12, 13)] == [1, 1, 1]
+    assert [fake.times(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
 
 
 def test_a_class_fails_when_three_of_it_do_not_come_back(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_class_fails_when_three_of_it_do_not_come_back(tmp_path: Path) -> None
     fake.add(14, "p+14@x.org")
     fake.instead = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
     assert check(fake, tmp_path, PLUS).failed == {PLUS}
-    assert [fake.times(f"p+{each}@x.org") for each in (11, 12, 13, 14)] == [1, 1, 1, 0]
+    assert [fake.times(f"p+{number}@x.org") for number in (11, 12, 13, 14)] == [1, 1, 1, 0]
 
 
 def test_a_control_must_come_back_with_its_own_id(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_witness_who_does_not_show_by_id_either_is_no_verdict(tmp_path: Path) 
     fake = with_plus()
     checked = check(fake, tmp_path, PLUS, sentinels=sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org"))
     assert (set(checked.passed), checked.shown) == ({PLUS}, ())
-    assert [fake.times(f"late+{each}@x.org") for each in (1, 2, 3)] == [1, 1, 0]
+    assert [fake.times(f"late+{number}@x.org") for number in (1, 2, 3)] == [1, 1, 0]
 
 
 def test_lag_alone_fails_no_class(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_witness_who_begins_to_show_between_the_two_questions_speaks_for_the_f
 def test_there_is_a_control_for_whom_was_surveyed_or_confirmed(tmp_path: Path) -> None:
     async def look(session: Session) -> list[bool]:
         await read_stats(session.access)
-        return [has_control(session.access, each) for each in (PLAIN, PLUS, CAPITALS, KEY)]
+        return [has_control(session.access, want) for want in (PLAIN, PLUS, CAPITALS, KEY)]
 
     options = {"sentinels": sentinels("wit+ness@x.org")}
     assert look_at_fake(FakeList(crowd(5)), tmp_path, look, **options) == [True, True, False, True]

@@ -72,8 +72,8 @@ def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
 def test_a_row_without_the_id_of_its_base_says_nothing_of_the_subscriber(tmp_path: Path, base: object) -> None:
     fake = FakeList(crowd(5))
     fake.people += [
-        {"Id": each, "Base": base, "Email": email}
-        for each, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
+        {"Id": name, "Base": base, "Email": email}
+        for name, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
     ]
     assert told(look(fake, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")) == ({}, digests("eve@x.org"))
 
@@ -83,7 +83,7 @@ def test_a_name_that_two_bases_bear_ends_the_run_even_over_two_batches(tmp_path:
     fake.add(50, "p0@x.org", base={"Id": 8, "Name": "News"})
     fake.add(51, "p500@x.org", base={"Id": 7, "Name": "News"})
     with pytest.raises(ConfigurationError, match="several bases"):
-        look(fake, tmp_path, *(f"p{each}@x.org" for each in range(501)), base_id=None, name="News")
+        look(fake, tmp_path, *(f"p{number}@x.org" for number in range(501)), base_id=None, name="News")
 
 
 def test_a_class_whose_filter_fails_is_untold_and_the_others_are_not(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_partial_match_that_takes_more_than_one_page_tells_nothing(
 
 
 def test_a_filter_that_stops_working_in_the_middle_of_a_batch_misses_nobody_of_it(tmp_path: Path) -> None:
-    people = [f"p{each}@x.org" for each in range(900)]
+    people = [f"p{number}@x.org" for number in range(900)]
     fake = FakeList(crowd(5))
     fake.instead = lambda query: ListPage([], 0, 0, 1000) if len(fake.asked) > 500 and query.email else None
     missed = look(fake, tmp_path, *people).missed
@@ -229,7 +229,7 @@ def test_a_sentinel_that_stops_showing_in_the_middle_of_a_look_up_proves_nothing
 
     def lag_from_then_on(query: ListQuery) -> None:
         if query.email == "bob@x.org":  # a replica that lags answers from here on
-            fake.people = [each for each in fake.people if each["Id"] != 100]
+            fake.people = [person for person in fake.people if person["Id"] != 100]
 
     fake.before = lag_from_then_on
     result = look(fake, tmp_path, "bob@x.org", sentinels=(sentinel(990.0, 100, "wit@x.org"),))
@@ -254,13 +254,13 @@ def test_a_survey_is_read_once_and_again_when_it_is_old(tmp_path: Path) -> None:
 def test_the_requests_are_as_many_as_were_counted_before(in_any_spelling: bool, tmp_path: Path) -> None:
     fake = FakeList([*crowd(3), *crowd(3, 20, "A{}@crowd.org"), *crowd(3, 30, "p+{}@crowd.org")], fake_list.icase)
     fake.add(100, "wit@x.org")
-    wanted = [want(f"{start}{each}@x.org") for each in range(150) for start in ("p", "P", "p+")]
-    wanted += [want(f"k{each}", "client_user_id") for each in range(50)]
+    wanted = [want(f"{start}{index}@x.org") for index in range(150) for start in ("p", "P", "p+")]
+    wanted += [want(f"k{number}", "client_user_id") for number in range(50)]
 
     async def look_and_count(session: Session) -> None:
         await read_stats(session.access)
         fake.asked.clear()
-        asked = [replace(each, in_any_spelling=in_any_spelling) for each in wanted]
+        asked = [replace(want, in_any_spelling=in_any_spelling) for want in wanted]
         assert not (await look_by_filter(session.access, asked)).found
         expected = count_requests(asked)
         assert expected - 4 <= len(fake.asked) <= expected  # the sentinel may be among the controls

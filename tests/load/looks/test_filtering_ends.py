@@ -21,7 +21,7 @@ def test_nothing_hangs_and_nothing_is_asked_any_more_when_the_run_is_stopped(tmp
     async def look_and_stop(session: Session) -> None:
         fake.before = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
         with pytest.raises(RunAborted, match="stopped"):
-            await look_by_filter(session.access, [want(f"p{each}@x.org") for each in range(200)])
+            await look_by_filter(session.access, [want(f"p{number}@x.org") for number in range(200)])
         asked = len(fake.asked)
         await asyncio.sleep(0)
         assert (len(fake.asked), fake.under_way) == (asked, 0)

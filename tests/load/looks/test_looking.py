@@ -46,9 +46,9 @@ def test_a_few_on_a_long_list_are_looked_up_by_filters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "people"), [(1, 100), (40, LONG)])
 def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int, tmp_path: Path) -> None:
     fake = FakeList(crowd(people))
-    wanted = [f"ann{each}@x.org" for each in range(number)]
+    wanted = [f"ann{index}@x.org" for index in range(number)]
     result = look(fake, tmp_path, *wanted)
-    assert result.missed == {identity(each) for each in wanted}
+    assert result.missed == {identity(asked) for asked in wanted}
     assert fake.pages == len(fake.asked)
 
 
@@ -93,11 +93,11 @@ def test_a_list_in_no_stable_order_is_looked_up_by_filters_and_by_those_first_fr
     shuffled(fake)
 
     async def look_twice(session: Session) -> None:
-        wanted = [want("ann@x.org"), *(want(f"bob{each}@x.org") for each in range(50))]
+        wanted = [want("ann@x.org"), *(want(f"bob{number}@x.org") for number in range(50))]
         for _ in range(2):
             result = await look_for(session.access, wanted)
             assert set(result.found) == {wanted[0].identity}
-            assert result.missed == {each.identity for each in wanted[1:]}
+            assert result.missed == {asked.identity for asked in wanted[1:]}
         swept = fake.pages
         assert (await look_for(session.access, wanted)).missed
         assert fake.pages == swept
@@ -180,7 +180,7 @@ def test_who_is_there_in_other_capitals_is_found_where_that_is_asked_for(tmp_pat
 
 
 def asked_for(number: int, *, in_any_spelling: bool = False) -> list[LookupKey]:
-    return [want(f"q{each}@x.org", in_any_spelling=in_any_spelling) for each in range(number)]
+    return [want(f"q{index}@x.org", in_any_spelling=in_any_spelling) for index in range(number)]
 
 
 def group(session: Session, *groups: Sequence[LookupKey]) -> list[KeyGroup]:
@@ -251,11 +251,11 @@ def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -
     fake.add(60_000, "q3@x.org")
 
     async def look_at_once(session: Session) -> list[LookupResult]:
-        return await asyncio.gather(*(look_for(session.access, [each]) for each in asked_for(20)))
+        return await asyncio.gather(*(look_for(session.access, [email]) for email in asked_for(20)))
 
     results = look_at_fake(fake, tmp_path, look_at_once)
-    assert [bool(each.found) for each in results] == [number == 3 for number in range(20)]
-    assert all(len(each.missed) == 1 for number, each in enumerate(results) if number != 3)
+    assert [bool(result.found) for result in results] == [number == 3 for number in range(20)]
+    assert all(len(result.missed) == 1 for number, result in enumerate(results) if number != 3)
     assert all(query.offset == 0 for query in fake.asked if query != ListQuery(query.offset, query.limit))
 
 
@@ -279,5 +279,5 @@ def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool
     assert [identity("q350@x.org") in result.found for keys, result in parts].count(True) == 1
     assert sum(len(result.missed) for _, result in parts) == 399
     numbers = (400, 100) if is_in_order else (399, 99)  # the sweep has shown one
-    by_filter = [each for each in said if each.endswith("filters")]
+    by_filter = [message for message in said if message.endswith("filters")]
     assert by_filter == [f"looking for {number} subscribers by the list's filters" for number in numbers]

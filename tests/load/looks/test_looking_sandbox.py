@@ -32,11 +32,11 @@ KEYS = ("k{}", "K{}", "1234{}", "007{}", "a/b {}")
 def fill(sandbox: SandboxProcess, *, base: int = BASE, numbers: tuple[int, ...] = (1, 3)) -> dict[str, int]:
     """Create numbers 1 and 3 of each class, with an email and a key, and give their ids by text."""
     ids = {}
-    for each in numbers:
+    for number in numbers:
         for place, text in enumerate(TEXTS):
-            key = KEYS[place % len(KEYS)].format(f"{each}-{place}")
-            reply = Calls(sandbox).create(text.format(each), base={"Id": base}, ClientUserId=key)
-            ids[text.format(each)] = reply.json["Subscriber"]["Id"]
+            key = KEYS[place % len(KEYS)].format(f"{number}-{place}")
+            reply = Calls(sandbox).create(text.format(number), base={"Id": base}, ClientUserId=key)
+            ids[text.format(number)] = reply.json["Subscriber"]["Id"]
     return ids
 
 
@@ -55,8 +55,8 @@ def test_whoever_is_there_is_found_and_who_is_not_is_missed_whatever_the_filters
 
     result = look_at_sandbox(sandbox, tmp_path, lambda session: look_for(session.access, there + nobody))
 
-    assert result.found == {each.identity: (ids[each.value],) for each in there}
-    assert result.missed == {each.identity for each in nobody}
+    assert result.found == {subscriber.identity: (ids[subscriber.value],) for subscriber in there}
+    assert result.missed == {person.identity for person in nobody}
 
 
 @pytest.mark.parametrize("filters", ["exact", "icase", "partial"])
@@ -73,6 +73,6 @@ def test_keys_are_found_by_their_filter_in_their_own_case(
         sandbox, tmp_path, lambda session: look_by_filter(session.access, [*there, *nobody, other])
     )
 
-    assert set(result.found) == {each.identity for each in there}
-    assert result.missed - {other.identity} == {each.identity for each in nobody}
+    assert set(result.found) == {person.identity for person in there}
+    assert result.missed - {other.identity} == {subscriber.identity for subscriber in nobody}
     assert (other.identity in result.missed) == (filters == "exact")  # else the one match shown may be the first of two

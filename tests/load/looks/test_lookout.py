@@ -43,8 +43,10 @@ def test_whom_no_filter_could_be_tried_with_is_not_kept(person: dict[str, Any]) 
 
 
 def test_three_of_a_class_are_kept_however_many_there_are() -> None:
-    kept = stats(*({"Id": each, "Email": f"{start}{each}@x.org"} for each in range(1000) for start in ("p", "p+")))
-    assert {spelling: [each.subscriber_id for each in those] for spelling, those in kept.items()} == {
+    kept = stats(
+        *({"Id": number, "Email": f"{start}{number}@x.org"} for number in range(1000) for start in ("p", "p+"))
+    )
+    assert {spelling: [want.subscriber_id for want in those] for spelling, those in kept.items()} == {
         PLAIN: [0, 1, 2],
         PLUS: [0, 1, 2],
     }
@@ -59,5 +61,5 @@ def test_the_classes_are_bounded() -> None:
 def test_those_with_nothing_but_capitals_are_found() -> None:
     taken = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
-    taken.add([{"Id": each, "Email": text, "ClientUserId": "K"} for each, text in enumerate(texts)])
-    assert [each.text for each in taken.find_with_capitals()] == ["A@x.org", "a@X.org"]
+    taken.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])
+    assert [capital.text for capital in taken.find_with_capitals()] == ["A@x.org", "a@X.org"]

@@ -77,8 +77,8 @@ def test_a_row_without_an_id_fails(tmp_path: Path) -> None:
 def partial_matches(number: int) -> FakeList:
     """So many people whose address ends alike, ten to a page; the last is the one looked for."""
     fake = FakeList(finds=fake_list.partial, largest_limit=10)
-    for each in range(1, number):
-        fake.add(each, f"p{each}.ann@x.org")
+    for index in range(1, number):
+        fake.add(index, f"p{index}.ann@x.org")
     fake.add(number, "ann@x.org")
     return fake
 
@@ -94,17 +94,17 @@ def test_look_ups_are_made_together_and_no_more_than_allowed(
     max_concurrency: int, at_once: int, tmp_path: Path
 ) -> None:
     fake = FakeList()
-    for each in range(100):
-        fake.add(each, f"p{each}@x.org")
+    for number in range(100):
+        fake.add(number, f"p{number}@x.org")
 
     async def look(session: Session) -> list[Shown]:
         return await look_up_together(
-            session.access, [partial(look_up, session.access, "email", f"p{each}@x.org") for each in range(100)]
+            session.access, [partial(look_up, session.access, "email", f"p{number}@x.org") for number in range(100)]
         )
 
     shown = look_at_fake(fake, tmp_path, look, max_concurrency=max_concurrency)
     assert fake.most_under_way == at_once
-    assert [row["Id"] for each in shown for row in each.rows] == list(range(100))
+    assert [row["Id"] for page in shown for row in page.rows] == list(range(100))
 
 
 def test_the_first_failure_ends_all(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_those_refused_for_their_rate_are_made_again_fewer_at_a_time(tmp_path: P
     async def look(session: Session) -> list[Shown]:
         return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 40)
 
-    assert all(each.is_whole for each in look_at_fake(fake, tmp_path, look))
+    assert all(result.is_whole for result in look_at_fake(fake, tmp_path, look))
 
 
 def test_one_at_a_time_is_gone_on_with_for_as_long_as_some_are_answered(tmp_path: Path) -> None:

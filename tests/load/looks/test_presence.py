@@ -28,7 +28,7 @@ def build_bases(session: Session, *others: int) -> list[BasePresence]:
     """Return the presence in the session's base and in other bases of the run. Later chunks may bring more bases."""
     account = AccountPresence(has_many_bases=True)
     sessions = [session, *(open_other_base(session, base_id) for base_id in others)]
-    return [BasePresence(each, account) for each in sessions]
+    return [BasePresence(member, account) for member in sessions]
 
 
 def fill(fake: FakeList, *base_ids: int) -> None:
@@ -45,13 +45,13 @@ def test_one_sweep_serves_all_bases_of_a_chunk_and_those_of_later_chunks(tmp_pat
         news, shop = build_bases(session, SHOP)
         wants = [build_want(news, *many(news_row)), build_want(shop, *many("ann2@x.org"))]
         await news.account.learn(wants)
-        assert all(each.base.covers(each.planned) for each in wants)
+        assert all(wanted.base.covers(wanted.planned) for wanted in wants)
         asked, pages = len(fake.asked), fake.pages
         assert pages == 1 + 5  # a page of the list's head, and one sweep
         club = BasePresence(open_other_base(session, CLUB), news.account)
         later = [build_want(club, *many("ann3@x.org")), build_want(shop, "ann2@x.org")]
         await news.account.learn(later)
-        assert all(each.base.covers(each.planned) for each in later)
+        assert all(want.base.covers(want.planned) for want in later)
         assert len(fake.asked) == asked
         for presence, own, other in ((news, 50_001, None), (shop, None, 50_002)):
             assert read_recorded(presence.session.journal, "ann1@x.org", "ann2@x.org") == [own, other]
@@ -71,7 +71,7 @@ def test_a_few_keys_in_each_of_many_bases_cost_no_more_than_a_sweep(tmp_path: Pa
 
     async def look(session: Session) -> None:
         bases = build_bases(session, *range(100, 130))
-        await bases[0].account.learn([build_want(each, "new1@x.org") for each in bases])
+        await bases[0].account.learn([build_want(base, "new1@x.org") for base in bases])
 
     look_at_fake(fake, tmp_path, look)
     assert fake.pages == 1 + 12  # a page of the list's head, and one sweep
@@ -88,7 +88,7 @@ def test_a_base_that_the_list_hides_is_read_separately(tmp_path: Path) -> None:
         news, shop = build_bases(session, SHOP)
         wants = [build_want(news, "ann1@x.org"), build_want(shop, "ann2@x.org", "bob@x.org")]
         await news.account.learn(wants)
-        assert all(each.base.covers(each.planned) for each in wants)
+        assert all(asked.base.covers(asked.planned) for asked in wants)
         assert read_recorded(shop.session.journal, "ann2@x.org", "bob@x.org") == [50_002, None]
         assert "shows no subscribers of the base 8 unless a request asks for them" in session.tally.messages[0]
 
@@ -101,14 +101,14 @@ def test_an_expired_listing_is_read_on_for_all_its_bases_together(tmp_path: Path
 
     async def look(session: Session) -> None:
         news, shop = build_bases(session, SHOP)
-        chunks = [build_want(each, *many()) for each in (news, shop)]
+        chunks = [build_want(base, *many()) for base in (news, shop)]
         await news.account.learn(chunks)
         time.now += 100
-        assert not any(each.base.covers(each.planned) for each in chunks)
+        assert not any(chunk.base.covers(chunk.planned) for chunk in chunks)
         fake.add(60_000, "new1@x.org", base={"Id": SHOP, "Name": "Base 8"})
         asked = len(fake.asked)
         await news.account.learn(chunks)
-        assert all(each.base.covers(each.planned) for each in chunks)
+        assert all(part.base.covers(part.planned) for part in chunks)
         assert len(fake.asked) == asked + 2
         assert read_recorded(shop.session.journal, "new1@x.org") == [60_000]
         assert read_recorded(news.session.journal, "new1@x.org") == [None]
@@ -153,12 +153,12 @@ def test_a_base_that_is_filled_meanwhile_is_not_taken_for_hidden(tmp_path: Path)
 
     async def look(session: Session) -> None:
         news, shop = build_bases(session, SHOP)
-        chunks = [build_want(each, *many()) for each in (news, shop)]
+        chunks = [build_want(base, *many()) for base in (news, shop)]
         await news.account.learn(chunks)
         fake.add(60_000, "new1@x.org", base={"Id": SHOP, "Name": "Base 8"})
         time.now += 100
         await news.account.learn(chunks)
-        assert all(each.base.covers(each.planned) for each in chunks)
+        assert all(chunk.base.covers(chunk.planned) for chunk in chunks)
         assert session.tally.messages == []
 
     look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)

@@ -77,13 +77,15 @@ def test_a_witness_on_a_later_page_counts_once_the_sweep_before_had_shown_it(tmp
 def test_nobody_is_absent_by_a_witness_who_began_to_show_in_the_middle_of_the_sweep(tmp_path: Path) -> None:
     """The service begins to show both once the page of the first has been read, the second one, which is not looked at
     again; as many vanish, one of them before it, so that neither ranks nor TotalCount tell of it."""
-    fake = FakeList([each for each in crowd(3000) if each["Id"] != 1200])
+    fake = FakeList([email for email in crowd(3000) if email["Id"] != 1200])
 
     def show_late(query: ListQuery) -> None:
         if query.offset > 1500 and fake.people[3]["Id"] == 4:
             fake.add(1200, "lost@x.org")
             fake.add(5000, "w@x.org")
-            fake.people = sorted((p for p in fake.people if p["Id"] not in (4, 2950)), key=lambda each: int(each["Id"]))
+            fake.people = sorted(
+                (p for p in fake.people if p["Id"] not in (4, 2950)), key=lambda person: int(person["Id"])
+            )
 
     fake.before = show_late
     result = sweep(fake, tmp_path, "lost@x.org", sentinels=(sentinel(900.0, 5000, "w@x.org"),))
@@ -98,7 +100,7 @@ def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class
         state = session.access.state
         assert state.stats is not None
         assert (state.stats.total, state.stats.pages) == (3001, len(fake.asked))
-        assert [each.text for each in state.stats.samples[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
+        assert [sample.text for sample in state.stats.samples[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
         assert len(state.stats.samples[classify("email", "a@x.org")]) == 3
         assert not state.is_list_unreadable
         fake.largest_limit = 200
@@ -111,7 +113,7 @@ def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class
 
 def test_only_the_last_sweep_of_a_look_shows_a_witness(tmp_path: Path) -> None:
     """Two sweeps must agree, and the sentinel is gone after the first: there are three."""
-    fake = FakeList(crowd(100), arrange=lambda people: sorted(people, key=lambda each: str(each["Email"])))
+    fake = FakeList(crowd(100), arrange=lambda people: sorted(people, key=lambda person: str(person["Email"])))
     fake.add(500, "w@x.org")
     fake.largest_limit = 60
 
@@ -179,7 +181,7 @@ def test_a_listing_counts_the_identities_that_the_base_has_more_than_once(tmp_pa
         fake.add(5000 + number, email)
     fake.add(6000, "c@x.org", base={"Id": 8, "Name": "Shop"})
     if is_by_email:  # two sweeps: nobody is twice for that
-        fake.arrange = lambda people: sorted(people, key=lambda each: (each["Email"].lower(), each["Id"]))
+        fake.arrange = lambda people: sorted(people, key=lambda person: (person["Email"].lower(), person["Id"]))
     listed, doubled, recorded = listing(fake, tmp_path, "a@x.org", "b@x.org", "c@x.org")
     assert (listed.certificate.sweeps, doubled) == (2 if is_by_email else 1, 2)
     assert None not in recorded

@@ -79,9 +79,9 @@ def run_of(number: int) -> tuple[Sentinel, ...]:
 
 def showing(sentinels: tuple[Sentinel, ...], until: float) -> FakeList:
     fake = FakeList()
-    for each in sentinels:
-        if each.confirmed_at <= until:
-            fake.add(each.subscriber_id, each.value.lower())
+    for witness in sentinels:
+        if witness.confirmed_at <= until:
+            fake.add(witness.subscriber_id, witness.value.lower())
     return fake
 
 
