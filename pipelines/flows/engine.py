@@ -203,7 +203,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                     threads_per_worker=1,
                     memory_limit=0,  # a run is bounded by itself
                     security=Security.temporary(),  # a worker runs what it is sent: no other user may reach it
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",  # a free port: 8787 may belong to another command
                     silence_logs=False,
                     asynchronous=True,
                 )

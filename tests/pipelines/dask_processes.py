@@ -1,10 +1,11 @@
 """A scheduler of Dask and its workers, as a person starts them."""
 
+import ipaddress
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.pipelines.conftest import wait_for
@@ -61,3 +62,25 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def list_listening(pid: int) -> list[str]:
+    """Return the addresses on which a process accepts connections over TCP."""
+    folder = Path(f"/proc/{pid}")
+    with suppress(FileNotFoundError):  # the process has just ended
+        sockets = {str(link.readlink()) for link in (folder / "fd").iterdir()}
+        lines = [
+            line.split() for name in ("tcp", "tcp6") for line in (folder / "net" / name).read_text().splitlines()[1:]
+        ]
+        return [_read_address(line[1]) for line in lines if line[3] == _LISTENING and f"socket:[{line[9]}]" in sockets]
+    return []
+
+
+_LISTENING = "0A"  # a state of proc_pid_net(5)
+
+
+def _read_address(text: str) -> str:
+    """Return an address that the kernel wrote in hexadecimal digits, four bytes at a time in the machine's order."""
+    digits = text.partition(":")[0]
+    words = [int(digits[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(digits), 8)]
+    return str(ipaddress.ip_address(b"".join(words)))

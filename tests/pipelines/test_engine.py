@@ -17,7 +17,14 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for
-from tests.pipelines.dask_processes import is_alive, list_children, list_workers, read_address, run_dask
+from tests.pipelines.dask_processes import (
+    is_alive,
+    list_children,
+    list_listening,
+    list_workers,
+    read_address,
+    run_dask,
+)
 from tests.pipelines.forked import Forked
 from tests.pipelines.sharded import (
     FAULTS,
@@ -125,6 +132,7 @@ def test_a_command_that_is_killed_leaves_no_process_and_the_next_one_goes_on(sha
     wait_for_creates(shared, 100)
     children = list_children(process.pid)
     assert len(list_workers(process.pid)) == 2
+    assert {address for pid in (process.pid, *children) for address in list_listening(pid)} <= {"127.0.0.1", "::1"}
     with process:
         process.kill()
         process.communicate()
