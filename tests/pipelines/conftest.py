@@ -17,6 +17,7 @@ from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from tests.databases import open_postgres
 from tests.pipelines.forked import Forked
+from tests.pipelines.in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
 INTO_NEWS = ("--base-name", "News", "--active", "--quiet-period", "200ms")
@@ -92,9 +93,13 @@ class Connector:
     def run(
         self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
     ) -> Ended:
-        """Run a command to its end."""
-        with self.start(*arguments, environ=environ, stdin=stdin) as process:
-            return end(process)
+        """Run a command to its end: in this process, or in a fork if the command reads standard input."""
+        if stdin:
+            with self.start(*arguments, environ=environ, stdin=stdin) as process:
+                return end(process)
+        code, stdout, stderr = run_in_process(list(map(str, arguments)), self._build_environ(environ), self.folder)
+        assert "Traceback" not in stderr, stderr
+        return Ended(code, stdout, stderr)
 
     def run_json(
         self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""

@@ -1,0 +1,59 @@
+"""Runs a command of `connector` in the process of the tests, which takes half as long as a process of the command.
+
+A command that gets a signal, reads its standard input, or is bound by permissions needs a process: `forked.Forked`.
+"""
+
+import gc
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from pipelines.cli import run
+
+
+def run_in_process(arguments: Sequence[str], environ: Mapping[str, str], folder: Path) -> tuple[int, str, str]:
+    """Run the command in this folder, and return its exit code, its standard output and its standard error."""
+    with tempfile.TemporaryDirectory(prefix="connector-streams-") as streams:
+        stdout_path, stderr_path = Path(streams, "stdout"), Path(streams, "stderr")
+        with (
+            stdout_path.open("w", encoding="utf-8") as stdout,
+            stderr_path.open("w", encoding="utf-8") as stderr,
+            Path(os.devnull).open(encoding="utf-8") as stdin,
+            _replace_state(["connector", *arguments], environ),
+            chdir(folder),
+            redirect_stdout(stdout),
+            redirect_stderr(stderr),
+        ):
+            sys.stdin = stdin
+            try:
+                run()
+                exit_code = 0
+            except SystemExit as end:
+                exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return exit_code, stdout_path.read_text(encoding="utf-8"), stderr_path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def _replace_state(arguments: list[str], environ: Mapping[str, str]) -> Iterator[None]:
+    """Give the process these arguments and environment; afterwards restore them, and all that a command sets for its
+    process: standard input, logging, the temporary folder and the thresholds of the garbage collector."""
+    before = dict(os.environ), sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, gc.get_threshold()
+    os.environ.clear()
+    os.environ.update(environ)
+    sys.argv = arguments
+    tempfile.tempdir = None
+    try:
+        yield
+    finally:
+        earlier, sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, thresholds = before
+        os.environ.clear()
+        os.environ.update(earlier)
+        gc.set_threshold(*thresholds)
+        for name in ("connector", "pipelines"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [], True
+            logger.setLevel(logging.NOTSET)
