@@ -12,7 +12,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.listing.access import shows_identity
 from connector.listing.controls import is_missing_false
-from connector.listing.pages import ListFailed, fetch_page
+from connector.listing.pages import ListFailed, TokenRefusedError, fetch_page
 from connector.listing.reader import read_list
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -72,7 +72,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> L
     """Return the addresses that are inactive in the service, and those whose IsActive cannot be read.
 
     Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the list has an
-    IsActive that can be read.
+    IsActive that can be read, or if the service refuses the token.
     """
     sink, retrier = _Sink(), Retrier()
 
@@ -105,6 +105,8 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> L
                 await read_all(ListQuery(limit=LARGEST_PAGE))
             else:
                 raise ConfigurationError(_UNREADABLE)
+    except TokenRefusedError:
+        raise
     except ListFailed as error:
         raise RunAborted(f"{error} {_NOTHING_SENT}") from None
     if sink.has_rows and not sink.has_email:
