@@ -1,4 +1,4 @@
-"""The job files of configs/ run as they stand: they load, and their columns are those of the demo's CRM."""
+"""The job files of configs/ load, and their columns are those of the demo's CRM."""
 
 from datetime import date
 from pathlib import Path
@@ -41,7 +41,7 @@ def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> 
     return rows
 
 
-def test_the_crm_job_finds_whom_the_file_brought_and_only_the_changed_differ(tmp_path: Path) -> None:
+def test_the_crm_job_reads_the_same_people_as_the_file_except_changes(tmp_path: Path) -> None:
     data = draw_data(rows=1000, seed=5)
     write_people(tmp_path / "people.csv", data)
     write_crm(tmp_path / "crm.db", data.in_crm)

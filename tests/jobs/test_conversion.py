@@ -1,13 +1,10 @@
-"""A job's parts as the library's values."""
-
-from pathlib import Path
+"""Conversion of a job into the values of the library."""
 
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.jobs.build import build_mapping, build_policy, build_query, build_rules, open_source
+from connector.jobs.build import build_mapping, build_policy, build_query, build_rules
 from connector.jobs.models import Filters, JobSubscriber, Load
-from connector.jobs.source_models import JobSource
 from connector.load.session import LoadPolicy
 from connector.service.wire import ListQuery
 from connector.subscribers.preparation import check_mapping
@@ -48,15 +45,12 @@ def test_every_kind_of_rule_becomes_a_column_rule() -> None:
 @pytest.mark.parametrize(
     ("written", "rule"), [("de", PhoneRule("DE")), ({"region": "FR", "otherwise": "keep"}, PhoneRule("FR", "keep"))]
 )
-def test_the_form_of_phone_numbers_is_a_demand_of_the_job(written: object, rule: PhoneRule) -> None:
+def test_the_phone_format_becomes_a_rule(written: object, rule: PhoneRule) -> None:
     subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": written}})
     assert build_rules(subscriber) == ValidationRules(e164=rule)
-
-
-def test_a_region_without_phone_numbers_is_refused() -> None:
-    subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": "ZZ"}})
+    wrong = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": "ZZ"}})
     with pytest.raises(ConfigurationError, match="no phone numbers of a region 'ZZ'"):
-        build_rules(subscriber)
+        build_rules(wrong)
 
 
 def test_a_load_becomes_a_policy() -> None:
@@ -80,15 +74,12 @@ def test_a_load_becomes_a_policy() -> None:
         ),
     ],
 )
-def test_filters_become_the_lists_parameters(filters: dict[str, object], query: ListQuery) -> None:
+def test_filters_become_parameters_of_the_list(filters: dict[str, object], query: ListQuery) -> None:
     assert build_query(Filters.model_validate(filters)) == query
+    assert "example.com" not in repr(Filters.model_validate(filters))
 
 
-def test_filters_show_no_person() -> None:
-    assert "ann@" not in repr(Filters.model_validate({"email": "ann@example.com"}))
-
-
-def test_all_that_is_wrong_with_a_mapping_is_said_at_once() -> None:
+def test_all_faults_of_a_mapping_are_reported_together() -> None:
     mapping = FieldMapping({"first_name": ColumnRule(column="fnme"), "custom_field1": ColumnRule(column="c")})
     with pytest.raises(ConfigurationError) as caught:
         check_mapping(
@@ -105,24 +96,24 @@ def test_all_that_is_wrong_with_a_mapping_is_said_at_once() -> None:
     assert message.endswith("Its columns: mail, fname, c")
 
 
-GOOD_VALUES = [("is_active", "true"), ("gender", "Female"), ("birthday", "1990-02-28"), ("tags", "a, b"), ("phone", "")]
-BAD_VALUES = [("is_active", "ture"), ("gender", "x"), ("birthday", "1990-02-30"), ("address_country", "Atlantis")]
+GOOD_VALUES = [("is_active", "true"), ("birthday", "1990-02-28"), ("tags", "a, b"), ("phone", "")]
+BAD_VALUES = [("is_active", "ture"), ("birthday", "1990-02-30"), ("address_country", "Atlantis")]
 
 
 @pytest.mark.parametrize(("name", "value"), GOOD_VALUES)
-def test_a_value_that_every_row_may_have_passes(name: str, value: str) -> None:
+def test_a_valid_constant_is_accepted(name: str, value: str) -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
     check_mapping(mapping, ValidationRules(), ["mail"], where="a.csv")
 
 
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
-def test_a_value_that_no_row_may_have_is_refused_before_the_first(name: str, value: str) -> None:
+def test_an_invalid_constant_is_refused(name: str, value: str) -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
     with pytest.raises(ConfigurationError, match=f"a.csv: the value for {name} cannot be sent: "):
         check_mapping(mapping, ValidationRules(), ["mail"], where="a.csv")
 
 
-def test_a_default_that_no_row_may_have_is_refused_before_the_first() -> None:
+def test_an_invalid_default_is_refused() -> None:
     mapping = FieldMapping(
         {
             "email": ColumnRule(column="mail"),
@@ -133,7 +124,7 @@ def test_a_default_that_no_row_may_have_is_refused_before_the_first() -> None:
         check_mapping(mapping, ValidationRules(), ["mail", "dob"], where="a.csv")
 
 
-def test_each_column_of_a_template_must_be_there() -> None:
+def test_a_missing_column_of_a_template_is_refused() -> None:
     mapping = FieldMapping(
         {
             "email": ColumnRule(column="mail"),
@@ -146,11 +137,3 @@ def test_each_column_of_a_template_must_be_there() -> None:
     assert "first_name is mapped to the column fname, which is not there, did you mean fnam?" in str(caught.value)
     assert "first_name is mapped to the column middle name, which is not there" in str(caught.value)
     assert "address_line1 is mapped to the column numer, which is not there, did you mean number?" in str(caught.value)
-
-
-def test_a_file_source_opens_as_the_job_says(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes("mail;name\na@example.com;Zoë\n".encode("cp1252"))
-    keys = {"file": {"path": str(tmp_path / "a.csv"), "delimiter": ";", "encoding": "cp1252"}}
-    with open_source(JobSource.model_validate(keys)) as source:
-        assert source.columns == ("mail", "name")
-        assert [row for chunk in source.chunks() for row in chunk.frame["name"]] == ["Zoë"]

@@ -1,4 +1,4 @@
-"""`source.sql.cursor` of a job file: what it says, and what is said of a bad one."""
+"""`source.sql.cursor` of a job file: good values and faults."""
 
 from datetime import date, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ subscriber: {base: {id: 7}}
         ("''", CursorKind.TEXT, ""),
     ],
 )
-def test_a_cursor_is_of_the_kind_that_its_start_is(
+def test_the_kind_of_a_cursor_follows_from_its_start(
     tmp_path: Path, start: str, kind: CursorKind, value: CursorValue
 ) -> None:
     lookback = ", lookback: 10m" if kind in (CursorKind.TIMESTAMP, CursorKind.DATE) else ""
@@ -68,7 +68,7 @@ def test_a_fault_of_a_cursor_is_named(tmp_path: Path, good: str, bad: str, words
     assert words in refuse(tmp_path, JOB.replace(good, bad))
 
 
-def test_a_table_needs_no_word_of_the_cursor_and_a_list_has_none(tmp_path: Path) -> None:
+def test_a_table_needs_no_cursor_in_a_query_and_a_suppression_list_has_no_cursor(tmp_path: Path) -> None:
     table = JOB.replace('query: "select * from t where updated_at >= :cursor"', "table: t")
     assert read(tmp_path, table).source is not None
     suppress = "suppress: {sql: {url: 'sqlite:///crm.db', table: gone, column: mail, cursor: {column: a, start: 0}}}\n"

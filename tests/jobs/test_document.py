@@ -1,23 +1,22 @@
-"""YAML as keys and text with lines, and `${NAME}` in values: what is read, what is refused, and where it stands."""
+"""YAML as keys and text with line numbers, and `${NAME}` in values."""
 
 import pytest
 
 from connector.jobs.reader import fill_in, parse_document
 
 
-def test_scalars_stay_the_text_that_was_written() -> None:
+def test_scalars_stay_text() -> None:
     document = parse_document("a: no\nb: 007\nc: 1e3\nd: true\ne: 2026-01-02\n1: x\nyes: y\n")
     assert document.values == {"a": "no", "b": "007", "c": "1e3", "d": "true", "e": "2026-01-02", "1": "x", "yes": "y"}
     assert document.faults == ()
 
 
-@pytest.mark.parametrize("text", ["a:", "a: ~", "a: null"])
-def test_nothing_is_none(text: str) -> None:
-    assert parse_document(text).values == {"a": None}
-
-
-def test_quoted_words_of_nothing_are_text() -> None:
-    assert parse_document("a: ''\nb: '~'\nc: 'null'").values == {"a": "", "b": "~", "c": "null"}
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a:", None), ("a: ~", None), ("a: null", None), ("a: ''", ""), ("a: '~'", "~"), ("a: 'null'", "null")],
+)
+def test_an_empty_value_is_none_and_a_quoted_one_is_text(text: str, value: str | None) -> None:
+    assert parse_document(text).values == {"a": value}
 
 
 REFUSED = [
@@ -40,7 +39,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "line", "words"), REFUSED)
-def test_what_cannot_be_read_is_named_with_its_line(text: str, line: int | None, words: str) -> None:
+def test_a_fault_of_the_yaml_is_named_with_its_line(text: str, line: int | None, words: str) -> None:
     faults = parse_document(text).faults
     if words:
         assert [(fault.line, words in fault.message) for fault in faults] == [(line, True)]
@@ -68,23 +67,19 @@ FILLED = [
     ("a: 'costs $5'", "costs $5"),
     ("a: ${NESTED}", "${X}"),
     ("a: ${KEYS}", "{b: [1, 2]}\nc: d"),
+    ("a: {b: [x, '${X}'], '${X}': c}", {"b": ["x", "one"], "${X}": "c"}),
 ]
 ENVIRON = {"X": "one", "Y": "two", "E": "", "NESTED": "${X}", "KEYS": "{b: [1, 2]}\nc: d"}
 
 
 @pytest.mark.parametrize(("text", "value"), FILLED)
-def test_a_reference_becomes_the_variables_text_and_nothing_more(text: str, value: str) -> None:
+def test_a_reference_becomes_the_text_of_the_variable(text: str, value: object) -> None:
     document = fill_in(parse_document(text), ENVIRON)
     assert document.values == {"a": value}
     assert document.faults == ()
 
 
-def test_references_are_filled_in_at_any_depth_but_not_in_keys() -> None:
-    document = fill_in(parse_document("a: {b: [x, '${X}']}\n'${X}': c\n"), ENVIRON)
-    assert document.values == {"a": {"b": ["x", "one"]}, "${X}": "c"}
-
-
 @pytest.mark.parametrize("text", ["a: ${}", "a: ${A-B}", "a: ${X", "a: ${ X }", "a: ${1X}"])
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_a_bad_reference_is_refused(text: str) -> None:
     (fault,) = fill_in(parse_document(text), ENVIRON).faults
     assert "starts the name of an environment variable" in fault.message

@@ -1,4 +1,4 @@
-"""Rules of `subscriber.fields` that make no sense are refused, each with its key, before anything is read."""
+"""Contradictory rules of `subscriber.fields` are refused with their key before the source is read."""
 
 import re
 import textwrap
@@ -56,7 +56,7 @@ PLACE_FAULTS = [  # (the fields, words of the one fault)
 
 
 @pytest.mark.parametrize(("rule", "words"), TEXT_FAULTS, ids=[rule for rule, _ in TEXT_FAULTS])
-def test_a_rule_that_makes_no_sense_is_refused(tmp_path: Path, rule: str, words: str) -> None:
+def test_a_contradictory_rule_is_refused(tmp_path: Path, rule: str, words: str) -> None:
     said = refuse(tmp_path, f"{JOB}    first_name: {rule}\n")
     assert (words in said, "faults" in said) == (True, False)  # one fault makes one line
 
@@ -66,7 +66,7 @@ def test_a_rule_that_does_not_fit_its_field_is_refused(tmp_path: Path, fields: s
     assert words in refuse(tmp_path, JOB.replace("email: mail", fields))
 
 
-def test_the_documented_rules_are_rules(tmp_path: Path) -> None:
+def test_the_documented_rules_can_be_loaded(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "sources.md").read_text(encoding="utf-8")
     (fields,) = re.findall(r"```yaml\n(fields:.*?)```", page, re.DOTALL)
     subscriber = read(tmp_path, JOB.partition("  fields:")[0] + textwrap.indent(fields, "  ")).subscriber

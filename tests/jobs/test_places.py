@@ -18,18 +18,16 @@ FOLDER = Path("/srv/jobs")
         ("in/a.csv", "/srv/jobs/in/a.csv"),
         ("../a.csv", "/srv/jobs/../a.csv"),
         ("/x/a.csv", "/x/a.csv"),
+        ("~/a.csv", str(Path.home() / "a.csv")),
     ],
 )
 def test_a_path_starts_from_the_folder(path: str, expected: str) -> None:
     assert str(resolve_path(path, FOLDER)) == expected
-
-
-def test_a_tilde_is_the_home() -> None:
-    assert resolve_path("~/a.csv", FOLDER) == Path.home() / "a.csv"
+    assert resolve_destination(path, FOLDER) == expected
 
 
 @pytest.mark.parametrize("path", ["", "  ", "a\0b", "~no-such-user-here/a.csv"])
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_a_bad_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"must be a path|a user who is not known"):
         resolve_path(path, FOLDER)
 
@@ -50,8 +48,9 @@ URLS = [
 
 
 @pytest.mark.parametrize(("url", "expected"), URLS)
-def test_only_a_relative_file_of_a_database_is_resolved(url: str, expected: str) -> None:
+def test_a_relative_file_of_a_database_url_starts_from_the_folder(url: str, expected: str) -> None:
     assert resolve_url(url, FOLDER) == expected
+    assert resolve_destination(url, FOLDER) == expected
 
 
 def test_a_resolved_url_opens_the_file_whatever_its_folder_is_called(tmp_path: Path) -> None:
@@ -62,8 +61,3 @@ def test_a_resolved_url_opens_the_file_whatever_its_folder_is_called(tmp_path: P
     with engine.connect() as connection:
         assert connection.execute(text("select name from sqlite_master")).scalar() == "people"
     engine.dispose()
-
-
-def test_a_destination_is_a_file_or_a_url() -> None:
-    assert resolve_destination("out/p.parquet", FOLDER) == "/srv/jobs/out/p.parquet"
-    assert resolve_destination("duckdb:///w.duckdb", FOLDER) == "duckdb:////srv/jobs/w.duckdb"

@@ -1,4 +1,4 @@
-"""The JSON Schema that editors complete job files with: it takes what can be loaded, and sees what is misspelt."""
+"""The JSON Schema of job files: it accepts each file that can be loaded, and refuses misspelt keys."""
 
 import json
 import subprocess
@@ -60,19 +60,19 @@ def validator() -> Draft202012Validator:
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_can_be_loaded_is_taken(validator: Draft202012Validator, tmp_path: Path, text: str) -> None:
+def test_a_job_that_can_be_loaded_is_valid(validator: Draft202012Validator, tmp_path: Path, text: str) -> None:
     (tmp_path / "job.yaml").write_text(text, encoding="utf-8")
     load_job(tmp_path / "job.yaml", {**ENVIRON, "BASE": "7", "LOOK": "auto"})
     assert list(validator.iter_errors(read_as_an_editor(text))) == []
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_the_job_files_of_configs_are_taken(validator: Draft202012Validator, path: Path) -> None:
+def test_the_job_files_of_configs_are_valid(validator: Draft202012Validator, path: Path) -> None:
     assert list(validator.iter_errors(read_as_an_editor(path.read_text(encoding="utf-8")))) == []
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_misspelt_is_seen(validator: Draft202012Validator, text: str) -> None:
+def test_a_misspelt_job_is_invalid(validator: Draft202012Validator, text: str) -> None:
     assert list(validator.iter_errors(read_as_an_editor(text))) != []
 
 
@@ -89,6 +89,6 @@ def find_descriptions(schema: dict[str, Any]) -> list[str]:
     return [each["description"] for each in schema["properties"].values() if "description" in each]
 
 
-def test_the_command_prints_it() -> None:
+def test_the_command_prints_the_schema() -> None:
     ended = subprocess.run([sys.executable, "-m", "pipelines", "schema"], capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == build_schema()

@@ -1,4 +1,4 @@
-"""Settings: who has the last word, what is refused, and that nothing shows a secret."""
+"""Settings: precedence, refused values, and no secret in a message."""
 
 import os
 import stat
@@ -28,7 +28,7 @@ def make_environ(folder: Path, **more: str) -> dict[str, str]:
     } | more
 
 
-def test_without_a_job_the_environment_is_enough(tmp_path: Path) -> None:
+def test_the_environment_gives_all_settings(tmp_path: Path) -> None:
     settings = read_settings(make_environ(tmp_path), None)
     assert settings.service.base_url == "https://env.example.com"
     assert settings.service.token.reveal() == SECRET
@@ -44,13 +44,7 @@ def test_the_environment_comes_before_the_job(tmp_path: Path) -> None:
     assert read_settings(environ, job).service.base_url == "https://env.example.com"
     del environ["CONNECTOR_BASE_URL"]
     assert read_settings(environ, job).service.base_url == "https://job.example.com"
-
-
-def test_what_only_a_job_says_is_the_jobs(tmp_path: Path) -> None:
-    job = make_job({"account": "main", "authorization": "Bearer {token}", "timeout": "5s"})
-    settings = read_settings(make_environ(tmp_path), job)
-    assert (settings.account, settings.service.timeout_s) == ("main", 5.0)
-    assert settings.service.authorization == "Bearer {token}"
+    assert read_settings(environ, job).account == "main"
 
 
 def test_a_service_is_built_of_the_settings(tmp_path: Path) -> None:
@@ -61,7 +55,7 @@ def test_a_service_is_built_of_the_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base_url", ["", None])
-def test_no_base_url_says_where_to_set_it(tmp_path: Path, base_url: str | None) -> None:
+def test_a_missing_base_url_is_refused_with_the_next_step(tmp_path: Path, base_url: str | None) -> None:
     environ = make_environ(tmp_path, CONNECTOR_BASE_URL=base_url or "")
     with pytest.raises(ConfigurationError, match="set CONNECTOR_BASE_URL"):
         read_settings(environ, None)
@@ -70,24 +64,16 @@ def test_no_base_url_says_where_to_set_it(tmp_path: Path, base_url: str | None) 
 @pytest.mark.parametrize(
     "content", [b"s3cr3t-token", b"s3cr3t-token\n", b"s3cr3t-token\r\n", b"\xef\xbb\xbfs3cr3t-token "]
 )
-def test_a_token_file_may_end_as_editors_end_files(tmp_path: Path, content: bytes) -> None:
+def test_a_token_is_read_from_a_file_with_any_line_end_unless_both_are_set(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
-    assert read_token({"CONNECTOR_TOKEN_FILE": str(tmp_path / "token")}).reveal() == SECRET
-
-
-def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(SECRET)
-    assert read_token({"CONNECTOR_TOKEN": "", "CONNECTOR_TOKEN_FILE": str(tmp_path / "token")}).reveal() == SECRET
-    assert read_token({"CONNECTOR_TOKEN": f"{SECRET}\n", "CONNECTOR_TOKEN_FILE": ""}).reveal() == SECRET
-
-
-def test_two_tokens_are_refused(tmp_path: Path) -> None:
+    environ = {"CONNECTOR_TOKEN": "", "CONNECTOR_TOKEN_FILE": str(tmp_path / "token")}
+    assert read_token(environ).reveal() == SECRET
     with pytest.raises(ConfigurationError, match="unset one of them"):
-        read_token({"CONNECTOR_TOKEN": SECRET, "CONNECTOR_TOKEN_FILE": str(tmp_path / "token")})
+        read_token(environ | {"CONNECTOR_TOKEN": SECRET})
 
 
 @pytest.mark.parametrize("environ", [{}, {"CONNECTOR_TOKEN": ""}, {"CONNECTOR_TOKEN_FILE": ""}])
-def test_no_token_says_where_to_set_it(environ: dict[str, str]) -> None:
+def test_a_missing_token_is_refused_with_the_next_step(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="set CONNECTOR_TOKEN, or CONNECTOR_TOKEN_FILE"):
         read_token(environ)
 
@@ -104,7 +90,7 @@ def test_no_token_says_where_to_set_it(environ: dict[str, str]) -> None:
         "s3cr3t\xa0x",
     ],
 )
-def test_a_token_that_no_header_can_carry_is_refused_unseen(token: str) -> None:
+def test_a_token_that_no_header_can_hold_is_refused_without_its_value(token: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_token({"CONNECTOR_TOKEN": token})
     assert "s3cr3t" not in str(caught.value)
@@ -115,6 +101,7 @@ def test_a_token_that_no_header_can_carry_is_refused_unseen(token: str) -> None:
     ("content", "words"),
     [
         (None, "cannot be read: No such file"),
+        ("a folder", "cannot be read: Is a directory"),
         (b"", "is empty"),
         (b" \n", "is empty"),
         (b"s3cr3t\nsecond line\n", "a line break or another control character"),
@@ -122,20 +109,17 @@ def test_a_token_that_no_header_can_carry_is_refused_unseen(token: str) -> None:
         (b"s3cr3t" * 4096, "too large for a token"),
     ],
 )
-def test_a_token_file_that_holds_no_token_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_a_token_file_without_a_token_is_named(tmp_path: Path, content: bytes | str | None, words: str) -> None:
     path = tmp_path / "token"
-    if content is not None:
+    if isinstance(content, bytes):
         path.write_bytes(content)
+    elif content is not None:
+        path.mkdir()
     with pytest.raises(ConfigurationError) as caught:
         read_token({"CONNECTOR_TOKEN_FILE": str(path)})
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
     assert "s3cr3t" not in str(caught.value)
-
-
-def test_a_folder_is_no_token_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
-        read_token({"CONNECTOR_TOKEN_FILE": str(tmp_path)})
 
 
 def test_settings_show_neither_the_token_nor_a_password(tmp_path: Path) -> None:
@@ -147,31 +131,22 @@ def test_settings_show_neither_the_token_nor_a_password(tmp_path: Path) -> None:
     assert "hunter2" not in shown
 
 
-def test_the_state_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_new_state_folder_belongs_to_its_owner_alone(tmp_path: Path) -> None:
     state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")})
     assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o700
+    state.state_dir.chmod(0o750)
+    read_state({"CONNECTOR_STATE_DIR": str(state.state_dir)})
+    assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o750, "an existing folder keeps its permissions"
 
 
-def test_a_state_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    folder.mkdir(mode=0o750)
-    read_state({"CONNECTOR_STATE_DIR": str(folder)})
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
-
-
-def test_a_state_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(ConfigurationError, match="set CONNECTOR_STATE_DIR to another"):
             read_state({"CONNECTOR_STATE_DIR": str(folder)})
 
 
-def test_a_state_that_needs_no_service_needs_no_token(tmp_path: Path) -> None:
-    state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path)})
-    assert state.ledger_url.endswith("/ledger.db")
-
-
-def test_the_default_ledgers_url_survives_an_odd_folder(tmp_path: Path) -> None:
+def test_the_default_ledger_is_in_a_folder_of_any_name(tmp_path: Path) -> None:
     from sqlalchemy.engine import make_url
 
     folder = tmp_path / "50%25 off? it's #1 é @home:x"

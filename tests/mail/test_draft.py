@@ -1,4 +1,4 @@
-"""Emails as people write them: recipients, times, attachments; what is not said is stated, what is missing is named."""
+"""Drafts of emails: recipients, times, attachments, defaults, and the names of missing parts."""
 
 import mimetypes
 import os
@@ -39,7 +39,7 @@ def encode(draft: Draft) -> dict[str, Any]:
     return body["SendEmail"]  # type: ignore[no-any-return] # JSON
 
 
-def test_every_setting_is_stated_and_none_is_null_but_those_whose_null_is_ordinary() -> None:
+def test_every_setting_has_a_default_and_is_sent() -> None:
     sent = encode(Draft(**WHOLE))
 
     assert sent["TrackingSettings"] == {
@@ -51,7 +51,7 @@ def test_every_setting_is_stated_and_none_is_null_but_those_whose_null_is_ordina
 
 @pytest.mark.parametrize("name", [each for each in (*TRACKING, *SETTINGS) if each != "use_dkim_selector"])
 @pytest.mark.parametrize("value", [True, False, None])
-def test_what_is_said_is_sent(name: str, value: bool | None) -> None:
+def test_a_setting_of_the_draft_is_sent(name: str, value: bool | None) -> None:
     sent = encode(Draft(**WHOLE, settings={name: value}))
     wire = "".join(part.title() for part in name.split("_"))
     assert ({**sent["TrackingSettings"], **sent["EmailSettings"]})[wire] is value
@@ -67,7 +67,7 @@ def test_what_is_said_is_sent(name: str, value: bool | None) -> None:
         ({"send_at": NOW.replace(tzinfo=None) + timedelta(days=1)}, "EmailSettings.SendAt"),
     ],
 )
-def test_what_cannot_be_sent_is_named(change: dict[str, Any], field: str) -> None:
+def test_a_missing_or_impossible_part_is_named(change: dict[str, Any], field: str) -> None:
     with pytest.raises(MessageError) as raised:
         compose_draft(Draft(**WHOLE | change), NOW)
     assert raised.value.field == field
@@ -87,7 +87,7 @@ def test_what_cannot_be_sent_is_named(change: dict[str, Any], field: str) -> Non
         ("Lee, Ann <ann@example.com>", "ann@example.com", "Lee, Ann"),
     ],
 )
-def test_an_address_with_its_name_or_without(text: str, email: str, name: str | None) -> None:
+def test_a_recipient_is_read_with_and_without_a_name(text: str, email: str, name: str | None) -> None:
     recipient = parse_recipient(text, "Email.To[0]")
     assert (recipient.email, recipient.name) == (email, name)
 
@@ -95,20 +95,17 @@ def test_an_address_with_its_name_or_without(text: str, email: str, name: str | 
 @pytest.mark.parametrize(
     "text", ["", "Ann", "ann@", "@x.org", "<>", "Ann <ann>", "a@x.org b@y.org", "<a@x.org> <b@y.org>"]
 )
-def test_what_is_no_address_is_told_by_its_field_and_not_by_itself(text: str) -> None:
+def test_a_bad_recipient_is_named_by_its_field_without_its_value(text: str) -> None:
     with pytest.raises(MessageError) as raised:
         parse_recipient(text, "Email.To[0]")
     assert raised.value.field == "Email.To[0].Email"
     assert text == "" or text not in str(raised.value)
-
-
-def test_a_name_with_a_line_break_is_refused() -> None:
     with pytest.raises(MessageError) as raised:
         parse_recipient("Ann\r\nBcc: eve <ann@example.com>", "Email.Cc[1]")
     assert raised.value.field == "Email.Cc[1].Name"
 
 
-def test_a_time_is_an_earliest_one() -> None:
+def test_a_time_is_rounded_up_and_a_past_time_is_refused() -> None:
     assert to_timestamp(None, NOW) is None
     assert to_timestamp(NOW, NOW) == NOW.timestamp()
     assert to_timestamp(NOW + timedelta(microseconds=1), NOW) == NOW.timestamp() + 1
@@ -116,12 +113,16 @@ def test_a_time_is_an_earliest_one() -> None:
         to_timestamp(NOW - timedelta(microseconds=1), NOW)
 
 
-def test_a_file_is_attached_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "terms.pdf"
     path.write_bytes(bytes(range(256)))
     assert read_attachment(path, most_bytes=256).content == bytes(range(256))
     with pytest.raises(MessageError, match=r"terms\.pdf' is larger than 255 bytes"):
         read_attachment(path, most_bytes=255)
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a terabyte of holes: the reading must stop at the limit
+    with pytest.raises(MessageError, match="larger than 1,000 bytes"):
+        read_attachment(path, most_bytes=1000)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +139,13 @@ def test_a_file_is_attached_whole_or_not_at_all(tmp_path: Path) -> None:
         ("x.nosuch", UNKNOWN_TYPE),
     ],
 )
-def test_the_type_is_told_by_the_name(tmp_path: Path, name: str, mime_type: str) -> None:
+def test_the_type_of_a_file_follows_from_its_name(tmp_path: Path, name: str, mime_type: str) -> None:
     path = tmp_path / name.replace("/", "∕")
     path.write_bytes(b"x")
     assert read_attachment(path, most_bytes=1).mime_type == guess_type(name) == mime_type
 
 
-def test_the_machine_has_no_say_in_the_type() -> None:
+def test_the_types_of_the_machine_have_no_effect() -> None:
     mimetypes.add_type("application/x-of-this-machine", ".connector-test")
     assert guess_type("a.connector-test") == UNKNOWN_TYPE
 
@@ -159,31 +160,18 @@ def test_the_machine_has_no_say_in_the_type() -> None:
         ("empty.pdf/x", "cannot be read: Not a directory"),
         ("a\0b", r"a\\x00b' is not a path"),
         ("x" * 300, "cannot be read: File name too long"),
+        ("\udcff.pdf", r"\\udcff\.pdf' does not exist"),
     ],
 )
 def test_a_file_that_cannot_be_attached_is_named(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "empty.pdf").touch()
-    os.mkfifo(tmp_path / "pipe")  # to read it would wait for ever
+    os.mkfifo(tmp_path / "pipe")  # a reading of a pipe would not end
     with pytest.raises(MessageError, match=words) as caught:
         read_attachment(tmp_path / name, most_bytes=9)
     assert caught.value.field == "Email.Attachments"
 
 
-def test_of_a_file_that_is_too_large_no_more_is_read_than_tells_so(tmp_path: Path) -> None:
-    path = tmp_path / "huge.bin"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)  # a terabyte of holes: to read it whole would fail
-    with pytest.raises(MessageError, match="larger than 1,000 bytes"):
-        read_attachment(path, most_bytes=1000)
-
-
-def test_a_name_of_strange_bytes_is_told_in_words_that_can_be_shown(tmp_path: Path) -> None:
-    with pytest.raises(MessageError) as caught:
-        read_attachment(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.pdf")), most_bytes=9)
-    assert r"\udcff.pdf' does not exist" in str(caught.value).encode().decode()
-
-
-# the time to send of a message file
+# The time in a message file
 
 
 @pytest.mark.parametrize(

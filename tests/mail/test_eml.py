@@ -49,7 +49,7 @@ def parse(data: bytes) -> EmailMessage:
     ],
     ids=["quotes", "scripts", "many"],
 )
-def test_pythons_parser_finds_each_person_and_each_header_in_one_line(people: list[Recipient]) -> None:
+def test_a_parser_finds_each_recipient_and_each_header(people: list[Recipient]) -> None:
     headers = [Header("X-Campaign", "Frühling  <1>"), Header("Date", "Sun, 22 Nov 2026 08:00:00 +0000")]
     data = write(to=people, cc=people, bcc=people, reply_to=people, subject=HARD_SUBJECT, headers=headers)
     mail = message_from_string(data.decode(), policy=python_policy)  # the bytes parser does not decode UTF-8 headers
@@ -63,7 +63,7 @@ def test_pythons_parser_finds_each_person_and_each_header_in_one_line(people: li
 
 
 @pytest.mark.parametrize("text", ["From \n.\n..\n", "x" * 2000, " \n \n ", "é" * 600, "\ufeffx", "a\tb \r\nc = d"])
-def test_a_text_of_any_shape_is_found_whole(text: str) -> None:
+def test_a_parser_finds_any_text(text: str) -> None:
     leaves: list[Any] = [part for part in parse(write(plain_text=text, html=text)).walk() if not part.is_multipart()]
     shown = [part.get_content().replace("\r\n", "\n").rstrip("\n") for part in leaves]
     assert shown == [text.replace("\r\n", "\n").rstrip("\n")] * 2
@@ -71,7 +71,7 @@ def test_a_text_of_any_shape_is_found_whole(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["terms.pdf", "a%20b.pdf", "a'b''c.pdf", "名前" * 60 + ".pdf", "; x=y"])
 @pytest.mark.parametrize("content", [b"\r\n", b"\n" * 100, b"x" * 1000, bytes(range(256))])
-def test_a_file_is_found_whole_under_its_name_and_type(name: str, content: bytes) -> None:
+def test_a_parser_finds_each_file_with_its_name_and_type(name: str, content: bytes) -> None:
     mail: Any = parse(write(attachments=[Attachment(content, name, "text/html; charset=koi8-r", "inline", "logo")]))
     (part,) = (each for each in mail.walk() if each.get_filename() is not None)
     assert (part.get_payload(decode=True), part.get_filename(), part["Content-ID"]) == (content, name, "<logo>")
@@ -103,7 +103,7 @@ def show_shape(part: Part) -> Any:
         ),
     ],
 )  # fmt: skip
-def test_parts_stand_where_mail_programs_look_for_them(changes: dict[str, Any], shape: Any) -> None:
+def test_the_parts_have_the_standard_structure(changes: dict[str, Any], shape: Any) -> None:
     assert show_shape(message_from_bytes(write(**changes))) == shape
 
 
@@ -118,7 +118,7 @@ def test_parts_stand_where_mail_programs_look_for_them(changes: dict[str, Any], 
         ({"headers": [Header("MIME-Version", "1.0")]}, "Email.Headers[0].Name"),
     ],
 )
-def test_what_no_email_can_hold_is_named(changes: dict[str, Any], field: str) -> None:
+def test_a_part_that_no_email_can_hold_is_refused_with_its_field(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(MessageError) as caught:
         write(**changes)
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""The plain text of HTML: what is read there, links and all, for any HTML."""
+"""The plain text of HTML, with links, for any HTML."""
 
 from itertools import pairwise
 
@@ -36,11 +36,11 @@ from connector.mail.plain_text import html_to_text
         ("<![if !mso]>a<![endif]><!--[if mso]>b<![endif]-->c<![bogus[x]]>d", "acd"),
     ],
 )  # fmt: skip
-def test_the_text_is_what_the_page_shows(html: str, text: str) -> None:
+def test_the_text_is_the_visible_text_of_the_page(html: str, text: str) -> None:
     assert html_to_text(html).lstrip() == text
 
 
-def test_links_of_neighbouring_columns_are_all_told() -> None:
+def test_the_text_has_all_links_of_neighbouring_columns() -> None:
     cell = '<td><a href="https://x.example/{0}">a{0}<br>b{0}</a></td>'
     text = html_to_text(f"<table><tr>{cell.format(1)}{cell.format(2)}</tr></table>")
     for part in ("a1", "b1", "a2", "b2", "[https://x.example/1]", "[https://x.example/2]"):
@@ -49,7 +49,7 @@ def test_links_of_neighbouring_columns_are_all_told() -> None:
 
 @pytest.mark.parametrize("depth", [10, 60, 190, 260, 3_000])
 @pytest.mark.parametrize("tag", ["div", "span", "table><tr><td", "ul><li"])
-def test_nothing_is_lost_however_deep_it_is(tag: str, depth: int) -> None:
+def test_a_text_at_any_depth_is_kept(tag: str, depth: int) -> None:
     text = html_to_text("<p>before</p>" + f"<{tag}>" * depth + "inside" + "</div>" * depth + "<p>after</p>")
     assert [word for word in text.split() if word.isalpha() and word != "o"] == ["before", "inside", "after"]
 
@@ -75,7 +75,7 @@ PAGES = st.lists(PIECES, max_size=25).map("".join)
 @example("</table>")
 @example("<td>")
 @example("a\x85<br>\u2003<br>b")
-def test_any_html_has_a_text_and_it_is_tidy(html: str) -> None:
+def test_any_html_gives_a_tidy_text(html: str) -> None:
     lines = html_to_text(html).split("\n")
     assert [line for line in lines if line != line.rstrip()] == []
     assert all(first or second for first, second in pairwise(lines))
@@ -84,7 +84,7 @@ def test_any_html_has_a_text_and_it_is_tidy(html: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma"]), min_size=1), st.data())
-def test_every_word_that_is_shown_is_told_in_its_order(words: list[str], data: st.DataObject) -> None:
+def test_the_text_has_every_visible_word_in_order(words: list[str], data: st.DataObject) -> None:
     wraps = st.sampled_from(
         ["<p>{}</p>", "<div>{}</div>", "<b>{}</b> ", "<a href='https://x'>{}</a> ", "{}<br>", "<h2>{}</h2>"]
     )

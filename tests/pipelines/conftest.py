@@ -74,9 +74,7 @@ class Connector:
         has_reader: bool = True,
     ) -> Forked:
         """Begin a command; None takes a setting out of the environment."""
-        return Forked(
-            list(map(str, arguments)), self._build_environ(environ), self.folder, stdin, has_reader=has_reader
-        )
+        return Forked(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, has_reader=has_reader)
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """The same as a user does it: whoever reads its output reads pipes."""
@@ -87,7 +85,7 @@ class Connector:
             stdin=subprocess.DEVNULL,
             text=True,
             cwd=self.folder,
-            env=self._build_environ({}),
+            env=self.build_environ(),
         )
 
     def run(
@@ -97,7 +95,7 @@ class Connector:
         if stdin:
             with self.start(*arguments, environ=environ, stdin=stdin) as process:
                 return end(process)
-        code, stdout, stderr = run_in_process(list(map(str, arguments)), self._build_environ(environ), self.folder)
+        code, stdout, stderr = run_in_process(list(map(str, arguments)), self.build_environ(environ), self.folder)
         assert "Traceback" not in stderr, stderr
         return Ended(code, stdout, stderr)
 
@@ -107,7 +105,7 @@ class Connector:
         """The same with `--output json`."""
         return self.run(*arguments, "--output", "json", environ=environ, stdin=stdin)
 
-    def _build_environ(self, environ: Mapping[str, str | None] | None) -> dict[str, str]:
+    def build_environ(self, environ: Mapping[str, str | None] | None = None) -> dict[str, str]:
         given = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
         return {name: value for name, value in given.items() if value is not None}
 

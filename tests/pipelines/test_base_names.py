@@ -1,4 +1,4 @@
-"""A base that a job gives by its name: a service may store another spelling, and match names in its own way."""
+"""A base given by its name: a service may store another spelling, and match names in its own way."""
 
 import unicodedata
 from pathlib import Path
@@ -21,11 +21,8 @@ DECOMPOSED = unicodedata.normalize("NFD", "Café Zürich")
 @pytest.mark.parametrize(
     ("way", "first", "second"),
     [
-        ("folded", "Café Zürich", "CAFÉ ZÜRICH "),
-        ("nfd", "Café Zürich", "Café Zürich"),
         ("nfd", DECOMPOSED, "café zürich"),
         ("collapsed", "Our  News", "our News"),
-        ("escaped", "Café & Co", "Café & Co"),
         ("escaped", 'R&D "North" <1>', "r&d  &quot;North&quot; <1>"),
     ],
 )
@@ -44,15 +41,12 @@ def test_a_base_is_found_by_any_spelling_of_its_name(
 
 SIMILAR = [
     ("accent_blind", "Cafe Zurich", "Café Zürich"),
-    ("accent_blind", "Café Zürich", "CAFE ZURICH"),
-    ("cut", "Newsletter Deutschla", "Newsletter Deutschland"),
     ("cut", "Kunden und Partner 2", "Kunden und Partner 2025 alle"),
-    ("cut", "Customers in Germany", "Customers in Germany and Austria"),
 ]
 
 
 @pytest.mark.parametrize(("way", "listed", "asked"), SIMILAR)
-def test_nothing_is_sent_by_a_name_that_the_service_may_take_for_another(
+def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the_first_create(
     connector: Connector, tmp_path: Path, way: str, listed: str, asked: str
 ) -> None:
     connector.sandbox.switch(base_names=way)
@@ -70,7 +64,7 @@ def test_nothing_is_sent_by_a_name_that_the_service_may_take_for_another(
 
 @pytest.mark.parametrize(
     ("listed", "asked"),
-    [("News", "News 2"), ("News", "Newsletter"), ("Kunden", "Kunden 2025"), ("Newsletter Nord", "Newsletter Süd")],
+    [("News", "Newsletter"), ("Kunden", "Kunden 2025"), ("Newsletter Nord", "Newsletter Süd")],
 )
 def test_a_new_base_is_created_beside_one_whose_name_is_not_similar(
     connector: Connector, tmp_path: Path, listed: str, asked: str

@@ -1,13 +1,11 @@
-"""A load creates nobody while a column says who has unsubscribed and nothing reads that column (design: consent)."""
+"""Consent: a load needs a value of is_active, and refuses a column of unsubscriptions that nothing maps or ignores."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from connector import Connector as Library
-from connector.errors import ConfigurationError
 from tests.pipelines.conftest import Connector, list_stored, write_csv
+from tests.pipelines.leftovers import read_rejects
 
 PEOPLE = ("email,unsubscribed", "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
 JOB = """
@@ -22,7 +20,7 @@ def list_activity(connector: Connector) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("lines", [PEOPLE, ("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")])
-def test_an_import_is_refused_and_says_the_two_ways_out(
+def test_an_import_is_refused_until_the_column_is_mapped(
     connector: Connector, tmp_path: Path, lines: tuple[str, ...]
 ) -> None:
     column = lines[0].partition(",")[2]
@@ -37,7 +35,7 @@ def test_an_import_is_refused_and_says_the_two_ways_out(
     assert activity == {line.partition(",")[0]: line.partition(",")[0] != "ann@x.org" for line in lines[1:]}
 
 
-def test_an_ignored_column_says_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_an_ignored_column_has_no_effect(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", *PEOPLE)
     given = ("import", people, "--base-id", "7", "--active")
     misspelt = connector.run("import", people, "--base-id", "7", "--active", "--ignore", "unsubscribd")
@@ -63,12 +61,14 @@ def test_a_job_is_refused_until_it_maps_or_ignores_the_column(connector: Connect
     assert connector.run_json("plan", job).report["messages"] == ["columns not used: unsubscribed"]
 
 
-def test_rows_that_are_all_created_inactive_need_no_word(connector: Connector, tmp_path: Path) -> None:
+def test_rows_that_are_all_created_inactive_need_no_mapping_of_the_column(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", *PEOPLE)
     assert connector.run_json("import", people, "--base-id", "7", "--inactive").rows == {"read": 3, "created": 3}
 
 
-def test_a_word_far_down_ends_the_load_before_anything_is_sent(connector: Connector, tmp_path: Path) -> None:
+def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(
+    connector: Connector, tmp_path: Path
+) -> None:
     rows = [f"p{number}@x.org,customer" for number in range(60_000)]
     rows[50_000] = "p50000@x.org,unsubscribed"
     people = write_csv(tmp_path / "people.csv", "email,status", *rows)
@@ -78,10 +78,49 @@ def test_a_word_far_down_ends_the_load_before_anything_is_sent(connector: Connec
     assert list_stored(connector.sandbox) == {}
 
 
-def test_the_library_refuses_it_too(connector: Connector, tmp_path: Path) -> None:
-    people = write_csv(tmp_path / "people.csv", *PEOPLE)
-    settings: Any = {"base_url": connector.sandbox.base_url, "token": connector.sandbox.token, "state_dir": tmp_path}
-    with pytest.raises(ConfigurationError, match="the column unsubscribed"):
-        Library(**settings).import_file(people, base_id=7, active=True).raise_for_status()
-    report = Library(**settings).import_file(people, base_id=7, active=True, ignore=["unsubscribed"])
-    assert report.rows["created"] == 3
+def write_job(folder: Path, active: str = "") -> Path:
+    """Write a job with this rule of is_active."""
+    job = folder / "job.yaml"
+    job.write_text(JOB.replace(", is_active: {value: true}", active) + "load: {quiet_period: 200ms}\n")
+    return job
+
+
+def test_a_load_without_a_value_of_is_active_is_refused_and_a_plan_warns(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email,active", "a@x.org,yes")
+    job = write_job(tmp_path)
+    ended = connector.run("sync", job)
+    assert (ended.code, connector.sandbox.stats()["subscribers"]) == (2, 0)
+    assert "--active or --inactive (in a job: is_active: {value: true}; in Python: active=True)" in ended.stderr
+    for command in ("plan", "validate"):
+        ended = connector.run_json(command, job)
+        assert ended.code == 0, ended.stderr
+        words = "an import of these rows is refused: nothing says is_active"
+        assert any(words in message for message in ended.report["messages"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "rows"),
+    [
+        ("active", {"read": 2, "invalid": 1, "created": 1}),
+        ('{column: active, default: "no"}', {"read": 2, "created": 2}),
+    ],
+)
+def test_an_empty_cell_of_is_active_is_invalid_unless_the_mapping_has_a_default(
+    connector: Connector, tmp_path: Path, rule: str, rows: dict[str, int]
+) -> None:
+    write_csv(tmp_path / "people.csv", "email,active", "a@x.org,yes", "b@x.org,")
+    ended = connector.run_json("sync", write_job(tmp_path, f", is_active: {rule}"))
+    assert ended.rows == rows, ended.stderr
+    rejects = [(row["_outcome"], row["_field"], row["_code"]) for row in read_rejects(ended)] if ended.code else []
+    assert rejects == ([("invalid", "is_active", "required")] if "invalid" in rows else [])
+
+
+def test_each_command_reads_yes_and_no_in_the_language_of_the_header(connector: Connector, tmp_path: Path) -> None:
+    people = write_csv(tmp_path / "people.csv", "email,Abonné", "ann@x.org,OUI", "bob@x.org,non")
+    assert connector.run_json("validate", people).rows == {"read": 2, "valid": 2}
+    planned = connector.run_json("plan", people, "--base-id", "7")
+    assert planned.report["activity"] == {"active": 1, "inactive": 1}, planned.stderr
+    assert connector.run_json("import", people, "--base-id", "7").rows == {"read": 2, "created": 2}
+    assert connector.run("init", people, "--base-id", "8", "-o", "job.yaml").code == 0
+    assert connector.run_json("sync", "job.yaml").rows == {"read": 2, "created": 2}
+    assert list_activity(connector) == {"ann@x.org": True, "bob@x.org": False}

@@ -14,14 +14,14 @@ EXISTING = 1040
 
 
 def import_anew(connector: Connector, path: Path, *options: str) -> Ended:
-    """Import with a new ledger, as somebody does who begins with the connector."""
+    """Import with a new ledger, as a first-time user does."""
     state = {"CONNECTOR_STATE_DIR": mkdtemp(dir=connector.folder)}
     return connector.import_file(path, *options, environ=state)
 
 
 @pytest.fixture
 def people(connector: Connector, tmp_path: Path) -> Path:
-    """A job's file of subscribers who are in the service already, all alike: counts of parts tell nothing of them."""
+    """A job's file of subscribers that the service has. All are alike, so that counts of classes prove nothing."""
     path = tmp_path / "people.csv"
     write_csv(path, "email,name", *(f"person{each}@x.org,Ann" for each in range(EXISTING)))
     assert connector.run_json("sync", write_job(tmp_path)).rows == {"read": EXISTING, "created": EXISTING}
@@ -32,25 +32,27 @@ def test_no_subscriber_beyond_a_window_is_created_again_or_forgotten(connector: 
     sandbox = connector.sandbox
     all_there = {"read": EXISTING, "exists": EXISTING}
 
-    sandbox.switch(result_window=1000)  # ids beyond the last exist: each row is looked up by its filter
+    sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
     ended = import_anew(connector, people)
     assert (ended.code, ended.rows) == (0, all_there), ended.stderr
 
-    sandbox.switch(result_window=1013, order="email")  # ids between the first and the last exist
+    sandbox.switch(result_window=1013, order="email")  # ids are missing in the middle of the list
     ended = import_anew(connector, people)
     assert (ended.code, ended.rows) == (0, all_there), ended.stderr
 
     ended = connector.run_json("reconcile", people.parent / "job.yaml", "--forget-missing")
     assert (ended.report["forgotten"], ended.report["certificate"]["reason"]) == (0, "cut_off")
 
-    sandbox.switch(result_window=1000, filters="ignored")  # nothing tells
+    sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
     ended = import_anew(connector, people)
     assert (ended.code, ended.rows) == (3, {"read": EXISTING, "unsent": EXISTING})
     assert "--allow-truncated" in ended.stderr
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_rows_beyond_a_window_are_created_once_each_is_looked_up(connector: Connector, people: Path) -> None:
+def test_new_rows_are_created_after_a_look_up_of_each_if_the_list_is_cut_off(
+    connector: Connector, people: Path
+) -> None:
     path = connector.folder / "new.csv"
     connector.sandbox.switch(result_window=1013, order="email")
     write_csv(path, "email,name", *(f"new{each}@x.org,Ann" for each in range(1100)))
@@ -60,7 +62,7 @@ def test_rows_beyond_a_window_are_created_once_each_is_looked_up(connector: Conn
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-def test_a_size_that_a_person_knows_to_be_right_is_taken(connector: Connector, tmp_path: Path) -> None:
+def test_a_list_of_a_suspicious_size_is_accepted_with_allow_truncated(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.seed(1000, base_name="News")
     connector.sandbox.switch(filters="ignored")
     write_csv(tmp_path / "new.csv", "email,name", "new@x.org,Ann", "newer@x.org,Bea")
@@ -70,14 +72,12 @@ def test_a_size_that_a_person_knows_to_be_right_is_taken(connector: Connector, t
     assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2}), ended.stderr
 
 
-def test_an_export_does_not_certify_a_list_that_lacks_what_the_ledger_has_confirmed(
-    connector: Connector, people: Path
-) -> None:
+def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(connector: Connector, people: Path) -> None:
     connector.sandbox.switch(result_window=1013, order="email")
     export = "export", "out.csv", "--allow-incomplete"
 
     ended = connector.run_json(*export)
-    assert "ledger" not in ended.report["certificate"]["evidence"]  # confirmed a moment ago: it need not show yet
+    assert "ledger" not in ended.report["certificate"]["evidence"]  # the list need not show a new subscriber yet
 
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
@@ -90,9 +90,7 @@ def test_an_export_does_not_certify_a_list_that_lacks_what_the_ledger_has_confir
         assert (ended.code, ended.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
-def test_entries_of_the_ledger_that_a_filter_leaves_out_speak_against_no_list(
-    connector: Connector, people: Path
-) -> None:
+def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
     beas = write_csv(connector.folder / "beas.csv", "email,name", *(f"bea{each}@x.org,Bea" for each in range(30)))
     assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:

@@ -1,4 +1,4 @@
-"""What is unknown stays with its identity, its base and its body, whichever run meets it next."""
+"""Unknown creates keep their identity, base and body, and any later run settles them."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tests.pipelines.conftest import Connector, count_stored, write_addresses, w
 from tests.pipelines.leftovers import lose_three
 
 
-def test_unknowns_of_another_identity_are_settled_by_their_own(connector: Connector, tmp_path: Path) -> None:
+def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{each},a{each}@x.org" for each in range(3)))
     lose_three(connector, path, "--identity", "client_user_id", drop_after=1)
     other = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
@@ -37,14 +37,14 @@ def test_unknown_creates_in_a_base_whose_id_nobody_knows_stop_no_import_into_ano
     assert (ended.code, ended.rows) == (0, {"read": 3, "created": 3}), ended.stderr
 
 
-def test_what_an_earlier_run_left_unknown_is_told_even_without_a_row(connector: Connector, tmp_path: Path) -> None:
+def test_unknown_creates_of_earlier_runs_are_reported_without_a_row(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     ended = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
     assert (ended.code, ended.rows) == (1, {"read": 1, "created": 1})
     assert "3 unresolved creates from earlier runs" in ended.stderr
 
 
-def test_a_newer_row_of_an_unknown_is_what_is_sent_again(connector: Connector, tmp_path: Path) -> None:
+def test_a_newer_row_replaces_the_body_of_an_unknown_create(connector: Connector, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     write_csv(path, "email,first_name", "a@x.org,Old", "b@x.org,Old", "c@x.org,Old")
     lose_three(connector, path, drop_before=1)
@@ -54,9 +54,7 @@ def test_a_newer_row_of_an_unknown_is_what_is_sent_again(connector: Connector, t
     assert stored == {"a@x.org": "New", "b@x.org": "Old", "c@x.org": "Old"}
 
 
-def test_a_name_that_two_bases_bear_is_refused_and_either_can_be_given_by_its_id(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector: Connector, tmp_path: Path) -> None:
     one, other = write_addresses(tmp_path / "one.csv", 3), write_addresses(tmp_path / "other.csv", 3, first=2)
     connector.run_json("import", one, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
     connector.run_json("import", other, "--base-id", "2")  # a new one, which the sandbox calls "Base 2" as well

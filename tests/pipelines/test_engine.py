@@ -1,4 +1,4 @@
-"""`sync --engine dask`: one command, shards as tasks on workers that may be killed, and one report that is the truth.
+"""`sync --engine dask`: one command, shards as tasks on workers that may be killed, and one correct report.
 
 `CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_engine.py -k killed` is the campaign: four workers, of
 which one is killed every ten seconds.
@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-import pytest
 
 from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for
 from tests.pipelines.dask_processes import (
@@ -70,7 +68,7 @@ def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[Ended, in
     return Ended(process.returncode, stdout, stderr), killed
 
 
-def test_workers_that_are_killed_lose_nobody_and_the_report_is_the_truth(shared: Connector, tmp_path: Path) -> None:
+def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, people=MANY)
     shared.sandbox.switch(latency_ms=20, seed=5, **LOSSES)
     rng = random.Random(5)
@@ -105,9 +103,7 @@ def test_one_report_has_the_sums_of_all_shards(shared: Connector, tmp_path: Path
     assert runs[0]["rows"] == ended.report["rows"]
 
 
-def test_a_worker_that_dies_after_its_shard_has_ended_takes_no_counts_with_it(
-    shared: Connector, tmp_path: Path
-) -> None:
+def test_a_worker_that_dies_after_the_end_of_its_shard_loses_no_counts(shared: Connector, tmp_path: Path) -> None:
     """The next attempt would read nothing: the cursor of an incremental source has moved."""
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("create table people (email, first_name, seq)")
@@ -125,7 +121,7 @@ def test_a_worker_that_dies_after_its_shard_has_ended_takes_no_counts_with_it(
     assert ended.report["requests"]["create"]["sent"] == PEOPLE
 
 
-def test_a_command_that_is_killed_leaves_no_process_and_the_next_one_goes_on(shared: Connector, tmp_path: Path) -> None:
+def test_a_killed_command_leaves_no_process_and_the_next_command_continues(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     shared.sandbox.switch(latency_ms=100)
     process = start(shared)
@@ -171,7 +167,7 @@ def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(share
     wait_for(lambda: not any(is_alive(each) for each in children))
 
 
-def test_a_scheduler_lends_its_workers_and_keeps_them(shared: Connector, tmp_path: Path) -> None:
+def test_a_run_uses_the_workers_of_a_scheduler_and_leaves_them_running(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
         address = read_address(tmp_path)
@@ -192,8 +188,7 @@ def test_a_scheduler_lends_its_workers_and_keeps_them(shared: Connector, tmp_pat
             assert (ended.code, "Name the base by its id" in ended.stderr) == (2, True), ended.stderr
 
 
-@pytest.mark.campaign
-def test_a_scheduler_that_goes_ends_the_command_and_the_shards_in_order(shared: Connector, tmp_path: Path) -> None:
+def test_a_lost_scheduler_ends_the_command_and_the_shards_in_order(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     shared.sandbox.switch(latency_ms=400)
     with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:

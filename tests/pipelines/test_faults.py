@@ -1,4 +1,4 @@
-"""Loads against a service that loses answers, under every stance that service-api.md leaves open."""
+"""Loads by the real client against a service that loses answers. The simulation has every stance (tests/simulation)."""
 
 import os
 from pathlib import Path
@@ -16,20 +16,13 @@ PEOPLE = int(os.environ.get("CONNECTOR_TEST_PEOPLE", "1100"))  # more than a pag
 
 STANCES: dict[str, dict[str, Any]] = {
     "accepts duplicates, the list lags": {"list_lag_ms": 900},
-    "409 for a duplicate, list by id": {"duplicates": "reject_409", "error_shape": "nested", "order": "id_desc"},
-    "400 for a duplicate, list by email": {"duplicates": "reject_400", "error_shape": "html", "order": "email"},
-    "success false for a duplicate, the list fails": {
-        "duplicates": "reject_200", "error_shape": "plain", "list_error": 0.1,
-    },
-    "upserts, filters ignored": {"duplicates": "upsert", "error_shape": "empty", "filters": "ignored"},
+    "200 for a duplicate, the list fails": {"duplicates": "reject_200", "error_shape": "plain", "list_error": 0.1},
     "list in no stable order, cuts by reset": {"order": "shuffled", "cut_by": "reset"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("stance", STANCES)
-def test_under_faults_everybody_is_there_once_and_the_report_says_so(
-    connector: Connector, tmp_path: Path, stance: str
-) -> None:
+def test_a_load_under_faults_creates_each_row_once(connector: Connector, tmp_path: Path, stance: str) -> None:
     connector.sandbox.switch(**LOSSES, **STANCES[stance])
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
     stored = count_stored(connector.sandbox)
@@ -39,7 +32,7 @@ def test_under_faults_everybody_is_there_once_and_the_report_says_so(
     assert ended.report["settled"]["absent"] > 0
 
 
-def test_a_list_in_no_stable_order_and_filters_that_are_ignored_end_the_run_before_anybody_is_created(
+def test_an_unstable_list_and_ignored_filters_end_the_run_before_the_first_create(
     connector: Connector, tmp_path: Path
 ) -> None:
     connector.sandbox.seed(3000, base_name="News")
@@ -51,7 +44,7 @@ def test_a_list_in_no_stable_order_and_filters_that_are_ignored_end_the_run_befo
     assert ended.report["requests"]["create"]["sent"] == 0
 
 
-def test_three_unknown_canaries_end_the_run(connector: Connector, tmp_path: Path) -> None:
+def test_three_unknown_first_creates_end_the_run(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(garbage_after=1)
     path = write_addresses(tmp_path / "people.csv", 50)
     ended = connector.import_file(path)

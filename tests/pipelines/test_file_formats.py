@@ -1,4 +1,4 @@
-"""`connector import` and `sync` of files of every format: the same people in each, the same outcome."""
+"""`connector import` and `sync` of files in every format: the same people give the same outcome."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_the_same_people_are_created_from_every_format(connector: Connector, tmp
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
-def test_standard_input_is_a_file_like_any_other(connector: Connector, name: str) -> None:
+def test_standard_input_is_imported_like_a_file(connector: Connector, name: str) -> None:
     ended = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
     assert ended.rows == {"read": 3, "invalid": 1, "created": 2}
     assert read_stored(connector) == STORED
@@ -61,7 +61,7 @@ def test_standard_input_is_a_file_like_any_other(connector: Connector, name: str
     assert reject["_file"] == "standard input"
 
 
-def test_what_is_said_of_standard_input_is_done_and_a_job_says_the_rest(connector: Connector, tmp_path: Path) -> None:
+def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector, tmp_path: Path) -> None:
     content = write_csv(";").decode().encode("cp1252")
     refused = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
     assert (refused.code, "standard input: is not an Excel workbook" in refused.stderr) == (2, True)
@@ -91,7 +91,7 @@ def write_inbox(folder: Path) -> None:
     write(folder / "inbox", "2026-01.csv.gz", pack_gzip(GZIPPED))
 
 
-def test_the_files_of_a_pattern_are_synced_and_rejects_name_the_right_one(connector: Connector, tmp_path: Path) -> None:
+def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector, tmp_path: Path) -> None:
     write_inbox(tmp_path)
     ended = connector.run_json("sync", write_job(tmp_path, 'path: "inbox/*"'))
     assert ended.rows == {"read": 5, "invalid": 3, "created": 2}

@@ -1,4 +1,4 @@
-"""A job's guards: each stops the run before anything is sent and moves nothing, and lets pass what is just below."""
+"""Guards of a job: each guard stops a run beyond its limit before the first create, and moves no cursor."""
 
 import shutil
 import sqlite3
@@ -35,14 +35,14 @@ def add_people(folder: Path, *numbers: int) -> None:
 
 
 def is_tripped(ended: Ended, guard: str) -> bool:
-    """Whether the run ended by this guard, with nothing sent and no rows but unsent ones."""
+    """Return whether this guard ended the run before its first create."""
     message = ended.report["messages"][0]
     assert (ended.code, ended.report["status"]) == (3, "aborted"), ended.report
     assert "Nothing was sent, and no cursor has moved" in message
     return guard in message and not ended.rows.get("created")
 
 
-def test_too_many_invalid_rows_stop_the_run_and_are_told(connector: Connector, tmp_path: Path) -> None:
+def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 10%}")
     write_people(tmp_path, 89, *BAD)
     ended = connector.run_json("sync", job)
@@ -50,17 +50,16 @@ def test_too_many_invalid_rows_stop_the_run_and_are_told(connector: Connector, t
     assert ended.rows == {"read": 100, "invalid": 11, "unsent": 89}
     assert [row["_outcome"] for row in read_rejects(ended)] == ["invalid"] * 11
     assert count_creates(connector.sandbox) == 0
-
-
-def test_as_many_invalid_rows_as_are_allowed_do_not(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path, "guard: {max_invalid: 10%}")
     write_people(tmp_path, 90, *BAD[:10])
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
-    assert [row["_row"] for row in read_rejects(ended)] == [str(each) for each in range(91, 101)]  # once: read twice
+    allowed = connector.run_json("sync", job)
+    assert (allowed.code, allowed.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
+    rejected_rows = [row["_row"] for row in read_rejects(allowed)]
+    assert rejected_rows == [str(number) for number in range(91, 101)], "each once, though the survey reads them too"
 
 
-def test_a_share_of_few_rows_stops_no_run_unless_all_of_ten_are_concerned(connector: Connector, tmp_path: Path) -> None:
+def test_a_share_of_few_rows_stops_the_run_only_if_all_of_at_least_ten_rows_are_invalid(
+    connector: Connector, tmp_path: Path
+) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 5%}")
     for good, bad in ((4, 1), (0, 9)):
         write_people(tmp_path, good, *BAD[:bad])
@@ -69,10 +68,16 @@ def test_a_share_of_few_rows_stops_no_run_unless_all_of_ten_are_concerned(connec
     assert is_tripped(connector.run_json("sync", job), "guard.max_invalid: 10 of 10 rows are invalid")
 
 
-def test_too_many_creates_stop_the_run_and_those_who_exist_are_none(connector: Connector, tmp_path: Path) -> None:
+def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
+    connector: Connector, tmp_path: Path
+) -> None:
     job = write_job(tmp_path, "guard: {max_creates: 3}")
     write_people(tmp_path, 4)
-    assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 4 would be created, and 3 are allowed")
+    planned = plan(connector, job)
+    assert (planned.code, planned.rows) == (3, {"read": 4, "created": 4})
+    for ended in (planned, connector.run_json("sync", job)):
+        assert "guard.max_creates: 4 would be created, and 3 are allowed" in ended.stderr
+    assert count_creates(connector.sandbox) == 0
     write_people(tmp_path, 3)
     assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
     write_people(tmp_path, 6)
@@ -82,25 +87,34 @@ def test_too_many_creates_stop_the_run_and_those_who_exist_are_none(connector: C
 
 def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, 200)
-    connector.run_json("sync", write_job(tmp_path))  # the run before the job had guards counts, too
+    connector.run_json("sync", write_job(tmp_path))  # a run without guards counts too
     job = write_job(tmp_path, "guard: {}")
     write_people(tmp_path, 99, "new@x.org,N")
     assert connector.run_json("sync", job).rows == {"read": 100, "exists": 99, "created": 1}
     write_people(tmp_path, 40)
     ended = connector.run_json("sync", job)
     assert is_tripped(ended, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
-    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # a stopped run sets no new measure
+    assert is_tripped(
+        connector.run_json("sync", job), "guard.max_shrink"
+    )  # a stopped run does not change the number to compare with
     assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
-    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # nor does one with a limit
+    assert is_tripped(connector.run_json("sync", job), "guard.max_shrink")  # a run with a limit does not either
     raised = write_job(tmp_path, "guard: {max_shrink: 60%}")
     assert connector.run_json("sync", raised).rows == {"read": 40, "exists": 40}
 
 
-def test_an_empty_query_stops_the_run(connector: Connector, tmp_path: Path) -> None:
+def test_an_empty_query_stops_the_run_and_a_cursor_without_new_rows_does_not(
+    connector: Connector, tmp_path: Path
+) -> None:
     add_people(tmp_path, 1)
     text = QUERY.replace("SOURCE", 'query: "select * from people where number > 1"')
     assert connector.run_json("sync", write_job(tmp_path, text=text)).code == 0
     assert is_tripped(connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text)), "the source is empty")
+    query = 'query: "select * from people where number > :cursor", cursor: {column: number, start: "0"}'
+    job = write_job(tmp_path, "guard: {}", text=QUERY.replace("SOURCE", query))
+    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
+    unchanged = connector.run_json("sync", job)  # no row is newer than the cursor
+    assert (unchanged.code, unchanged.rows) == (0, {})
 
 
 def test_a_tripped_guard_leaves_the_cursor_and_a_passed_one_moves_it(connector: Connector, tmp_path: Path) -> None:
@@ -112,20 +126,12 @@ def test_a_tripped_guard_leaves_the_cursor_and_a_passed_one_moves_it(connector: 
     job = write_job(tmp_path, "guard: {max_creates: 5}", text=text)
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
     add_people(tmp_path, 6)
-    again = connector.run_json("sync", job)  # far fewer than the run before, as it should be
+    again = connector.run_json("sync", job)  # far fewer rows than the previous run, as expected
     assert again.rows == {"read": 2, "exists": 1, "created": 1}
     assert "the cursor stands at 6 now" in again.report["messages"]
 
 
-def test_nothing_new_is_no_empty_source(connector: Connector, tmp_path: Path) -> None:
-    add_people(tmp_path, 1)
-    query = 'query: "select * from people where number > :cursor", cursor: {column: number, start: "0"}'
-    job = write_job(tmp_path, "guard: {}", text=QUERY.replace("SOURCE", query))
-    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
-    assert (connector.run_json("sync", job).code, connector.run_json("sync", job).rows) == (0, {})
-
-
-def test_what_came_through_a_pipe_is_surveyed_and_loaded(connector: Connector, tmp_path: Path) -> None:
+def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_creates: 2}")
     lines = "email,name\na@x.org,A\nb@x.org,B\n"
     ended = connector.run_json("import", "-", "--job", job, stdin=lines)
@@ -137,7 +143,7 @@ def test_what_came_through_a_pipe_is_surveyed_and_loaded(connector: Connector, t
     assert ended.rows == {"read": 2, "changed": 1, "created": 1}
 
 
-def test_too_many_rejections_end_the_run_while_it_goes_on(connector: Connector, tmp_path: Path) -> None:
+def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
     write_csv(
         tmp_path / "people.csv",
@@ -157,7 +163,7 @@ def test_too_many_rejections_end_the_run_while_it_goes_on(connector: Connector, 
 
 
 @pytest.mark.parametrize(("created", "code"), [(0, 3), (1, 1)])
-def test_of_few_rows_the_rejected_are_counted_at_the_end_and_only_if_all_are(
+def test_rejections_of_few_rows_end_the_run_only_if_all_rows_are_rejected(
     connector: Connector, tmp_path: Path, created: int, code: int
 ) -> None:
     connector.sandbox.switch(required="FirstName")
@@ -167,26 +173,19 @@ def test_of_few_rows_the_rejected_are_counted_at_the_end_and_only_if_all_are(
     assert (ended.code, ended.rows["rejected"]) == (code, 10 - created)
 
 
-def test_a_row_that_was_created_although_refused_is_not_counted_as_rejected(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(created_422=1)
     write_people(tmp_path, 12)
     ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 10%}"))
     assert (ended.code, ended.rows) == (0, {"read": 12, "created": 12}), ended.stderr
 
 
-def test_a_plan_says_that_a_guard_would_stop_the_run(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 4)
-    ended = plan(connector, write_job(tmp_path, "guard: {max_creates: 3}"))
-    assert (ended.code, ended.rows) == (3, {"read": 4, "created": 4})
-    assert "guard.max_creates" in ended.stderr
-
-
-def test_a_source_that_grows_after_its_survey_is_loaded_as_it_was(connector: Connector, tmp_path: Path) -> None:
+def test_a_source_that_grows_after_its_survey_is_loaded_as_the_survey_read_it(
+    connector: Connector, tmp_path: Path
+) -> None:
     sandbox, job = connector.sandbox, write_job(tmp_path, "guard: {max_creates: 5}")
     write_people(tmp_path, 5)
-    sandbox.switch(latency_ms=1000)  # the source was read by the time that the survey looks who is there
+    sandbox.switch(latency_ms=1000)  # the source is read before the survey's first look-up
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: count_requests(sandbox, "list") > 0)
         write_people(tmp_path, 50)
@@ -196,8 +195,8 @@ def test_a_source_that_grows_after_its_survey_is_loaded_as_it_was(connector: Con
     assert sandbox.truth()["subscribers"] == 5
 
 
-def test_what_a_stopped_source_said_of_people_is_not_remembered(connector: Connector, tmp_path: Path) -> None:
-    """Else they would all be changed when the right source comes."""
+def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_path: Path) -> None:
+    """Otherwise all rows would count as changed when the correct source is read."""
     write_people(tmp_path, 3)
     elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
     job = write_job(tmp_path, "guard: {max_creates: 1}")
@@ -210,7 +209,7 @@ def test_what_a_stopped_source_said_of_people_is_not_remembered(connector: Conne
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
 
 
-def test_a_tripped_guard_reports_no_zip_that_a_create_left_out(connector: Connector, tmp_path: Path) -> None:
+def test_a_tripped_guard_reports_no_omitted_zip(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name,zip", "ann@x.org,Ann,SW1A 1AA", "eve@x.org,Eve,02134")
     text = JOB.replace("first_name: name", "first_name: name, address_zip: zip")
     ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 1}", text=text))
@@ -219,8 +218,8 @@ def test_a_tripped_guard_reports_no_zip_that_a_create_left_out(connector: Connec
     assert Path(passed.report["drift_file"]).read_text(encoding="utf-8").count("created,zip_omitted") == 2
 
 
-def test_a_source_is_measured_by_what_was_read_for_the_same_account(connector: Connector, tmp_path: Path) -> None:
-    """A job file serves several accounts."""
+def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector, tmp_path: Path) -> None:
+    """One job file serves several accounts."""
 
     def sync(account: str, number: int) -> Ended:
         text = JOB.replace("source:", f"service: {{account: {account}}}\nsource:")
@@ -232,7 +231,7 @@ def test_a_source_is_measured_by_what_was_read_for_the_same_account(connector: C
     assert is_tripped(sync("main", 2), "guard.max_shrink: 2 rows were read, 98 % fewer than by the last run (100)")
 
 
-def test_a_survey_whose_rejects_cannot_be_kept_is_followed_by_no_load(connector: Connector, tmp_path: Path) -> None:
+def test_a_survey_that_cannot_write_its_rejects_is_followed_by_no_load(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
     write_people(tmp_path, 1, "bob@x.org,")
     job = write_job(tmp_path, "guard: {}")
@@ -247,24 +246,15 @@ def test_a_survey_whose_rejects_cannot_be_kept_is_followed_by_no_load(connector:
     assert count_creates(connector.sandbox) == creates
 
 
-def test_a_guarded_first_load_says_nothing_of_rows_that_its_survey_left_uncompared(
-    connector: Connector, tmp_path: Path
-) -> None:
-    """The load that follows the survey compares the rows."""
+def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, 10)
     elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
     connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
     write_people(tmp_path, 30)
-    ended = connector.run_json("sync", write_job(tmp_path, "guard: {}"))
-    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 10, "created": 20})
-    assert "compared" not in ended.stderr + ended.stdout
-
-
-def test_a_run_that_a_guard_ends_says_that_rows_were_not_compared(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 10)
-    elsewhere = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
-    connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
-    write_people(tmp_path, 30)
+    words = "some rows count as existing, though their values were not compared"
     ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
     assert is_tripped(ended, "guard.max_creates: 20 would be created")
-    assert "some rows count as existing, though their values were not compared" in ended.stderr
+    assert words in ended.stderr
+    ended = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
+    assert (ended.code, ended.rows) == (0, {"read": 30, "exists": 10, "created": 20})
+    assert "compared" not in ended.stderr + ended.stdout

@@ -1,4 +1,4 @@
-"""Escape sequences and other hidden characters of data: a person sees them as escapes, and a terminal obeys none."""
+"""Escape sequences and other hidden characters of data: terminals, JSON and pages show escapes."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def test_json_and_pages_have_hidden_characters_as_escapes(connector: Connector, 
         assert HIDDEN.search(path.read_text(encoding="utf-8")) is None
 
 
-def test_the_words_of_the_service_are_shown_with_escapes(connector: Connector, tmp_path: Path) -> None:
+def test_messages_of_the_service_are_shown_with_escapes(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", "email", f"ann{RED}@example.com", "bob@example.com")
     connector.sandbox.switch(blocked_from=1, blocked_creates=1, blocked_status=401, blocked_words=f"{RED}{TURNED} no")
     ended = connector.run("import", people, *INTO_NEWS, "-v")

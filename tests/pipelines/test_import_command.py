@@ -1,4 +1,4 @@
-"""`connector import FILE`, as a person or a script meets it."""
+"""`connector import FILE`: outcomes, rejects, options and reports."""
 
 import csv
 import json
@@ -78,7 +78,9 @@ def test_every_row_of_a_dirty_file_has_one_outcome_and_its_faults_in_the_rejects
         assert any(words in message for message in ended.report["messages"])
 
 
-def test_a_wrong_token_ends_the_run_at_the_first_request_and_burns_no_row(connector: Connector, tmp_path: Path) -> None:
+def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(
+    connector: Connector, tmp_path: Path
+) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)
     wrong = connector.run_json("import", path, "--base-id", "7", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
     assert wrong.is_refused
@@ -102,23 +104,14 @@ def test_options_shape_the_import(connector: Connector, tmp_path: Path) -> None:
     assert bob["Address"]["Zip"] == "1012"
 
 
-def test_a_service_that_is_not_there_ends_the_run_and_loses_nothing(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 3)
-    ended = connector.import_file(path, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:9/no"})
-    assert (ended.code, ended.rows) == (3, {"read": 3, "unsent": 3})
-    assert connector.import_file(path).rows == {"read": 3, "created": 3}
-
-
-def test_a_column_of_the_source_that_is_named_like_one_of_ours_stays_in_the_rejects(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_column_with_a_reserved_name_stays_in_the_rejects(connector: Connector, tmp_path: Path) -> None:
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,_at", "nobody,noon"))
     with Path(ended.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
         header, row = csv.reader(file)
     assert (header[:2], row[:2]) == (["email", "_at"], ["nobody", "noon"])
 
 
-def test_a_file_by_a_jobs_mapping_is_read_as_the_job_says_unless_it_is_a_rejects_file(
+def test_a_file_is_read_by_the_format_of_the_job_and_a_rejects_file_by_its_own(
     connector: Connector, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.yaml"
@@ -136,7 +129,7 @@ def test_a_file_by_a_jobs_mapping_is_read_as_the_job_says_unless_it_is_a_rejects
     assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "created": 1}
 
 
-def test_the_report_file_is_its_owners_even_where_one_was_readable_by_all(connector: Connector, tmp_path: Path) -> None:
+def test_the_report_file_is_readable_by_its_owner_alone(connector: Connector, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.touch(mode=0o644)
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 3), "--report", str(report))
@@ -161,11 +154,9 @@ def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_pa
     assert "rejects" in ended.stderr
 
 
-def test_a_subscriber_who_is_in_the_base_twice_already_exists_and_is_reported(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_subscriber_that_the_base_has_twice_exists_and_is_reported(connector: Connector, tmp_path: Path) -> None:
     twice = write_csv(tmp_path / "twice.csv", "email", "ann@example.com", "bob@example.com")
-    for folder in ("one", "two"):  # without look-ups, a service that accepts duplicates makes two of each
+    for folder in ("one", "two"):  # without look-ups, a service that accepts duplicates creates each twice
         environ = {"CONNECTOR_STATE_DIR": str(tmp_path / folder)}
         assert connector.import_file(twice, "--look", "none", environ=environ).rows["created"] == 2
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@example.com", "cem@example.com"))
@@ -173,7 +164,7 @@ def test_a_subscriber_who_is_in_the_base_twice_already_exists_and_is_reported(
     assert "in the base News (id 1) more than once already: 2" in ended.stderr
 
 
-def test_an_encoding_that_is_not_certain_costs_its_rows_and_the_next_import_creates_them(
+def test_rows_with_an_uncertain_encoding_are_invalid_until_the_encoding_is_given(
     connector: Connector, tmp_path: Path
 ) -> None:
     path = tmp_path / "people.csv"
@@ -182,9 +173,3 @@ def test_an_encoding_that_is_not_certain_costs_its_rows_and_the_next_import_crea
     assert (unsure.code, unsure.rows) == (1, {"read": 2, "created": 1, "invalid": 1})
     assert any("not certain" in message and "may be cp850" in message for message in unsure.report["messages"])
     assert connector.import_file(path, "--encoding", "cp850").rows == {"read": 2, "exists": 1, "created": 1}
-
-
-def test_an_import_of_a_file_without_rows_is_aborted(connector: Connector, tmp_path: Path) -> None:
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email"))
-    assert (ended.code, ended.report["status"]) == (3, "aborted")
-    assert "has a header and no rows" in ended.report["messages"][0]

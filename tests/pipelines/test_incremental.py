@@ -1,4 +1,4 @@
-"""`connector sync` of what is new: where the cursor stands after each way in which a run can end."""
+"""`connector sync` of new rows: the position of the cursor after each end of a run."""
 
 import signal
 import sqlite3
@@ -48,7 +48,7 @@ def write_people(folder: Path, *rows: tuple[object, object]) -> None:
 
 
 def at(*hours: int) -> list[tuple[object, object]]:
-    """One person for each hour of a day."""
+    """Return one person for each hour of a day."""
     return [(f"p{hour}", f"{DAY} {hour:02}:00:00") for hour in hours]
 
 
@@ -61,7 +61,7 @@ def is_at(ended: Ended, hour: int) -> bool:
 
 
 @pytest.mark.parametrize("what", ["table: people", QUERY])
-def test_each_run_reads_from_the_largest_value_on_that_the_one_before_read(
+def test_each_run_reads_from_the_largest_value_of_the_previous_run(
     connector: Connector, tmp_path: Path, what: str
 ) -> None:
     write_people(tmp_path, *at(9, 7, 8))
@@ -81,24 +81,17 @@ def test_each_run_reads_from_the_largest_value_on_that_the_one_before_read(
     assert count_stored(connector.sandbox).total() == 5
 
 
-def test_a_lookback_reads_again_what_may_have_been_committed_late(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(9))
-    job = write_job(tmp_path, lookback=", lookback: 2h")
-    connector.run_json("sync", job)
+def test_a_lookback_reads_late_rows_but_none_before_the_start(connector: Connector, tmp_path: Path) -> None:
+    write_people(tmp_path, *at(9), *at(5))
+    job = write_job(tmp_path, start=f"{DAY}T06:30:00", lookback=", lookback: 2h")
+    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
     write_people(tmp_path, *at(7), *at(6))
     ended = connector.run_json("sync", job)
     assert ended.rows == {"read": 2, "created": 1, "exists": 1}
     assert f"the cursor stays at {DAY}T09:00:00: no newer row was read" in ended.report["messages"]
 
 
-def test_a_lookback_does_not_go_before_the_start(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *at(6, 9))
-    job = write_job(tmp_path, start=f"{DAY}T08:00:00", lookback=", lookback: 20h")
-    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
-    assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
-
-
-def test_a_file_in_place_of_the_source_moves_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *at(9))
     job = write_job(tmp_path)
     path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DAY} 23:00:00")
@@ -106,7 +99,9 @@ def test_a_file_in_place_of_the_source_moves_nothing(connector: Connector, tmp_p
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
 
 
-def test_rows_without_a_value_are_read_each_time_and_move_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(
+    connector: Connector, tmp_path: Path
+) -> None:
     write_people(tmp_path, ("nobody", None))
     job = write_job(tmp_path)
     first = connector.run_json("sync", job)
@@ -122,54 +117,17 @@ def test_rows_without_a_value_are_read_each_time_and_move_nothing(connector: Con
 
 
 @pytest.mark.parametrize("what", ["table: people", QUERY])
-@pytest.mark.parametrize(
-    ("rows", "number", "example"),
-    [
-        ([("a", 1764000000), ("b", 1764000001.5)], "2 rows have", "1764000000"),
-        ([*at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00")], "2 rows have", "13.11.2026 10:00"),
-        ([*at(9), ("zero", "0000-00-00")], "1 row has", "0000-00-00"),
-        ([*at(9), ("us", "11/21/2026 10:00 AM")], "1 row has", "11/21/2026 10:00 AM"),
-        ([*at(9), ("clock", "10:00")], "1 row has", "10:00"),
-        ([*at(9), ("bytes", b"2026-11-21")], "1 row has", "2026-11-21"),
-    ],
-)
-def test_a_value_that_cannot_be_compared_is_refused_by_each_command_and_nothing_is_sent(
-    connector: Connector, tmp_path: Path, what: str, rows: list[tuple[object, object]], number: str, example: str
-) -> None:
-    write_people(tmp_path, *rows)
+def test_each_command_refuses_a_value_that_cannot_be_compared(connector: Connector, tmp_path: Path, what: str) -> None:
+    """tests/sources/sql has the values of all databases."""
+    write_people(tmp_path, *at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
     job = write_job(tmp_path, what=what)
     for command in ("check", "validate", "plan", "sync"):
         ended = connector.run(command, job)
         assert ended.code == 2, (command, ended.stdout)
-        said = ended.stdout + ended.stderr
-        assert f"{number} no timestamp in updated_at" in said, command
-        assert f'"{example}"' in said, command
+        output = ended.stdout + ended.stderr
+        assert "2 rows have no timestamp in updated_at" in output, command
+        assert '"13.11.2026 10:00"' in output, command
     assert connector.sandbox.stats()["subscribers"] == 0
-
-
-@pytest.mark.parametrize("what", ["table: people", QUERY])
-@pytest.mark.parametrize(
-    ("since", "stored", "names"),
-    [
-        # what is stored: earlier, at the moment, later; a T sorts behind a blank, so that the bound's whole day is read
-        (f"{DAY}T10:00:00+02:00", [f"{DAY} 07:59:59", f"{DAY} 08:00:00", f"{DAY} 09:00:00"], 2),
-        (f"{DAY}T10:00:00+02:00", [f"{DAY}T07:59:59Z", f"{DAY}T08:00:00Z", f"{DAY}T09:00:00.5Z"], 3),
-        (f"{DAY}T02:00:00-05:00", [f"{DAY} 06:59", f"{DAY} 07:00", f"{DAY} 08:00"], 2),
-        (f"{DAY} 00:30:00+01:00", ["2026-11-19 23:29:59", "2026-11-19 23:30:00", DAY], 2),
-        (f"{DAY}T10:00:00Z", [f"{DAY} 04:59:59-05:00", f"{DAY} 05:00:00-05:00", f"{DAY} 05:30:00-05:00"], 2),
-        (f"{DAY}T10:00:00", [f"{DAY} 04:59:59-05:00", f"{DAY} 05:00:00-05:00", f"{DAY} 05:30:00-05:00"], 2),
-        (f"{DAY}T10:00:00Z", [f"{DAY} 11:59:59+02:00", f"{DAY} 12:00:00+0200", f"{DAY} 12:30:00+0200"], 2),
-        # zones are mixed: texts are compared from the zone on that is the furthest behind
-        ("2026-10-25T00:30:00Z", ["2026-10-25 01:10:00+02:00", "2026-10-25 02:30:00+02:00",
-                                  "2026-10-25 02:10:00+01:00"], 2),
-    ],
-)  # fmt: skip
-def test_a_bound_with_a_zone_is_a_moment_for_texts_without_a_zone_and_with_one(
-    connector: Connector, tmp_path: Path, what: str, since: str, stored: list[str], names: int
-) -> None:
-    write_people(tmp_path, *zip(("before", "at", "after"), stored, strict=True))
-    ended = connector.run_json("sync", write_job(tmp_path, what=what), "--since", since)
-    assert (ended.code, ended.rows) == (0, {"read": names, "created": names})
 
 
 def test_a_cursor_of_text_is_not_shown(connector: Connector, tmp_path: Path) -> None:
@@ -190,7 +148,7 @@ NOT_MOVED: list[tuple[Sequence[str], str, int, str]] = [
 
 
 @pytest.mark.parametrize(("options", "redirect_to", "code", "why"), NOT_MOVED)
-def test_a_run_that_did_not_read_and_send_it_all_leaves_the_cursor(
+def test_a_run_that_did_not_read_and_send_all_rows_does_not_move_the_cursor(
     connector: Connector, tmp_path: Path, options: Sequence[str], redirect_to: str, code: int, why: str
 ) -> None:
     write_people(tmp_path, *at(7))
@@ -208,7 +166,7 @@ def test_a_run_that_did_not_read_and_send_it_all_leaves_the_cursor(
     assert count_stored(connector.sandbox).total() == 4
 
 
-def test_a_run_that_was_stopped_leaves_the_cursor(connector: Connector, tmp_path: Path) -> None:
+def test_a_stopped_run_does_not_move_the_cursor(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(latency_ms=50)
     write_people(tmp_path, *((f"n{number}", f"{DAY} 09:00:00") for number in range(200)))
     job = write_job(tmp_path)
@@ -224,11 +182,11 @@ def test_a_run_that_was_stopped_leaves_the_cursor(connector: Connector, tmp_path
     assert len(count_stored(connector.sandbox)) == 200
 
 
-def test_a_full_run_reads_all_and_takes_a_cursor_out_of_the_future(connector: Connector, tmp_path: Path) -> None:
+def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *at(8), ("future", "2999-01-01 00:00:00"))
     job = write_job(tmp_path)
     connector.run_json("sync", job)
-    move_cursor_in_ledger(tmp_path, "2999-01-01T00:00:00")  # an earlier version moved it there
+    move_cursor_in_ledger(tmp_path, "2999-01-01T00:00:00")  # as an earlier version could do
     correct(tmp_path, "2026-11-20 09:00:00")
     for _ in range(2):
         nightly = connector.run_json("sync", job)
@@ -254,14 +212,10 @@ def correct(folder: Path, updated_at: object) -> None:
     ("start", "today", "tomorrow", "future", "shown"),
     [
         ("2000-01-01T00:00:00", "{day:%Y-%m-%d} 08:00:00", "{day:%Y-%m-%d} 09:00:00", "2062-01-01", "2062-01-01T00"),
-        ("2000-01-01T00:00:00+00:00", "{day:%Y-%m-%d}T08:00:00+00:00", "{day:%Y-%m-%d}T09:00+00:00", "2062-01-01", ""),
         ("2000-01-01", "{day:%Y-%m-%d}", "{day:%Y-%m-%d}", "2062-01-01", "2062-01-01"),
         ("2000/01/01", "{day:%Y/%m/%d} 08:00", "{day:%Y/%m/%d} 09:00", "2062/01/01 08:00", "a text"),
-        ("2000/01/01", "{day:%Y/%m/%d} 08:00", "{day:%Y/%m/%d} 09:00", "unknown", "a text"),
         ("20000101", "{day:%Y%m%d}", "{day:%Y%m%d}", 20620101, "20620101"),
         ("0", "{seconds}", "{seconds}", 2903299200, "2903299200"),
-        ("0", "{seconds}000", "{seconds}000", 2903299200000, "2903299200000"),
-        ("1000000000", "{seconds}", "{seconds}", 99999999999, "99999999999"),
     ],
 )
 def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_partial(
@@ -292,9 +246,7 @@ def test_a_large_id_is_not_taken_for_a_time(connector: Connector, tmp_path: Path
     assert "the cursor stands at 2903299200 now" in ended.report["messages"]
 
 
-def test_since_reads_from_there_and_moves_the_cursor_on_if_nothing_is_left_out(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_since_moves_the_cursor_only_if_no_row_is_left_out(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *at(7, 8, 9))
     job = write_job(tmp_path)
     connector.run_json("sync", job)
@@ -312,9 +264,7 @@ def test_since_reads_from_there_and_moves_the_cursor_on_if_nothing_is_left_out(
     )  # fmt: skip
 
 
-def test_another_job_another_query_and_another_base_begin_at_their_own_start(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_another_job_query_or_base_has_its_own_cursor(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *at(8, 9))
     connector.run_json("sync", write_job(tmp_path))
     others = (
@@ -324,4 +274,4 @@ def test_another_job_another_query_and_another_base_begin_at_their_own_start(
     )
     read = [connector.run_json("sync", job).rows["read"] for job in others]
     assert read == [2, 2, 2]
-    assert connector.run_json("sync", write_job(tmp_path)).rows["read"] == 1  # its own cursor is where it was
+    assert connector.run_json("sync", write_job(tmp_path)).rows["read"] == 1  # the first job's cursor has not moved

@@ -1,4 +1,4 @@
-"""A run that is cut off, politely or not, and the one that comes after it."""
+"""Runs that are killed or stopped, and the runs after them."""
 
 import os
 import random
@@ -19,7 +19,7 @@ PEOPLE = 100 * (KILLS + 1)
 
 
 @pytest.mark.parametrize("fixture", ["connector", "shared"], ids=["sqlite", "postgresql"])
-def test_killed_at_random_moments_nobody_is_lost_or_there_twice(
+def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
     fixture: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     connector: Connector = request.getfixturevalue(fixture)
@@ -43,7 +43,7 @@ def test_killed_at_random_moments_nobody_is_lost_or_there_twice(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_run_in_order_and_the_next_one_finishes(
+def test_a_signal_ends_the_run_in_order_and_the_next_run_continues(
     connector: Connector, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     sandbox = connector.sandbox
@@ -62,11 +62,11 @@ def test_a_signal_ends_the_run_in_order_and_the_next_one_finishes(
     assert finished.rows == {"read": 300, "created": 300 - len(stored), "exists": len(stored)}
 
 
-def test_a_second_signal_ends_at_once_and_safely(connector: Connector, tmp_path: Path) -> None:
+def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: Connector, tmp_path: Path) -> None:
     sandbox = connector.sandbox
     path = write_addresses(tmp_path / "people.csv", 100)
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--output", "json")
-    sandbox.switch(hang_after=1, list_lag_ms=3000)  # only the ledger can know of it when the next run begins
+    sandbox.switch(hang_after=1, list_lag_ms=3000)  # only the ledger has the create when the next run begins
     with connector.start(*arguments) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
         process.send_signal(signal.SIGINT)
@@ -81,10 +81,10 @@ def test_a_second_signal_ends_at_once_and_safely(connector: Connector, tmp_path:
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_what_hangs_when_a_run_is_stopped_is_unknown_once_the_grace_period_is_over(
+def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
     connector: Connector, tmp_path: Path
 ) -> None:
-    """The request's own time-out is 30 s; nobody who stops a run waits for that."""
+    """The time-out of the request is 30 s, longer than the grace period."""
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
     assert connector.import_file(write_addresses(tmp_path / "first.csv", 1)).code == 0
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--quiet-period", "200ms")
@@ -106,7 +106,7 @@ def test_what_hangs_when_a_run_is_stopped_is_unknown_once_the_grace_period_is_ov
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_a_ledger_that_somebody_else_locks_ends_the_run_though_requests_time_out_at_that_moment(
+def test_a_ledger_that_another_program_locks_ends_the_run_while_requests_time_out(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox = connector.sandbox
@@ -133,7 +133,7 @@ def test_a_ledger_that_somebody_else_locks_ends_the_run_though_requests_time_out
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_a_run_whose_source_thinks_for_ever_ends_when_it_is_told_to(connector: Connector, tmp_path: Path) -> None:
+def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connector, tmp_path: Path) -> None:
     """The database counts to a hundred thousand million before it gives its first chunk."""
     job = tmp_path / "job.yaml"
     query = (

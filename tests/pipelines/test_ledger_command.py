@@ -1,4 +1,4 @@
-"""`connector ledger backup FILE`: a copy that is a ledger, also while a run goes on."""
+"""`connector ledger backup FILE` and `restore`: copies of the ledger and of its emails."""
 
 import os
 import sqlite3
@@ -12,7 +12,7 @@ from connector.ledger.opening import open_emails, open_ledger
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 
-def test_the_copy_is_a_ledger_that_knows_what_the_ledger_knew(connector: Connector, tmp_path: Path) -> None:
+def test_a_backup_is_a_ledger_with_the_same_entries(connector: Connector, tmp_path: Path) -> None:
     path, copy = write_addresses(tmp_path / "people.csv", 5), tmp_path / "copy.db"
     connector.import_file(path)
     ended = connector.run_json("ledger", "backup", copy, environ={"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None})
@@ -45,7 +45,7 @@ def test_a_ledger_that_another_version_wrote_is_refused_by_every_command(connect
         assert "name a new ledger (CONNECTOR_LEDGER)" in ended.stderr
 
 
-def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Connector, tmp_path: Path) -> None:
+def test_a_backup_copies_the_emails_to_a_file_beside_the_ledger(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     with open_emails(f"sqlite:///{tmp_path}/state/ledger.db") as log, log.transaction():
         log.mark_single_intended("account", "run-1", "ann@example.com", at=1.0)
@@ -63,7 +63,7 @@ def test_the_emails_that_were_sent_are_copied_beside_the_ledger(connector: Conne
         assert connection.exec_driver_sql("SELECT address FROM email").scalars().all() == ["ann@example.com"]
 
 
-def test_a_backup_that_is_restored_is_the_ledger(connector: Connector, tmp_path: Path) -> None:
+def test_a_restored_backup_replaces_the_ledger(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 5)
     connector.import_file(path)
     connector.run_json("ledger", "backup", "copy.db")
@@ -78,9 +78,9 @@ def test_a_backup_that_is_restored_is_the_ledger(connector: Connector, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b"no database" * 500, "a pipe", "another application's", "another version's"]
+    "content", [None, b"no database" * 500, "a pipe", "another application's", "another version's"]
 )
-def test_what_is_no_backup_of_a_ledger_is_refused_and_the_ledger_stays(
+def test_a_file_that_is_not_a_backup_is_refused_and_the_ledger_stays(
     connector: Connector, tmp_path: Path, content: bytes | str | None
 ) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
@@ -103,9 +103,7 @@ def test_what_is_no_backup_of_a_ledger_is_refused_and_the_ledger_stays(
 
 
 @pytest.mark.parametrize("held", ["the ledger", "a campaign"])
-def test_no_backup_is_restored_while_a_run_writes_what_it_overwrites(
-    connector: Connector, tmp_path: Path, held: str
-) -> None:
+def test_no_backup_is_restored_during_a_run(connector: Connector, tmp_path: Path, held: str) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     url = f"sqlite:///{tmp_path}/state/ledger.db"
     with open_emails(url) as log:
@@ -117,7 +115,7 @@ def test_no_backup_is_restored_while_a_run_writes_what_it_overwrites(
     assert (ended.code, ended.report["status"]) == (4, "locked")
 
 
-def test_emails_that_the_backup_lacks_stay_and_without_any_every_campaign_is_asked_for(
+def test_a_restore_keeps_emails_that_the_backup_lacks_and_closes_campaigns_without_emails(
     connector: Connector, tmp_path: Path
 ) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))

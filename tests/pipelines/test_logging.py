@@ -1,4 +1,4 @@
-"""`-v` and `--log-format`: what a run did, on stderr; by default its beginning and end; no token, no personal data."""
+"""`-v` and `--log-format`: the log of a run on stderr, without a token and without personal data."""
 
 import json
 from pathlib import Path
@@ -42,14 +42,14 @@ def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector
         assert secret not in ended.stderr
 
 
-def test_vv_logs_a_request_that_got_no_answer(connector: Connector, tmp_path: Path) -> None:
+def test_vv_logs_a_request_without_an_answer(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(drop_before=1)
     logged = connector.import_file(write_people(tmp_path), "--quiet-period", "0ms", "-vv").stderr
     assert "status no answer after" in logged
 
 
 def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector, tmp_path: Path) -> None:
-    """These words may quote the row."""
+    """The words of the service may quote the row."""
     connector.sandbox.switch(required="Phone")
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@x.org"), "-vv")
     (words,) = {row["_message"] for row in read_rejects(ended)}
@@ -57,30 +57,21 @@ def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector
     assert (len(lines), [line for line in lines if words in line]) == (1, [])
 
 
-def test_one_v_leaves_pages_and_commits_out_and_none_says_beginning_and_end(
-    connector: Connector, tmp_path: Path
-) -> None:
-    path = write_people(tmp_path)
+def test_one_v_logs_look_ups_and_no_v_logs_beginning_and_end(connector: Connector, tmp_path: Path) -> None:
+    path = write_people(tmp_path).rename(tmp_path / "one\ntwo.csv")
     logged = connector.import_file(path, "-v").stderr
-    assert "run begins: import people" in logged
+    assert r"run begins: import one\ntwo" in logged
     assert "look-up" in logged
     assert "commit" not in logged
     lines = connector.import_file(path).stderr.splitlines()
     assert [line.partition("connector.runs.report  ")[2].partition(" (")[0] for line in lines] == [
-        "run begins: import people",
+        r"run begins: import one\ntwo",
         "run ends: ok, 12 read, 12 exists",
     ]
     assert connector.import_file(path, "--quiet").stderr == ""
 
 
-def test_lines_of_a_log_are_whole_whatever_the_file_is_called(connector: Connector, tmp_path: Path) -> None:
-    path = write_people(tmp_path).rename(tmp_path / "one\ntwo.csv")
-    begins, ends = connector.import_file(path).stderr.splitlines()
-    assert r"run begins: import one\ntwo (" in begins
-    assert "run ends: ok" in ends
-
-
-def test_messages_of_a_run_are_json_lines_where_the_log_is(connector: Connector, tmp_path: Path) -> None:
+def test_messages_are_json_lines_with_log_format_json(connector: Connector, tmp_path: Path) -> None:
     ended = connector.import_file(tmp_path / "missing.csv", "--log-format", "json")
     (line,) = (json.loads(each) for each in ended.stderr.splitlines())
     assert (ended.code, line["event"]) == (2, "message")

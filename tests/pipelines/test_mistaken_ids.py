@@ -1,4 +1,4 @@
-"""Ids that another program has spelt anew (architecture 4.7): nobody is created a second time under them."""
+"""Ids that another program has changed to another spelling (architecture 4.7): no subscriber is created twice."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,14 +42,11 @@ def test_ids_in_another_spelling_than_the_list_has_are_refused(
     assert import_ids(connector, tmp_path, known).rows == {"read": 30, "exists": 30}
 
 
-@pytest.mark.parametrize(("known", "written"), SPELLINGS)
-def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(
-    connector: Connector, tmp_path: Path, known: Spell, written: Spell
-) -> None:
-    """The list does not show those that the first run has created."""
+def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(connector: Connector, tmp_path: Path) -> None:
+    """The list does not show the subscribers of the first run."""
     connector.sandbox.switch(list_lag_ms=600_000)
-    assert import_ids(connector, tmp_path, known).rows == {"read": 30, "created": 30}
-    check_refused(import_ids(connector, tmp_path, written), known, written)
+    assert import_ids(connector, tmp_path, "{}".format).rows == {"read": 30, "created": 30}
+    check_refused(import_ids(connector, tmp_path, "{}.0".format), "{}".format, "{}.0".format)
 
 
 def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connector, tmp_path: Path) -> None:
@@ -73,16 +70,9 @@ def test_an_id_with_needless_decimals_exists_if_the_service_has_it_so(connector:
     assert (ended.code, ended.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), ended.stderr
 
 
-@pytest.mark.parametrize(("known", "written"), SPELLINGS[1:])
-def test_ids_that_are_all_spelt_alike_are_loaded_into_an_empty_base(
-    connector: Connector, tmp_path: Path, known: Spell, written: Spell
-) -> None:
-    for spell in (known, written):
-        ended = import_ids(connector, tmp_path, spell)
-        assert (ended.code, ended.rows) == (0, {"read": 30, "created": 30}), ended.stderr
-        connector.sandbox.reset()
-        for path in (tmp_path / "state").glob("ledger*"):
-            path.unlink()
+def test_ids_in_one_spelling_are_loaded_into_an_empty_base(connector: Connector, tmp_path: Path) -> None:
+    ended = import_ids(connector, tmp_path, "{:05}".format)
+    assert (ended.code, ended.rows) == (0, {"read": 30, "created": 30}), ended.stderr
 
 
 @pytest.mark.parametrize("way", ["listing", "filters"])

@@ -1,4 +1,4 @@
-"""`connector plan JOB|FILE`: what would become of each row, and that nothing does."""
+"""`connector plan JOB|FILE`: the outcome that each row would have, without a create."""
 
 import os
 import random
@@ -12,7 +12,7 @@ import pytest
 from connector.outcomes import Outcome
 from connector.runs.planned_rows import MAX_REPORTED, PlannedRows
 from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, end, wait_for, write_addresses, write_csv
-from tests.pipelines.leftovers import lose_three, read_rejects
+from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import (
     JOB,
     count_creates,
@@ -29,7 +29,7 @@ from tests.pipelines.test_import_command import REPORT_KEYS, ROW_KEYS
 SUPPRESS = "suppress: {file: {path: gone.csv, column: address}}"
 
 
-def test_a_plan_tells_every_outcome_and_does_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
     connector.run_json("import", write_csv(tmp_path / "a.csv", "email", "there@x.org"), *INTO_NEWS,
                        environ={"CONNECTOR_STATE_DIR": str(tmp_path / "another")})  # fmt: skip
     job = write_job(tmp_path, SUPPRESS)
@@ -68,9 +68,14 @@ def test_a_plan_tells_every_outcome_and_does_nothing(connector: Connector, tmp_p
     assert (why["3"], why["7"], why["10"]) == (("", "rejected"), ("email", "differs"), ("", "unknown"))
     assert why["6"][0] == "email"
     assert (tmp_path / "rows.csv").stat().st_mode & 0o777 == 0o600
+    assert ended.report.keys() >= REPORT_KEYS
+    assert list(ended.report["rows"]) == ROW_KEYS
+    assert (ended.report["planned"], ended.report["command"], ended.report["job"]) == (True, "plan", "news")
+    assert list(ended.report["requests"]) == ["list"]
+    assert ended.report["rejects_file"] is None
 
 
-def test_what_changed_is_reported_with_the_values_of_service_and_source(connector: Connector, tmp_path: Path) -> None:
+def test_a_changed_row_is_reported_with_the_values_of_service_and_source(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path)
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann", "bob@x.org,Bob")
     connector.run_json("sync", job)
@@ -87,7 +92,7 @@ def test_what_changed_is_reported_with_the_values_of_service_and_source(connecto
 
 
 @pytest.mark.parametrize(("number", "is_reported"), [(MAX_REPORTED, True), (MAX_REPORTED + 1, False)])
-def test_more_rows_than_a_report_may_hold_are_for_a_file(number: int, is_reported: bool) -> None:
+def test_a_report_holds_a_bounded_number_of_rows(number: int, is_reported: bool) -> None:
     with PlannedRows(None, "email", is_reported=True) as rows:
         rows.build_tally()
         rows.write_numbers(Outcome.CREATED, "people.csv", range(1, number + 1))
@@ -95,26 +100,6 @@ def test_more_rows_than_a_report_may_hold_are_for_a_file(number: int, is_reporte
     assert (rows.lines is not None) is is_reported
     assert len(rows.lines or ()) == (number if is_reported else 0)
     assert any("--rows" in message for message in said) is not is_reported
-
-
-def test_the_report_has_a_runs_keys_and_says_that_it_is_planned(connector: Connector, tmp_path: Path) -> None:
-    people = write_csv(tmp_path / "people.csv", "email,Colour", "ann@x.org,red")
-    ended = plan(connector, people, "--base-name", "News")
-    assert ended.code == 0
-    assert ended.report.keys() >= REPORT_KEYS
-    assert list(ended.report["rows"]) == ROW_KEYS
-    assert (ended.report["planned"], ended.report["command"], ended.report["job"]) == (True, "plan", "people")
-    assert list(ended.report["requests"]) == ["list"]
-    assert ended.report["rejects_file"] is None
-
-
-def test_whom_an_earlier_run_left_unknown_and_who_is_there_exists(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 4)
-    lose_three(connector, people, drop_after=1)
-    ended = plan(connector, people, "--base-name", "News")
-    assert (ended.code, ended.rows) == (0, {"read": 4, "exists": 3, "created": 1})
-    assert ended.report["settled"] == {"found": 3, "absent": 0}
-    assert connector.import_file(people).rows == {"read": 4, "exists": 3, "created": 1}
 
 
 def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_path: Path) -> None:
@@ -127,7 +112,7 @@ def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_pa
         sandbox.switch(latency_ms=0)
         load.communicate()
     assert load.returncode == 0
-    assert ended.code in (0, 1)  # who was being sent at that moment may have to be unknown
+    assert ended.code in (0, 1)  # a row that was in flight may count as unknown
     assert ended.rows["exists"] >= 9
     assert ended.rows["read"] == 300
     assert any(
@@ -143,7 +128,9 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
     write_csv(tmp_path / "people.csv", "email,name", *rows[:150])
     assert connector.run_json("sync", job).rows == {"read": 150, "created": 150}
     with closing(sqlite3.connect(tmp_path / "state" / "ledger.db")) as ledger, ledger:
-        ledger.execute("UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60")  # all must show
+        ledger.execute(
+            "UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60"
+        )  # the list must show all by now
     connector.sandbox.switch(result_window=100, blind_filters="plus")
     write_csv(tmp_path / "people.csv", "email,name", *rows)
     ended = plan(connector, job)
@@ -160,7 +147,7 @@ def test_the_rows_of_a_large_file_come_in_its_order(connector: Connector, tmp_pa
     assert list(outcomes.values()) == ["exists"] * 1000 + ["created"] * 4000
 
 
-def test_a_plan_that_is_stopped_leaves_nothing_behind(connector: Connector, tmp_path: Path) -> None:
+def test_a_stopped_plan_leaves_no_file_behind(connector: Connector, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     connector.import_file(write_addresses(tmp_path / "people.csv", 2000))
@@ -170,7 +157,7 @@ def test_a_plan_that_is_stopped_leaves_nothing_behind(connector: Connector, tmp_
     environ = {"TMPDIR": str(temporary), "SQLITE_TMPDIR": str(temporary)}
     with connector.start(*arguments, "--rows", tmp_path / "rows.csv", environ=environ) as process:
         wait_for(lambda: count_requests(connector.sandbox, "list") > requests)
-        assert list(temporary.iterdir()) == []  # so a killed plan leaves none either
+        assert list(temporary.iterdir()) == []  # so a killed plan leaves no file either
         process.send_signal(signal.SIGINT)
         assert end(process).code == 130
     connector.sandbox.switch(latency_ms=0)
@@ -194,7 +181,7 @@ def test_dry_runs_of_import_and_sync_are_plans(connector: Connector, tmp_path: P
     assert not (tmp_path / "state").exists()
 
 
-def test_an_incremental_source_is_planned_from_its_cursor_which_stays(connector: Connector, tmp_path: Path) -> None:
+def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector, tmp_path: Path) -> None:
     text = QUERY.replace("SOURCE", CURSOR)
     add_people(tmp_path, *range(1, 6))
     job = write_job(tmp_path, text=text)
@@ -208,11 +195,11 @@ def test_an_incremental_source_is_planned_from_its_cursor_which_stays(connector:
     assert connector.run_json("sync", job).rows == {"read": 2, "exists": 1, "created": 1}
 
 
-SEEDS = int(os.environ.get("CONNECTOR_TEST_SEEDS", "150")) // 75
+SEEDS = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "150")) // 150, 1)
 
 
 def write_mess(path: Path, chance: random.Random, number: int) -> None:
-    """People whom earlier rows know by now and new ones, some of them changed, twice, in other capitals, or none."""
+    """Write known and new people, of whom some are changed, repeated, in other capitals, or invalid."""
     lines = []
     for _ in range(number):
         person = chance.randrange(number)

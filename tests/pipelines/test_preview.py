@@ -1,4 +1,4 @@
-"""On a terminal an import shows what it would create, and asks before it creates anything."""
+"""The preview: on a terminal an import shows the planned creates, and asks before the first create."""
 
 import os
 import pty
@@ -51,7 +51,7 @@ def import_on_terminal(
 QUESTION = "Create 2 subscribers in News (1 active, 1 inactive)? This cannot be undone. [y/N]"
 
 
-def test_an_import_shows_what_it_would_create_and_a_no_sends_nothing(connector: Connector, people: Path) -> None:
+def test_an_import_shows_its_creates_and_sends_none_after_a_no(connector: Connector, people: Path) -> None:
     code, shown = import_on_terminal(connector, people, "n")
     assert code == 0, shown
     assert QUESTION in shown
@@ -65,7 +65,7 @@ def test_an_import_shows_what_it_would_create_and_a_no_sends_nothing(connector: 
     assert not (connector.folder / "state").exists()
 
 
-def test_a_yes_creates_what_was_shown(connector: Connector, people: Path) -> None:
+def test_a_yes_creates_the_shown_subscribers(connector: Connector, people: Path) -> None:
     code, shown = import_on_terminal(connector, people, "y")
     assert code == 1, shown
     assert QUESTION in shown
@@ -74,20 +74,19 @@ def test_a_yes_creates_what_was_shown(connector: Connector, people: Path) -> Non
         "ann@x.org": True,
         "bob@x.org": False,
     }
-    code, shown = import_on_terminal(connector, people, "")  # all exist: there is nothing to ask
+    code, shown = import_on_terminal(connector, people, "")  # all subscribers exist, so the import asks no question
     assert (code, "[y/N]" in shown) == (1, False), shown
 
 
-@pytest.mark.parametrize("change", ["appended to", "overwritten", "deleted"])
-def test_a_yes_creates_what_was_shown_of_a_file_that_changes_before_the_answer(
+@pytest.mark.parametrize("change", ["overwritten", "deleted"])
+def test_a_yes_creates_the_shown_subscribers_of_a_file_that_changes_before_the_answer(
     connector: Connector, people: Path, change: str
 ) -> None:
     def alter() -> None:
         if change == "deleted":
             people.unlink()
             return
-        kept = PEOPLE if change == "appended to" else ()
-        write_csv(people, *kept, *(f"late{number}@x.org,Eve,yes,Bonn" for number in range(50)))
+        write_csv(people, *(f"late{number}@x.org,Eve,yes,Bonn" for number in range(50)))
 
     code, shown = import_on_terminal(connector, people, "y", before_answer=alter)
     assert code == 1, shown
@@ -95,7 +94,7 @@ def test_a_yes_creates_what_was_shown_of_a_file_that_changes_before_the_answer(
     assert re.search(r"read\s+│\s+3 ", shown.partition("[y/N]")[2]), shown
 
 
-def test_a_yes_creates_what_was_shown_of_a_pipe(connector: Connector, people: Path, tmp_path: Path) -> None:
+def test_a_yes_creates_the_shown_subscribers_of_a_pipe(connector: Connector, people: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "people.pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(people.read_bytes()))
@@ -126,31 +125,19 @@ def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
     assert (code, [*list_stored(connector.sandbox)]) == (1, ["bob@x.org"]), shown
 
 
-def test_nothing_is_asked_if_the_import_is_refused(connector: Connector, tmp_path: Path) -> None:
+def test_a_refused_import_asks_no_question(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", "email,is_active,Abgemeldet", "ann@x.org,yes,ja")
     code, shown = import_on_terminal(connector, people, "")
     assert (code, "[y/N]" in shown, "says who wants no email" in shown) == (2, False, True), shown
 
 
 @pytest.mark.parametrize("options", [["--yes"], ["--output", "json"], ["--quiet"]])
-def test_nothing_is_asked_where_a_person_has_said_so(connector: Connector, people: Path, options: list[str]) -> None:
+def test_an_import_with_yes_json_or_quiet_asks_no_question(
+    connector: Connector, people: Path, options: list[str]
+) -> None:
     code, shown = import_on_terminal(connector, people, "", *options)
     assert (code, "[y/N]" in shown) == (1, False), shown
     assert len(list_stored(connector.sandbox)) == 2
-
-
-def test_nothing_is_asked_without_a_terminal(connector: Connector, people: Path) -> None:
-    ended = connector.run("import", people, "--base-name", "News")
-    assert (ended.code, "[y/N]" in ended.stdout + ended.stderr) == (1, False)
-    assert len(list_stored(connector.sandbox)) == 2
-
-
-def test_a_plan_says_how_many_are_active(connector: Connector, people: Path) -> None:
-    planned = connector.run_json("plan", people, "--base-name", "News")
-    assert planned.report["activity"] == {"active": 1, "inactive": 1}
-    ended = connector.run_json("import", people, "--base-name", "News")
-    assert ended.report["activity"] == {"active": 1, "inactive": 1}
-    assert "samples" not in ended.report
 
 
 def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connector: Connector, tmp_path: Path) -> None:
@@ -177,8 +164,13 @@ def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connec
         assert re.search(r"is_active\s+│ yes\s+│ no", text), text
 
 
-def test_the_rows_of_a_plan_have_all_values_that_would_be_sent(connector: Connector, people: Path) -> None:
+def test_a_plan_has_all_values_and_an_import_without_a_terminal_asks_no_question(
+    connector: Connector, people: Path
+) -> None:
     planned = connector.run_json("plan", people, "--base-name", "News")
+    imported = connector.run("import", people, "--base-name", "News")  # without a terminal
+    assert (imported.code, "[y/N]" in imported.stdout + imported.stderr) == (1, False)
+    assert len(list_stored(connector.sandbox)) == 2
     values = {row["identity"]: row["source"] for row in planned.report["planned_rows"]}
     ann = {"email": "ann@x.org", "first_name": "Ann", "is_active": True, "address_city": "Köln"}
     assert {name: values["ann@x.org"][name] for name in ann} == ann
@@ -210,7 +202,7 @@ def test_unused_columns_that_look_like_fields_are_named(connector: Connector, tm
     assert not any("look like" in each for each in connector.run_json(command, people, *options).report["messages"])
 
 
-def test_a_job_that_leaves_out_a_city_is_told_so(connector: Connector, tmp_path: Path) -> None:
+def test_a_job_that_maps_no_city_gets_a_message(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "mail,city,phone", "ann@x.org,Ulm,+49301")
     job = "job: j\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}, fields: {email: mail, phone: phone"
     (tmp_path / "job.yaml").write_text(f"{job}, is_active: {{value: true}}}}}}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`connector reconcile JOB --forget-missing`: who was erased in the service is created again, and nobody else."""
+"""`connector reconcile JOB --forget-missing`: only erased subscribers are created again."""
 
 import asyncio
 import signal
@@ -33,7 +33,7 @@ def job(connector: Connector, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
-def test_whoever_was_erased_is_created_by_the_next_sync(connector: Connector, job: Path, filters: str) -> None:
+def test_an_erased_subscriber_is_created_by_the_next_sync(connector: Connector, job: Path, filters: str) -> None:
     erase_first(connector.sandbox, 3)
     connector.sandbox.switch(filters=filters)
     assert connector.run_json("sync", job).rows == {"read": 20, "exists": 20}
@@ -45,7 +45,7 @@ def test_whoever_was_erased_is_created_by_the_next_sync(connector: Connector, jo
     assert sum(count_stored(connector.sandbox).values()) == 23
 
 
-def test_who_vanished_and_is_in_no_source_any_more_is_forgotten_too(connector: Connector, job: Path) -> None:
+def test_an_erased_subscriber_without_a_row_is_forgotten_too(connector: Connector, job: Path) -> None:
     write_people(connector.folder, 20)
     (gone,) = {f"person{number}@x.org" for number in range(20)} - _erase(connector, 1)
     rest = [f"person{number}@x.org,Ann" for number in range(20) if f"person{number}@x.org" != gone]
@@ -76,15 +76,13 @@ def test_a_reconciliation_keeps_its_ledger_while_the_list_is_read(shared: Connec
 
 
 def _erase(connector: Connector, number: int) -> set[str]:
-    """Who is left."""
+    """Erase this many subscribers, and return the emails of the others."""
     erase_first(connector.sandbox, number)
     return set(show_all(connector.sandbox))
 
 
 @pytest.mark.parametrize("is_sure", [False, True])
-def test_if_all_are_gone_nobody_is_forgotten_unless_a_person_is_sure(
-    connector: Connector, job: Path, is_sure: bool
-) -> None:
+def test_an_emptied_base_is_forgotten_only_with_yes(connector: Connector, job: Path, is_sure: bool) -> None:
     erase_first(connector.sandbox, 20)
     ended = connector.run_json("reconcile", job, "--forget-missing", *(["--yes"] if is_sure else []))
     assert find_differences(ended) == {"missing": 20, "vanished": 20}
@@ -108,8 +106,8 @@ def test_an_incomplete_list_forgets_nobody(connector: Connector, job: Path) -> N
     assert connector.run_json("reconcile", job).report["differences"]["vanished"] == 1
 
 
-def test_who_shows_on_the_second_listing_is_not_forgotten(connector: Connector, job: Path) -> None:
-    """A service that loses somebody for a while: the second listing, a quiet period later, has the last word."""
+def test_a_subscriber_on_the_second_listing_is_not_forgotten(connector: Connector, job: Path) -> None:
+    """The service hides a subscriber for a while: the second listing, a quiet period later, decides."""
     sandbox = connector.sandbox
     back, gone = sorted({f"person{number}@x.org" for number in range(20)} - _erase(connector, 2))
     before, real = count_requests(sandbox, "list"), system_clock()
@@ -129,8 +127,8 @@ def test_who_shows_on_the_second_listing_is_not_forgotten(connector: Connector, 
     assert count_stored(sandbox)[gone] == 2
 
 
-def test_whose_id_bears_another_identity_now_has_not_vanished(connector: Connector, job: Path, tmp_path: Path) -> None:
-    """The ledger of another service whose ids are the same: nobody is forgotten by it."""
+def test_an_id_with_another_identity_now_is_not_forgotten(connector: Connector, job: Path, tmp_path: Path) -> None:
+    """The ledger belongs to another service with the same ids."""
     emails, ids = list(show_all(connector.sandbox)), [each["Id"] for each in show_all(connector.sandbox).values()]
     connector.sandbox.reset()
     renamed = [plant(connector.sandbox, f"new-{email}") for email in emails]

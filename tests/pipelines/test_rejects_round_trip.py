@@ -1,4 +1,4 @@
-"""A person corrects the rejects file of a mapped job and imports it by that job: everybody gets in, mapped alike."""
+"""Corrected rejects files: an import by the same job creates all rows with the same mapping."""
 
 import csv
 from collections.abc import Callable
@@ -43,7 +43,7 @@ EXPECTED = {
     "Address": {"Country": "NL", "City": "Utrecht", "Line1": "Main 5"},
     "Birthday": "1990-01-31",
 }
-# What is wrong with a row, which fields and codes tell of it, and what a person writes in its place.
+# The wrong cells of a row, the fields and codes in the rejects file, and the corrected cells.
 BROKEN: tuple[tuple[dict[str, str], str, str, dict[str, str]], ...] = (
     ({"Mail": "bob@"}, "email", "email", {"Mail": "Bob@x.org"}),
     ({"Mail": "cis@x.org", "Sex": "X"}, "gender", "gender", {"Sex": "M"}),
@@ -61,14 +61,14 @@ BROKEN: tuple[tuple[dict[str, str], str, str, dict[str, str]], ...] = (
 
 
 def write_people(folder: Path) -> None:
-    """A good row, and each of the broken ones made from it."""
+    """Write a good row and the broken rows."""
     rows = [dict(zip(HEADER, GOOD, strict=True)) | wrong for wrong in ({}, *(each[0] for each in BROKEN))]
     write_csv(folder / "people.csv", ";".join(HEADER), *(";".join(row.values()) for row in rows))
     (folder / "job.yaml").write_text(JOB, encoding="utf-8")
 
 
 def correct(path: Path, change: Callable[[int, dict[str, str]], None]) -> list[dict[str, str]]:
-    """Rewrite a CSV row by row, as a script would; the rows as they were."""
+    """Rewrite a CSV row by row, and return the rows before the change."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -81,7 +81,7 @@ def correct(path: Path, change: Callable[[int, dict[str, str]], None]) -> list[d
     return rows
 
 
-def test_a_corrected_rejects_file_of_a_mapped_job_brings_everybody_in(connector: Connector, tmp_path: Path) -> None:
+def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path)
     first = connector.run_json("sync", "job.yaml")
     assert first.rows == {"read": 1 + len(BROKEN), "created": 1, "invalid": len(BROKEN)}, first.stderr
@@ -111,9 +111,7 @@ def test_a_corrected_rejects_file_of_a_mapped_job_brings_everybody_in(connector:
     assert stored["gus@x.org"]["CustomField1"] == "g. (7)"
 
 
-def test_cells_that_a_spreadsheet_would_run_are_guarded_and_come_back_as_they_were(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Connector, tmp_path: Path) -> None:
     write_csv(
         tmp_path / "people.csv",
         "email,first_name,phone,custom_field1",

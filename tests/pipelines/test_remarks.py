@@ -1,4 +1,4 @@
-"""What is said of cells that were read, alike by an import and by `validate`: nothing of a row is left out silently."""
+"""Messages about cells, alike for `import` and `validate`: no command omits a value silently."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.sources.files.people import write_xlsx
 from tests.sources.files.reading import write
 
 BY = {"import": INTO_NEWS, "validate": ()}
-"""The commands that read a file, and what else they ask for."""
+"""The commands that read a file, and their required options."""
 
 
 @pytest.fixture(params=sorted(BY))
@@ -26,7 +26,7 @@ def find(ended: Ended, words: str) -> list[str]:
     return [message for message in ended.report["messages"] if words in message]
 
 
-def test_a_birthday_without_a_year_is_left_out_and_costs_nobody(
+def test_a_birthday_without_a_year_is_omitted_and_its_row_is_valid(
     connector: Connector, tmp_path: Path, command: str
 ) -> None:
     path = write_csv(
@@ -48,7 +48,7 @@ def test_a_birthday_without_a_year_is_left_out_and_costs_nobody(
         }  # fmt: skip
 
 
-def test_how_a_file_was_read_is_told(connector: Connector, tmp_path: Path, command: str) -> None:
+def test_the_encoding_and_skipped_lines_are_reported(connector: Connector, tmp_path: Path, command: str) -> None:
     path = tmp_path / "people.csv"
     path.write_bytes("Everybody\n\nemail,first_name\nann@x.org,Ann\nbob@x.org,Bob\n".encode("utf-16-le"))
     ended = read(connector, command, path)
@@ -57,7 +57,7 @@ def test_how_a_file_was_read_is_told(connector: Connector, tmp_path: Path, comma
     assert len(find(ended, "titles above its header were left out")) == 1
 
 
-def test_numbers_that_a_text_is_made_of_are_warned_of(connector: Connector, tmp_path: Path, command: str) -> None:
+def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector, tmp_path: Path, command: str) -> None:
     rule = "{template: \"{{ code }} {{ row['line'] }}\"}"
     rows: list[list[object]] = [["email", "code", "line"], ["ann@x.org", 31, "06"], ["bob@x.org", 49, 30123]]
     path = write(tmp_path, "people.xlsx", write_xlsx(rows))
@@ -71,16 +71,9 @@ def test_numbers_that_a_text_is_made_of_are_warned_of(connector: Connector, tmp_
     ]  # fmt: skip
 
 
-def test_no_identity_of_a_new_base_is_reported_as_doubled(connector: Connector, tmp_path: Path) -> None:
-    """The list is read on after the first create has shown the base's id, and repeats subscribers."""
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob@x.org")
-    connector.import_file(path)
-    ended = connector.run_json("import", path, "--base-name", "Shop", "--active", "--quiet-period", "100ms")
-    assert ended.rows == {"read": 2, "created": 2}, ended.stderr
-    assert find(ended, "more than once") == []
-
-
-def test_whole_names_are_sent_whole_and_the_report_says_so(connector: Connector, tmp_path: Path, command: str) -> None:
+def test_a_column_of_whole_names_is_sent_unsplit_and_reported(
+    connector: Connector, tmp_path: Path, command: str
+) -> None:
     path = write_csv(tmp_path / "people.csv", "email,Name", 'ann@x.org,"Lee, Dr. Ann"', "bob@x.org,Bob van der Ray")
     ended = read(connector, command, path)
     assert len(find(ended, "the column Name seems to hold whole names, which are sent whole as first_name")) == 1
@@ -93,7 +86,7 @@ def test_whole_names_are_sent_whole_and_the_report_says_so(connector: Connector,
     assert find(said, "whole names") == []
 
 
-def test_a_column_of_names_beside_a_first_name_is_named(connector: Connector, tmp_path: Path, command: str) -> None:
+def test_an_unused_column_of_names_is_reported(connector: Connector, tmp_path: Path, command: str) -> None:
     path = write_csv(tmp_path / "people.csv", "email,Vorname,Name", "ann@x.org,Ann,Lee")
     assert len(find(read(connector, command, path), "the column Name seems to hold names, which are not sent")) == 1
 
@@ -122,7 +115,9 @@ def test_html_codes_are_sent_as_their_letters_and_counted(connector: Connector, 
         assert stored["ann@x.org"]["FirstName"] == "Ann & Bo"
 
 
-def test_none_alone_in_a_row_costs_the_row_until_a_job_says_what_it_is(connector: Connector, tmp_path: Path) -> None:
+def test_an_ambiguous_word_for_a_missing_value_is_invalid_until_the_job_maps_the_word(
+    connector: Connector, tmp_path: Path
+) -> None:
     path = write_csv(tmp_path / "people.csv", "email,last_name", "ann@x.org,None", "bob@x.org,Null")
     refused = connector.run_json("import", path, "--base-name", "Shop", "--active", "--quiet-period", "100ms")
     assert (refused.code, refused.rows["invalid"], refused.rows["created"]) == (1, 1, 1)

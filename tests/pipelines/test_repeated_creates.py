@@ -7,10 +7,9 @@ import pytest
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 
-@pytest.mark.parametrize("seeded", [0, 30])
-@pytest.mark.parametrize("filters", ["exact", "icase", "partial"])
+@pytest.mark.parametrize(("seeded", "filters"), [(0, "exact"), (30, "icase"), (30, "partial")])
 def test_creates_that_are_executed_twice_end_the_run_after_the_first(
-    connector: Connector, tmp_path: Path, filters: str, seeded: int
+    connector: Connector, tmp_path: Path, seeded: int, filters: str
 ) -> None:
     if seeded:
         connector.sandbox.seed(seeded, base_name="News")

@@ -1,5 +1,5 @@
-"""`connector retry`: entries of earlier runs are finished from their bodies in the ledger, and a person decides on the
-held, the rejected and the suppressed."""
+"""`connector retry` finishes the entries of earlier runs from their bodies in the ledger. A person decides about held,
+rejected and suppressed entries."""
 
 import csv
 import signal
@@ -43,7 +43,7 @@ from tests.pipelines.planned import count_requests
         ({"drop_before": 1}, {"read": 3, "created": 3}, {"found": 0, "absent": 3}),
     ],
 )
-def test_what_a_run_left_unknown_is_finished_without_its_source(
+def test_unknown_entries_are_finished_without_their_source(
     connector: Connector, tmp_path: Path, losses: dict[str, Any], rows: dict[str, int], settled: dict[str, int]
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
@@ -57,51 +57,40 @@ def test_what_a_run_left_unknown_is_finished_without_its_source(
     assert read_states(connector) == []
 
 
-def test_every_base_of_the_account_is_finished_in_turn(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector, tmp_path: Path) -> None:
+    connector.run_json("import", write_addresses(tmp_path / "new.csv", 1, first=90), "--base-name", "Shop")
     lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_after=1)
     lose_three(connector, write_addresses(tmp_path / "two.csv", 3, first=10), base="Shop", drop_before=1)
+    assert retry(connector, "--base-name", "Shop").rows == {"read": 3, "created": 3}
+    assert read_states(connector) == [State.UNKNOWN] * 3
+    lose_three(connector, write_addresses(tmp_path / "three.csv", 3, first=20), base="Shop", drop_before=1)
+    assert retry(connector, "--base-id", "1").rows == {"read": 3, "created": 3}
+    lose_three(connector, write_addresses(tmp_path / "four.csv", 3, first=30), base="Shop", drop_before=1)
     ended = retry(connector)
     assert (ended.code, ended.rows) == (0, {"read": 6, "exists": 3, "created": 3})
     bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
     assert bases == {"News", "Shop"}
 
 
-@pytest.mark.parametrize("option", [("--base-name", "Shop"), ("--base-id", "2")])
-def test_one_base_can_be_asked_for(connector: Connector, tmp_path: Path, option: tuple[str, str]) -> None:
-    lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
-    connector.run_json("import", write_addresses(tmp_path / "new.csv", 1, first=90), "--base-name", "Other")
-    connector.run_json("import", write_addresses(tmp_path / "shop.csv", 1, first=91), "--base-name", "Shop")
-    lose_three(connector, write_addresses(tmp_path / "two.csv", 3, first=10), base="Shop", drop_before=1)
-    ended = retry(connector, *option)
-    assert ended.rows == {"read": 3, "created": 3}
-    assert read_states(connector) == [State.UNKNOWN] * 3
-
-
-def test_a_run_can_be_named_by_its_id(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector, tmp_path: Path) -> None:
     first = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
     connector.sandbox.switch(drop_before=1)
     lost = connector.import_file(write_addresses(tmp_path / "two.csv", 3, first=10), "--look", "none")
     connector.sandbox.switch(drop_before=0)
     assert lost.rows["unknown"] >= 1
     left = len(read_states(connector))
+    refused = retry(connector, "20200101T000000-abcdef")
+    assert refused.is_refused
+    assert first.report["run_id"] in refused.stderr, "the latest runs are named"
     ended = retry(connector, first.report["run_id"])
     assert ended.rows == {"read": 3, "created": 3}
     assert read_states(connector) == [State.UNKNOWN] * (left - 3)
 
 
-def test_a_run_that_the_ledger_does_not_know_is_refused_with_the_latest(connector: Connector, tmp_path: Path) -> None:
-    known = lose_three(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
-    ended = retry(connector, "20200101T000000-abcdef")
-    assert ended.is_refused
-    assert known.report["run_id"] in ended.stderr
-    assert "import one" in ended.stderr
-    assert read_states(connector) == [State.UNKNOWN] * 3
+# Other reports
 
 
-# What else is told
-
-
-def test_nothing_to_do_is_said_and_sends_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_without_open_entries_says_so_and_sends_no_request(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     requests = connector.sandbox.stats()["requests"]
     ended = retry(connector)
@@ -110,7 +99,7 @@ def test_nothing_to_do_is_said_and_sends_nothing(connector: Connector, tmp_path:
     assert connector.sandbox.stats()["requests"] == requests
 
 
-def test_what_another_account_of_the_ledger_holds_is_mentioned(connector: Connector, tmp_path: Path) -> None:
+def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_path: Path) -> None:
     lose_three(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     job = tmp_path / "job.yaml"
     job.write_text(LISTED_JOB.replace("job: news", "job: news\nservice: {account: other}"), encoding="utf-8")
@@ -149,10 +138,10 @@ def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connec
     assert read_states(connector) == [State.UNKNOWN] * 6
 
 
-# What a person decides of the held
+# Decisions about held entries
 
 
-def test_hold_never_sends_again_and_retry_confirms_what_can_be_found(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     held = hold_three(connector, path)
     assert {(row["_outcome"], row["_code"], row["email"]) for row in read_rejects(held)} == {
@@ -173,25 +162,20 @@ def test_hold_never_sends_again_and_retry_confirms_what_can_be_found(connector: 
     assert read_states(connector) == [State.HELD] * 2
 
 
-def test_what_is_held_is_sent_again_when_a_person_says_so(connector: Connector, tmp_path: Path) -> None:
+def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_path: Path) -> None:
     sandbox = connector.sandbox
     hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
     create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
-    ended = retry(connector, "--held", "resend")
-    assert (ended.code, ended.rows) == (0, {"read": 3, "exists": 1, "created": 2})
+    job = tmp_path / "job.yaml"
+    job.write_text(LISTED_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8")
+    assert connector.run_json("retry", "--job", job).rows == {"read": 3, "exists": 1, "unknown": 2}
+    ended = connector.run_json("retry", "--job", job, "--held", "resend")  # overrules on_unknown of the job
+    assert (ended.code, ended.rows) == (0, {"read": 2, "created": 2})
     assert set(count_stored(sandbox).values()) == {1}
     assert read_states(connector) == []
 
 
-def test_a_job_that_holds_is_overruled_by_held_resend(connector: Connector, tmp_path: Path) -> None:
-    hold_three(connector, write_addresses(tmp_path / "people.csv", 3))
-    job = tmp_path / "job.yaml"
-    job.write_text(LISTED_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8")
-    assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}
-    assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
-
-
-def test_what_is_held_is_dropped_when_a_person_says_so(connector: Connector, tmp_path: Path) -> None:
+def test_held_entries_are_rejected_with_held_drop(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     hold_three(connector, path)
     ended = retry(connector, "--held", "drop")
@@ -212,7 +196,7 @@ def reject_one(connector: Connector, path: Path) -> Ended:
     return ended
 
 
-def test_what_was_rejected_is_left_alone_unless_asked_for(connector: Connector, tmp_path: Path) -> None:
+def test_rejected_entries_are_sent_again_only_with_rejected(connector: Connector, tmp_path: Path) -> None:
     reject_one(connector, tmp_path / "people.csv")
     connector.sandbox.switch(required=[])
     ended = retry(connector)
@@ -224,7 +208,7 @@ def test_what_was_rejected_is_left_alone_unless_asked_for(connector: Connector, 
     assert read_states(connector) == []
 
 
-def test_somebody_rejected_who_is_there_by_now_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:
+def test_a_rejected_subscriber_that_exists_now_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:
     reject_one(connector, tmp_path / "people.csv")
     connector.sandbox.switch(required=[])
     create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", "b@x.org"))
@@ -245,7 +229,7 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
         csv.writer(file).writerows(
             [header, ["2" if name == "phone" else value for name, value in zip(header, values, strict=True)]]
         )
-    job = tmp_path / "job.yaml"  # the columns of these rejects are fields, whatever a job's own source calls them
+    job = tmp_path / "job.yaml"  # the columns of these rejects are fields, not columns of the job's source
     fields = "{name: News}, fields: {email: mail, is_active: {value: true}}"
     job.write_text(LISTED_JOB.replace("{name: News}", fields), encoding="utf-8")
     write_csv(tmp_path / "gone.csv", "address", "b@x.org")
@@ -257,14 +241,16 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     assert (stored["b@x.org"]["Phone"], stored["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
 
-def test_the_rejected_whom_a_stopped_retry_did_not_reach_are_not_lost(connector: Connector, tmp_path: Path) -> None:
-    """Their bodies are all that is known of them."""
+def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """The ledger has nothing but their bodies."""
     sandbox = connector.sandbox
     sandbox.switch(required=["Phone"])
     people = (f"person{each}@example.com,{'' if each else 1}" for each in range(31))
     first = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone", *people))
     assert first.rows == {"read": 31, "created": 1, "rejected": 30}
-    time.sleep(0.5)  # two quiet periods: nobody who was refused may be there, and not show yet
+    time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     sandbox.switch(required=[], latency_ms=100)
     options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
     with connector.start("retry", "--rejected", *options) as process:
@@ -290,7 +276,7 @@ def write_listed_job(folder: Path) -> Path:
 
 
 def leave_by_a_listed_job(connector: Connector, sandbox: SandboxProcess, folder: Path) -> Path:
-    """Three unknown that a job with a suppression list has left."""
+    """Leave three unknown entries of a job with a suppression list."""
     job = write_listed_job(folder)
     sandbox.switch(drop_before=1)
     assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
@@ -298,7 +284,9 @@ def leave_by_a_listed_job(connector: Connector, sandbox: SandboxProcess, folder:
     return job
 
 
-def test_what_a_job_with_a_list_left_is_not_sent_again_without_it(connector: Connector, tmp_path: Path) -> None:
+def test_unknown_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
+    connector: Connector, tmp_path: Path
+) -> None:
     sandbox = connector.sandbox
     job = leave_by_a_listed_job(connector, sandbox, tmp_path)
     ended = retry(connector)
@@ -306,19 +294,21 @@ def test_what_a_job_with_a_list_left_is_not_sent_again_without_it(connector: Con
     assert any("the job news, which has a suppression list" in message for message in ended.report["messages"])
     assert not any("wait for your decision" in message for message in ended.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
+    namesake = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
+    assert (namesake.report["job"], count_stored(sandbox)) == ("news", {"z@x.org": 1}), "a file is not the job"
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     by_job = connector.run_json("retry", "--job", job)
     assert (by_job.code, by_job.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
-    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
+    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
 
 
-def test_the_rejected_who_are_on_the_list_by_now_are_not_sent_again(connector: Connector, tmp_path: Path) -> None:
+def test_rejected_subscribers_that_were_listed_later_are_not_sent_again(connector: Connector, tmp_path: Path) -> None:
     sandbox, job = connector.sandbox, write_listed_job(tmp_path)
     sandbox.switch(required="Phone")
     assert connector.run_json("sync", job).rows == {"read": 3, "rejected": 3}
     sandbox.switch(required="")
-    time.sleep(0.5)  # two quiet periods: from then on, who does not show was not created
+    time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     without = retry(connector, "--rejected")
     assert (without.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
@@ -327,7 +317,9 @@ def test_the_rejected_who_are_on_the_list_by_now_are_not_sent_again(connector: C
     assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
 
 
-def test_what_a_job_with_a_list_holds_is_not_reopened_without_it(connector: Connector, tmp_path: Path) -> None:
+def test_held_entries_of_a_job_with_a_list_are_sent_again_only_with_the_list(
+    connector: Connector, tmp_path: Path
+) -> None:
     job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
     held = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
     assert held.rows == {"read": 3, "unknown": 3}
@@ -337,14 +329,7 @@ def test_what_a_job_with_a_list_holds_is_not_reopened_without_it(connector: Conn
     assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
 
 
-def test_a_file_that_is_called_like_the_job_is_not_the_job(connector: Connector, tmp_path: Path) -> None:
-    leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
-    ended = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
-    assert ended.report["job"] == "news"
-    assert count_stored(connector.sandbox) == {"z@x.org": 1}
-
-
-def test_a_retry_without_its_list_sends_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_that_cannot_read_the_list_sends_no_request(connector: Connector, tmp_path: Path) -> None:
     job = leave_by_a_listed_job(connector, connector.sandbox, tmp_path)
     requests = connector.sandbox.stats()["requests"]
     write_csv(tmp_path / "gone.csv", "address,since", "person1@example.com,2020,x")

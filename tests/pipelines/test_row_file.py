@@ -1,4 +1,4 @@
-"""Files of rows, such as the rejects file: begun anew, cut off, and readable by their owner alone."""
+"""Files of rows, such as the rejects file: restarts, full disks and permissions."""
 
 import resource
 from pathlib import Path
@@ -7,7 +7,7 @@ from connector.runs.row_files import RowFile
 from pipelines.report.differences import DifferenceFile
 
 
-def test_a_file_that_is_begun_anew_holds_only_what_came_since(tmp_path: Path) -> None:
+def test_a_restarted_file_holds_only_later_lines(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "rows")
     file.write_line(["Ann"])
     file.restart()
@@ -17,7 +17,7 @@ def test_a_file_that_is_begun_anew_holds_only_what_came_since(tmp_path: Path) ->
     assert (tmp_path / "rows.csv").read_text(encoding="utf-8").split() == ["name", "Bob"]
 
 
-def test_one_that_cannot_be_thrown_away_is_a_failure_that_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_replaced_is_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     file = RowFile(path, ["name"], "rejects file", "rows")
     file.write_line(["Ann"])
@@ -28,7 +28,7 @@ def test_one_that_cannot_be_thrown_away_is_a_failure_that_is_told(tmp_path: Path
     assert f"the rejects file {path} cannot be replaced" in file.failure
 
 
-def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure_that_is_reported(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "the rows that a person should see")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -42,7 +42,7 @@ def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure_that_is_reported(tmp
     assert "cannot be written to its end (File too large), so not all of the rows that a person" in file.failure
 
 
-def test_a_file_of_differences_replaces_what_a_killed_run_left_and_guards_formulas(tmp_path: Path) -> None:
+def test_a_file_of_differences_replaces_the_file_of_a_killed_run_and_guards_formulas(tmp_path: Path) -> None:
     path = tmp_path / "differences.csv"
     (tmp_path / ".differences.csv.partial").write_text("ann@example.com", encoding="utf-8")
     with DifferenceFile(path) as file:

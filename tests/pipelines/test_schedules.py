@@ -1,4 +1,4 @@
-"""The crontab, the systemd units, the workflow and the Dockerfile of configs/ run as they stand."""
+"""The crontab, the systemd units, the workflow and the Dockerfile of configs/ run unchanged."""
 
 import re
 import shutil
@@ -36,7 +36,7 @@ def read_unit() -> tuple[dict[str, str], str]:
 
 
 def read_workflow() -> tuple[dict[str, str], str]:
-    """The job's steps but for the installation, its secrets as a runner has them."""
+    """Return the environment and the steps of the workflow's job, without the installation."""
     job = yaml.safe_load((CONFIGS / "github-actions.yml").read_text())["jobs"]["sync"]
     secrets = {
         "CONNECTOR_BASE_URL": "https://api.example.com",
@@ -51,7 +51,7 @@ def read_workflow() -> tuple[dict[str, str], str]:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A folder in the place of /, with the connector, a token, the configs and a database."""
+    """A folder in place of /, with the connector, a token, the configs and a database."""
     for folder in ("opt/connector/bin", "etc/connector", "var/lib/connector", "srv"):
         (tmp_path / folder).mkdir(parents=True)
     shim = tmp_path / "opt/connector/bin/connector"
@@ -64,10 +64,8 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "read", [read_crontab, *(pytest.param(each, marks=pytest.mark.campaign) for each in (read_unit, read_workflow))]
-)
-def test_a_schedule_runs_as_it_stands_in_the_bare_environment_that_it_gets(machine: Path, read: object) -> None:
+@pytest.mark.parametrize("read", [read_crontab, read_unit, read_workflow])
+def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read: object) -> None:
     environ, command = read()  # type: ignore[operator]
     with SandboxProcess(token="sandbox") as sandbox:
 
@@ -93,7 +91,7 @@ def test_a_schedule_runs_as_it_stands_in_the_bare_environment_that_it_gets(machi
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
-def test_systemd_takes_the_units(machine: Path) -> None:
+def test_systemd_accepts_the_units(machine: Path) -> None:
     for name in ("connector.service", "connector.timer"):
         text = (CONFIGS / name).read_text().replace("/opt/connector/bin/", f"{machine}/opt/connector/bin/")
         (machine / name).write_text(text)
@@ -106,7 +104,7 @@ def test_systemd_takes_the_units(machine: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_the_dockerfile_copies_and_installs_what_there_is() -> None:
+def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     lines = (CONFIGS / "Dockerfile").read_text().splitlines()
     copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]

@@ -71,9 +71,7 @@ def test_a_run_that_overlaps_a_running_shard_is_refused(shared: Connector, tmp_p
     assert (beside.code, end(process).code) in ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-def test_shards_that_are_killed_are_run_again_and_nobody_is_lost_or_there_twice(
-    shared: Connector, tmp_path: Path
-) -> None:
+def test_killed_shards_that_run_again_lose_and_repeat_no_create(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, people=MANY)
     shared.sandbox.switch(latency_ms=40, **LOSSES)
     rng, kills = random.Random(3), 0
@@ -100,9 +98,7 @@ def test_shards_that_are_killed_are_run_again_and_nobody_is_lost_or_there_twice(
     assert kills > 0
 
 
-def test_a_run_that_stood_still_beyond_its_lease_sends_nothing_that_another_run_has_sent(
-    shared: Connector, tmp_path: Path
-) -> None:
+def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(shared: Connector, tmp_path: Path) -> None:
     """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 30 s ends."""
     write_job(tmp_path, people=300)
     slowly = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
@@ -125,7 +121,7 @@ def test_a_run_that_stood_still_beyond_its_lease_sends_nothing_that_another_run_
     assert has_everyone_once(shared, 300)
 
 
-def test_each_shard_has_a_cursor_of_its_own(shared: Connector, tmp_path: Path) -> None:
+def test_each_shard_has_its_own_cursor(shared: Connector, tmp_path: Path) -> None:
     def add(*numbers: int) -> None:
         with sqlite3.connect(tmp_path / "crm.db") as crm:
             crm.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER, email TEXT, first_name TEXT)")
@@ -153,7 +149,7 @@ def test_a_shard_has_its_part_of_each_limit(shared: Connector, tmp_path: Path) -
     assert time.monotonic() - began_at > (ended.rows["created"] - 10) / 10
 
 
-def test_an_impossible_use_of_shards_is_refused_before_anything_is_sent(shared: Connector, tmp_path: Path) -> None:
+def test_an_impossible_use_of_shards_is_refused_before_the_first_create(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, people=3)
     refused = {
         ("--shard", "4/3"): "is not a shard",

@@ -1,4 +1,4 @@
-"""Signals, whatever a run is doing when they come."""
+"""Signals during each phase of a run."""
 
 import signal
 import subprocess
@@ -45,13 +45,13 @@ def test_a_second_signal_ends_even_a_run_whose_ledger_does_not_answer() -> None:
 
 
 def send_two(process: Forked) -> None:
-    """Two signals at once: both are heard before anything follows from the first."""
+    """Send two signals at once: the process receives both before it acts on the first."""
     for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
         process.send_signal(number)
 
 
 def await_stopped(process: Forked) -> Ended:
-    """It has ended by a signal and told so."""
+    """Wait for the end of a stopped command, and return its result."""
     ended = end(process)
     assert ended.code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
     assert ended.report["status"] == "stopped"
@@ -86,7 +86,7 @@ def test_two_signals_while_waiting_for_the_ledger_end_in_a_report(
     with connector.start("import", "people.csv", *INTO_NEWS) as holder:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
         with connector.start(*command, *base, "--wait", "60s", "--output", "json") as waiting:
-            time.sleep(3)  # its plan is made by then, and it waits
+            time.sleep(3)  # by then the plan is made, and the run waits for the lock
             send_two(waiting)
             await_stopped(waiting)
         holder.kill()

@@ -1,4 +1,4 @@
-"""Commands that read from a bucket and write to one: the rows of local files, nothing twice, no credential written."""
+"""Commands that read from a bucket or write to one: no duplicates, and no credential in any file."""
 
 import gzip
 import json
@@ -81,7 +81,7 @@ def test_an_export_is_the_same_in_a_bucket_and_through_a_pipe(
         ("export - --format xml", "is not one of"),
     ],
 )
-def test_a_wrong_place_in_a_store_is_one_error_before_anything_is_asked(
+def test_a_wrong_url_of_a_store_is_refused_before_the_first_request(
     stored: Connector, bucket: Bucket, arguments: str, words: str
 ) -> None:
     ended = stored.run_json(*arguments.format(bucket=bucket.name).split())

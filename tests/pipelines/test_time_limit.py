@@ -1,4 +1,4 @@
-"""`time_limit` and `--time-limit`: a run whose time is over ends in order, and the next one goes on."""
+"""`time_limit` and `--time-limit`: a run past its time limit ends in order, and the next run continues."""
 
 from pathlib import Path
 
@@ -11,23 +11,18 @@ from tests.pipelines.planned import write_job
 
 PEOPLE = 60
 LIMITED = ("--time-limit", "3s")
-"""Half of what the rows take at their rate, and long enough to begin on a busy machine."""
+"""Half of the time that the rows take at their rate, and enough for the start on a busy machine."""
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("import", "people.csv", "--base-name", "News", "--max-rate", "10", *LIMITED), ("sync", "limited.yaml")],
-    ids=["by an option", "by the job's key"],
-)
-def test_a_load_ends_in_order_and_the_next_one_goes_on(
-    connector: Connector, tmp_path: Path, command: tuple[str, ...]
+def test_a_load_past_its_time_limit_ends_in_order_and_the_next_run_continues(
+    connector: Connector, tmp_path: Path
 ) -> None:
     write_addresses(tmp_path / "people.csv", PEOPLE)
     path = write_job(tmp_path, "time_limit: 3s")
     text = path.read_text().replace("first_name: name, ", "").replace("200ms}", "200ms, max_rate: 10}")
     (tmp_path / "limited.yaml").write_text(text)
     (tmp_path / "job.yaml").write_text(text.replace("time_limit: 3s", "time_limit: 1h"))
-    ended = connector.run_json(*command)
+    ended = connector.run_json("sync", "limited.yaml")
     assert (ended.code, ended.report["status"]) == (3, "aborted")
     assert "the time limit of 3s has passed" in ended.report["messages"][0]
     assert ended.rows.keys() == {"read", "created", "unsent"}
@@ -40,7 +35,7 @@ def test_a_load_ends_in_order_and_the_next_one_goes_on(
 
 
 @pytest.mark.parametrize("command", ["export out.csv", "reconcile job.yaml --to out.csv"])
-def test_a_listing_past_its_time_is_aborted_and_writes_nothing(
+def test_a_listing_past_its_time_limit_is_aborted_and_writes_no_file(
     connector: Connector, tmp_path: Path, command: str
 ) -> None:
     connector.sandbox.switch(latency_ms=60_000)
@@ -51,7 +46,7 @@ def test_a_listing_past_its_time_is_aborted_and_writes_nothing(
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_mail_run_past_its_time_sends_the_rest_the_next_time(connector: Connector, tmp_path: Path) -> None:
+def test_a_mail_run_past_its_time_limit_is_continued_by_the_next_run(connector: Connector, tmp_path: Path) -> None:
     people = (f"person{each}@example.net,P{each},{each}" for each in range(PEOPLE))
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})

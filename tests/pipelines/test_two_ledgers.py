@@ -1,4 +1,4 @@
-"""Two ledgers that load into one base at the same time: neither knows of the other, and the list shows it."""
+"""Two runs with different ledgers that load into one base at the same time: the list shows each the other's creates."""
 
 import os
 import signal
@@ -25,21 +25,21 @@ def import_beside(connector: Connector, beside: Path) -> tuple[Ended, Ended]:
         return end(process), other
 
 
-def test_a_load_says_how_many_subscribers_came_in_that_it_did_not_create(connector: Connector, tmp_path: Path) -> None:
+def test_a_load_reports_the_number_of_arrivals_from_other_programs(connector: Connector, tmp_path: Path) -> None:
     ended, other = import_beside(connector, write_addresses(tmp_path / "other.csv", 10, first=100))
     assert (ended.code, ended.rows, other.rows["created"]) == (0, {"read": 60, "created": 60}, 10)
     (message,) = find_newcomers(ended)
     assert message.startswith("10 subscribers came into the base during this run")
 
 
-def test_a_person_whom_two_ledgers_have_created_counts_as_one_who_came_in(connector: Connector, tmp_path: Path) -> None:
+def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: Connector, tmp_path: Path) -> None:
     ended, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first=63))
     assert max(count_stored(connector.sandbox).values()) == 2
     (message,) = find_newcomers(ended)
     assert message.startswith("2 subscribers came into the base")
 
 
-def test_a_load_that_is_alone_says_nothing_and_an_unchanged_one_asks_nothing(
+def test_a_load_alone_reports_no_arrival_and_an_unchanged_load_sends_one_request(
     connector: Connector, tmp_path: Path
 ) -> None:
     people = write_addresses(tmp_path / "people.csv", 30)

@@ -1,4 +1,4 @@
-"""Which of the listed bases are those that a job asks for, and what the ledger learns of them."""
+"""The listed bases that a job means, and their records in the ledger."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,37 +42,37 @@ def find(
 
 
 @pytest.mark.parametrize("asked", [BaseRef(7), BaseRef(name="News")])
-def test_the_ledger_learns_of_a_base_what_the_list_tells(ledger: Ledger, asked: BaseRef) -> None:
+def test_the_ledger_records_the_id_and_the_name_of_a_listed_base(ledger: Ledger, asked: BaseRef) -> None:
     assert find(ledger, asked, [SHOP, NEWS]) == (NEWS, [1])
     assert list_known(ledger) == [NEWS]
 
 
-def test_a_base_that_is_asked_for_in_two_ways_is_one_side(ledger: Ledger) -> None:
+def test_a_base_named_in_two_ways_is_one_side(ledger: Ledger) -> None:
     sides = Sides([SHOP, NEWS, (7, "news ")], ledger, "main")
     asked = (BaseRef(name="News"), BaseRef(name="Shop"), BaseRef(name="news"), BaseRef(name="News"))
     assert [sides.find(each) for each in asked] == [0, 1, 0, 0]
     assert sides.listed_sides == [(1, 0), (2, 0), (0, 1)]
 
 
-def test_a_line_of_the_name_alone_and_one_of_the_id_become_one(ledger: Ledger) -> None:
+def test_a_record_with_the_name_and_a_record_with_the_id_are_merged(ledger: Ledger) -> None:
     add(ledger, None, "News")
     add(ledger, 7, None)
     find(ledger, BaseRef(7), [NEWS])
     assert list_known(ledger) == [NEWS]
 
 
-def test_a_name_that_two_bases_bear_is_learnt_for_neither(ledger: Ledger) -> None:
+def test_a_name_of_two_bases_is_recorded_for_neither(ledger: Ledger) -> None:
     add(ledger, None, "News")
     assert find(ledger, BaseRef(7), [NEWS, (8, "News")]) == ((7, None), [0])
     with pytest.raises(ConfigurationError, match="several bases are called News"):
         find(ledger, BaseRef(name="News"), [NEWS, (8, "News")])
 
 
-def test_a_base_that_is_called_otherwise_by_now_ends_it(ledger: Ledger) -> None:
+def test_a_renamed_base_ends_the_run(ledger: Ledger) -> None:
     add(ledger, 7, "News")
     with pytest.raises(RunAborted, match="no longer called News"):
         find(ledger, BaseRef(name="News"), [(7, "Letters")])
 
 
-def test_a_base_that_nobody_is_in_is_what_the_ledger_knows_of_it(ledger: Ledger) -> None:
+def test_an_unlisted_base_keeps_its_record_in_the_ledger(ledger: Ledger) -> None:
     assert find(ledger, BaseRef(name="News"), [SHOP]) == ((None, "News"), [])

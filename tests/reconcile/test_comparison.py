@@ -1,4 +1,4 @@
-"""The join of source, ledger and list, checked by a comparison that is written person by person."""
+"""The join of source, ledger and list, checked against a comparison for each person."""
 
 import csv
 import tempfile
@@ -107,7 +107,7 @@ def test_the_join_agrees_with_a_comparison_person_by_person(
     assert found == sorted(expected)
 
 
-def test_subscribers_are_kept_as_the_list_shows_them() -> None:
+def test_values_of_the_list_are_compared_unchanged() -> None:
     news = {"Id": 7, "Name": "News"}
     with Comparison("email", ["first_name", "address_city", "tags"]) as comparison:
         comparison.start_sweep(1)
@@ -130,7 +130,7 @@ def test_subscribers_are_kept_as_the_list_shows_them() -> None:
     ]  # fmt: skip
 
 
-def test_the_folder_is_its_owners_alone_and_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_temporary_folder_is_private_and_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with Comparison("email", []):
         (folder,) = tmp_path.iterdir()

@@ -1,4 +1,4 @@
-"""`connector mail --test ADDRESS`: one rendered email to an address of the sender, outside of the campaign."""
+"""`connector mail --test ADDRESS`: one rendered email to an address of the sender, outside the campaign."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(m
     assert list_recipients(mailer.sandbox) == ["me@example.com", "ann@example.net", "bob@example.net"]
 
 
-def test_a_refused_test_email_says_why(mailer: Connector) -> None:
+def test_a_refused_test_email_is_reported_with_the_reason(mailer: Connector) -> None:
     mailer.sandbox.switch(verified_domains="verified.example")
     ended = mailer.run_json("mail", "mail.yaml", "--test", "me@example.com")
     assert (ended.code, ended.rows) == (1, {"read": 1, "rejected": 1}), ended.stderr
@@ -59,13 +59,12 @@ def test_a_refused_test_email_says_why(mailer: Connector) -> None:
         (("--test", "me@example.com", "--preview", "1"), "--preview"),
     ],
 )
-def test_a_test_that_cannot_be_meant_is_refused(mailer: Connector, options: tuple[str, ...], words: str) -> None:
+def test_a_test_without_an_address_or_an_email_is_refused(
+    mailer: Connector, options: tuple[str, ...], words: str
+) -> None:
     ended = mailer.run("mail", "mail.yaml", *options)
     assert (ended.code, words in ended.stderr) == (2, True), ended.stderr
-    assert read_outbox(mailer.sandbox) == []
-
-
-def test_a_source_without_a_row_that_makes_an_email_is_refused(mailer: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email,first,order", "nobody,No,1")
+    write_csv(mailer.folder / "people.csv", "email,first,order", "nobody,No,1")
     ended = mailer.run("mail", "mail.yaml", "--test", "me@example.com")
     assert (ended.code, "no row makes an email" in ended.stderr) == (2, True), ended.stderr
+    assert read_outbox(mailer.sandbox) == []
