@@ -28,7 +28,7 @@ def test_every_job_file_loads(path: Path) -> None:
 
 
 def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> dict[str, dict[str, object]]:
-    """The first valid row of each identity, as an import would send it."""
+    """Return the first valid row of each identity as an import sends the row."""
     rows: dict[str, dict[str, object]] = {}
     with source:
         for chunk in source.chunks():

@@ -43,7 +43,7 @@ def test_a_fault_of_the_yaml_is_named_with_its_line(text: str, line: int | None,
     faults = parse_document(text).faults
     if words:
         assert [(fault.line, words in fault.message) for fault in faults] == [(line, True)]
-    else:  # PyYAML's own tags: never acted upon, whatever becomes of the text
+    else:  # tags of PyYAML have no effect
         assert parse_document(text).values == {"job": "x"}
 
 

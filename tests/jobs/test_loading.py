@@ -46,7 +46,7 @@ def refuse(folder: Path, text: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         read(folder, text)
     assert "hunter2" not in str(caught.value)
-    assert caught.value.__cause__ is None  # pydantic's error would hold the values
+    assert caught.value.__cause__ is None  # the error of pydantic would hold values
     return str(caught.value)
 
 
@@ -119,7 +119,7 @@ def test_a_job_with_a_byte_order_mark_and_a_relative_path_gives_absolute_paths(
 
 
 ONE_FAULT: list[tuple[str, str, str]] = [
-    # (what stands in the good job, what in its place, the words of the one fault)
+    # (the good text, the bad text, words of the fault)
     ("identity: email", "idnetity: email", "there is no such key; did you mean identity? Allowed here: base,"),
     ("look: none", "lok: none", "load.lok: there is no such key; did you mean look? Allowed here: max_rate, max_conc"),
     ('split: "|"', 'splt: "|"', "line 13: subscriber.fields.tags.splt: there is no such key; did you mean split?"),

@@ -118,7 +118,7 @@ OF_THE_MOMENT = {"started_at", "finished_at", "timeline", "message_id"}
 
 
 def leave_out_the_moment(report: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The report without its times, with one name for every run and every folder."""
+    """Return the report without times, and with one name for all runs and folders."""
     text = json.dumps(report).replace(report["run_id"], "RUN").replace(str(folder), "FOLDER")
     text = re.sub(r'"(_at|_run_id)": "[^"]*"', r'"\1": ""', text)
 
@@ -153,7 +153,7 @@ def test_the_report_is_equal_to_the_report_of_the_command(
 
 
 def build_mixed() -> pd.DataFrame:
-    """Types as programs leave them: missing values of each kind, numbers among texts, dates, lists, a category."""
+    """Build a frame with missing values of each kind, numbers among texts, dates, lists and a category."""
     return pd.DataFrame(
         {
             "email": ["a@example.com", "b@example.com", None, 7],

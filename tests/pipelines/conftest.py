@@ -1,4 +1,4 @@
-"""The command line as a process of its own, which speaks to the sandbox."""
+"""The command line against the sandbox, for tests of commands."""
 
 import json
 import os
@@ -39,11 +39,12 @@ class Ended:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it was a usage error, said on stderr, and as one object where JSON was asked for."""
+        """Whether the command ended with a usage error on stderr, and as one object on stdout if it writes JSON."""
         if self.code != 2 or not self.stdout:
             return self.code == 2
-        said = self.report
-        return list(said) == ["status", "message"] and said["status"] == "usage" and said["message"] in self.stderr
+        report = self.report
+        has_form = list(report) == ["status", "message"] and report["status"] == "usage"
+        return has_form and report["message"] in self.stderr
 
     @property
     def rows(self) -> dict[str, int]:
@@ -53,7 +54,7 @@ class Ended:
 
 @dataclass
 class Connector:
-    """`connector …` with its settings in the environment and its state in a folder of the test's own."""
+    """`connector …` with its settings in the environment and its state in the folder of the test."""
 
     sandbox: SandboxProcess
     folder: Path
@@ -73,11 +74,11 @@ class Connector:
         stdin: str | bytes = "",
         has_reader: bool = True,
     ) -> Forked:
-        """Begin a command; None takes a setting out of the environment."""
+        """Start a command in a fork. None removes a setting from the environment."""
         return Forked(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, has_reader=has_reader)
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """The same as a user does it: whoever reads its output reads pipes."""
+        """Start a command in a new process, like a user does. Its output streams are pipes."""
         return subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -102,12 +103,12 @@ class Connector:
     def run_json(
         self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
     ) -> Ended:
-        """The same with `--output json`."""
+        """Run a command with `--output json` to its end."""
         return self.run(*arguments, "--output", "json", environ=environ, stdin=stdin)
 
     def build_environ(self, environ: Mapping[str, str | None] | None = None) -> dict[str, str]:
-        given = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
-        return {name: value for name, value in given.items() if value is not None}
+        settings = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
+        return {name: value for name, value in settings.items() if value is not None}
 
     def import_file(self, path: Path, *options: str | Path, environ: Mapping[str, str | None] | None = None) -> Ended:
         """Import all rows into the base News as active, with a short quiet period unless the options give another."""
@@ -121,7 +122,7 @@ def connector(sandbox: SandboxProcess, tmp_path: Path) -> Connector:
 
 @pytest.fixture
 def shared(connector: Connector) -> Iterator[Connector]:
-    """A command whose ledger is in PostgreSQL."""
+    """A connector whose ledger is in PostgreSQL."""
     with open_postgres() as database:
         connector.environ["CONNECTOR_LEDGER"] = database.url
         yield connector
@@ -133,13 +134,13 @@ def write_csv(path: Path, *lines: str) -> Path:
 
 
 def write_addresses(path: Path, number: int, first: int = 0) -> Path:
-    """A plain CSV of so many people, nothing wrong with any."""
+    """Write a CSV of this many valid people."""
     people = (f"person{each}@example.com,Ann {each},Lee,true" for each in range(first, first + number))
     return write_csv(path, "email,first_name,last_name,is_active", *people)
 
 
 def count_stored(sandbox: SandboxProcess) -> Counter[str]:
-    """How often each address was stored, by the sandbox's own truth log."""
+    """Return the number of creates of each address, by the truth log of the sandbox."""
     return Counter(
         normalise_email(event["subscriber"]["Email"])
         for event in sandbox.truth()["events"]
@@ -166,7 +167,7 @@ def has_stored(sandbox: SandboxProcess, number: int) -> bool:
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:
-    """Return as soon as it is so; fail after two minutes: a machine may have other work."""
+    """Return as soon as the condition holds, and fail after two minutes. The machine may have other work."""
     deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""A scheduler of Dask and its workers, as a person starts them."""
+"""A scheduler of Dask and its workers."""
 
 import ipaddress
 import os
@@ -32,20 +32,20 @@ def run_dask(
 
 
 def read_address(folder: Path) -> str:
-    """The address that the scheduler has said in its log."""
+    """Return the address of the scheduler from its log."""
     log = folder / "scheduler.log"
     wait_for(lambda: "Scheduler at:" in log.read_text())
     return "tcp://" + log.read_text().partition("Scheduler at:")[2].partition("tcp://")[2].split()[0]
 
 
 def list_children(pid: int) -> list[int]:
-    """The processes that it has started, and they."""
+    """Return the descendants of a process."""
     children = [int(each) for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]
     return [*children, *(each for child in children for each in list_children(child))]
 
 
 def list_workers(pid: int) -> list[int]:
-    """The workers that this command has started: what its server of forks has forked."""
+    """Return the workers of a command: the children of its server of forks."""
     servers = [each for each in list_children(pid) if b"forkserver" in read_command(each)]
     return [each for server in servers for each in list_children(server)]
 

@@ -1,6 +1,6 @@
-"""Commands run in forks of a process that has done the program's imports: they take two seconds of every start, and the
-tests run hundreds of commands. What is to be seen from its first moment is started as a user starts it
-(`Connector.start_anew`)."""
+"""Commands in forks of a process that has imported the program, because the imports take two seconds of each start.
+
+A test of the start itself uses a new process (`Connector.start_anew`)."""
 
 import atexit
 import ctypes
@@ -31,13 +31,14 @@ _CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
 
 
 def start_server() -> None:
-    """Start the process that commands are forked from, unless it runs. An engine in this process would start it in a
-    thread that hears neither SIGINT nor SIGTERM, and without the program's imports; each command would inherit both."""
+    """Start the server of forks, unless the server runs. An engine in this process would start the server in a thread
+    that receives neither SIGINT nor SIGTERM, and without the imports of the program."""
     forkserver.ensure_running()
 
 
 class Forked:
-    """`python -m pipelines` with these arguments, this environment and in this folder; waited for at its exit."""
+    """A process of `python -m pipelines` with arguments, an environment and a folder. The exit of the context waits for
+    its end."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Forked:
         has_reader: bool = True,
         is_bound: bool = False,
     ) -> None:
-        """Start it; without `has_reader` stdout is a pipe whose reader has gone, `is_bound`: permissions bind root."""
+        """Start the process. Without `has_reader`, stdout has no reader. `is_bound`: permissions bind root."""
         self._streams = TemporaryDirectory(prefix="connector-streams-")
         paths = [Path(self._streams.name) / name for name in ("stdin", "stdout", "stderr")]
         for path, content in zip(paths, (stdin, "", ""), strict=True):
@@ -75,20 +76,20 @@ class Forked:
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """The same, under the name that Popen gives it."""
+        """Return `returncode`, like Popen does."""
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send it this signal, if it still runs."""
+        """Send a signal to the process if it runs."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill the process."""
         self._process.kill()
 
     def communicate(self, timeout: float = 120.0) -> tuple[str, str]:
-        """What it wrote to stdout and stderr until its end. Raises TimeoutError when it has not ended by then."""
+        """Return stdout and stderr at the end of the process. Raises TimeoutError after `timeout` seconds."""
         self._process.join(timeout)
         stdout, stderr = ("" if path.is_fifo() else path.read_text(encoding="utf-8") for path in self._outputs)
         if self.returncode is None:
@@ -109,7 +110,7 @@ class Forked:
 
 @contextmanager
 def serve_commands(program: Path) -> Iterator[None]:
-    """Write `program`, by which a script runs `connector`: in a fork, which gets all that it was given."""
+    """Write `program`, a script that runs `connector` in a fork with its arguments, environment and streams."""
     with TemporaryDirectory(prefix="connector-commands-") as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen()
@@ -133,7 +134,7 @@ sys.exit(int(server.recv(9)))
 
 @dataclass
 class _Stream:
-    """A stream's descriptor, which survives the way to the fork."""
+    """The descriptor of a stream, which can be sent to the fork."""
 
     descriptor: int
 
@@ -149,7 +150,7 @@ def _serve(listener: socket.socket) -> None:
     while True:
         try:
             client, _ = listener.accept()
-        except OSError:  # it was shut down
+        except OSError:  # the listener was shut down
             return
         Thread(target=_answer, args=(client,), daemon=True).start()
 
@@ -197,7 +198,7 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) 
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     sys.argv = ["connector", *arguments]
     warnings.simplefilter("error")
-    atexit._clear()  # what libraries left to do at the end takes a fifth of a short command's time
+    atexit._clear()  # exit handlers of libraries take a fifth of the time of a short command
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined] # removes temporary folders
     try:
@@ -207,7 +208,7 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) 
 
 
 def _drop_rights_of_root() -> None:
-    """Have permissions of files bind this process, root's too (capset(2): no CAP_DAC_OVERRIDE and the like)."""
+    """Let permissions of files bind this process of root (capset(2): no CAP_DAC_OVERRIDE)."""
     header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.capget(header, sets)

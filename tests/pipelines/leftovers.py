@@ -1,4 +1,4 @@
-"""What earlier runs leave behind, made on purpose, and what the ledger says of it."""
+"""Unfinished entries of earlier runs, and their states in the ledger."""
 
 import csv
 from pathlib import Path
@@ -20,7 +20,7 @@ load: {quiet_period: 200ms}
 
 
 def lose_three(connector: Connector, path: Path, *options: str, base: str | None = "News", **losses: Any) -> Ended:
-    """Three canaries whose answers are lost: a run that ends with three unknown; without `base` an option names it."""
+    """Run an import that ends with three unknown creates. Without `base`, an option names the base."""
     connector.sandbox.switch(**losses)
     named = [] if base is None else ["--base-name", base]
     ended = connector.run_json("import", path, *named, "--active", "--quiet-period", "200ms", *options)
@@ -30,7 +30,7 @@ def lose_three(connector: Connector, path: Path, *options: str, base: str | None
 
 
 def hold_three(connector: Connector, path: Path) -> Ended:
-    """The same three, proved absent and held."""
+    """Leave three creates that are proved absent and held."""
     lose_three(connector, path, drop_before=1)
     ended = connector.import_file(path, "--on-unknown", "hold")
     assert (ended.code, ended.rows) == (1, {"read": 3, "unknown": 3})
@@ -47,7 +47,7 @@ def read_rejects(ended: Ended) -> list[dict[str, str]]:
 
 
 def read_states(connector: Connector) -> list[State]:
-    """The state of every entry that has a body, in every base of the account."""
+    """Return the state of each entry with a body, in every base of the account."""
 
     def read(ledger: Ledger) -> list[State]:
         with ledger.transaction() as connection:
@@ -60,12 +60,12 @@ def read_states(connector: Connector) -> list[State]:
 
 
 def put_lag_on_record(connector: Connector, lag_s: float) -> None:
-    """As a run does that has seen the list so late."""
+    """Record this lag of the list, like a run that met the lag."""
     with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger, ledger.transaction() as connection:
         record_lag(connection, connector.sandbox.base_url, lag_s)
 
 
 def create_elsewhere(connector: Connector, path: Path) -> None:
-    """Somebody comes into the base by another way: this ledger knows nothing of it."""
+    """Create the people in the base with another ledger."""
     other = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
     assert connector.import_file(path, environ=other).code == 0

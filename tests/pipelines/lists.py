@@ -1,4 +1,4 @@
-"""A job whose rows go to several bases, as a column says."""
+"""Shared by tests of jobs with several bases, which a column names."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,7 +11,7 @@ VALUES = "{column: list, values: {news: 7, shop: 9, club: 11}}"
 
 
 def write_lists(folder: Path, *rows: str, base: str = VALUES, more: str = "", path: str = "people.csv") -> Path:
-    """A job for people.csv, whose rows (`email,list` each) are written unless there are none; returns the job."""
+    """Write a job for people.csv, and the rows (`email,list`) if there are any. Return the path of the job."""
     if rows:
         write_csv(folder / "people.csv", "email,list", *rows)
     job = folder / "job.yaml"
@@ -24,7 +24,7 @@ def write_lists(folder: Path, *rows: str, base: str = VALUES, more: str = "", pa
 
 
 def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
-    """How often each address was stored in each base (its id), by the sandbox's own truth log."""
+    """Return the number of creates of each address in each base (by id), by the truth log of the sandbox."""
     events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
     return Counter((event["base_id"], normalise_email(event["subscriber"]["Email"])) for event in events)
 

@@ -1,4 +1,4 @@
-"""What tests of plans share: a job, the rows that a plan writes, and all that a plan must leave as it was."""
+"""Shared by tests of plans: a job, the rows of a plan, and checks that a plan changes nothing."""
 
 import csv
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 
 def read_outcomes(path: Path) -> dict[str, str]:
-    """What each record would end as, by its number."""
+    """Return the planned outcome of each record by its number."""
     return {row["_row"]: row["_outcome"] for row in read_rows(path)}
 
 
 def describe(folder: Path) -> Mapping[str, tuple[bytes, int]]:
-    """Every file under a folder: its bytes, and when it was written."""
+    """Return the bytes and the modification time of each file below a folder."""
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in sorted(folder.rglob("*"))
@@ -41,18 +41,18 @@ def describe(folder: Path) -> Mapping[str, tuple[bytes, int]]:
 
 
 def count_creates(sandbox: SandboxProcess) -> int:
-    """The create requests that the sandbox has met, whatever became of them."""
+    """Return the number of create requests that the sandbox received."""
     return count_requests(sandbox, "create")
 
 
 def count_requests(sandbox: SandboxProcess, operation: str) -> int:
-    """The requests of an operation that the sandbox has met, whatever became of them."""
-    met = sandbox.stats()["requests"].get(operation, {"received": 0})
-    return int(met["received"])
+    """Return the number of requests of an operation that the sandbox received."""
+    counts = sandbox.stats()["requests"].get(operation, {"received": 0})
+    return int(counts["received"])
 
 
 def plan(connector: Connector, target: Path, *options: str | Path) -> Ended:
-    """A plan that is seen to send no create and to change nothing of the state folder."""
+    """Run a plan, and check that the plan sends no create and leaves the state folder unchanged."""
     state, creates = connector.folder / "state", count_creates(connector.sandbox)
     before = describe(state) if state.exists() else None
     ended = connector.run_json("plan", target, *options)

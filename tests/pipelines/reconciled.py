@@ -1,4 +1,4 @@
-"""What tests of reconciliations share: what is planted in the sandbox, and the differences that were found."""
+"""Shared by tests of reconciliations: subscribers of other programs, and the reported differences."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +13,11 @@ NOTHING = {"missing": 0, "extra": 0, "duplicated": 0, "drifted": 0, "vanished": 
 UNKNOWN = {"missing": None, "extra": None, "vanished": None}
 
 Line = tuple[str, str, str]
-"""What a line of the differences is: its kind, the identity and the field."""
+"""The kind, the identity and the field of a difference."""
 
 
 def reconcile(connector: Connector, job: Path, *options: str | Path) -> Ended:
-    """A reconciliation that is seen to send no create and to change nothing of the state folder but the log of runs."""
+    """Reconcile, and check that no create is sent and that only the log of runs changes in the state folder."""
     state, creates = connector.folder / "state", count_creates(connector.sandbox)
     before = _describe_state(state)
     ended = connector.run_json("reconcile", job, "--to", connector.folder / "differences.csv", *options)
@@ -31,7 +31,7 @@ def _describe_state(state: Path) -> Mapping[str, tuple[bytes, int]]:
 
 
 def find_differences(ended: Ended) -> Mapping[str, int]:
-    """The kinds that were found, and how many."""
+    """Return the number of differences of each kind that has some."""
     return {kind: number for kind, number in ended.report["differences"].items() if number}
 
 
@@ -44,14 +44,14 @@ def list_lines(folder: Path) -> list[Line]:
 
 
 def plant(sandbox: SandboxProcess, email: str | None, base: object = None, **fields: object) -> int:
-    """Somebody whom nobody of ours has created; the id."""
+    """Create a subscriber by another program, and return its id."""
     reply = Calls(sandbox).create(email, base=base or {"Name": "News"}, **fields)
     assert reply.status == 200, reply
     return int(reply.json["Subscriber"]["Id"])
 
 
 def erase_first(sandbox: SandboxProcess, number: int = 1, **query: object) -> list[int]:
-    """The `number` of the smallest ids vanish from the service; these ids."""
+    """Erase the `number` subscribers with the smallest ids from the service, and return their ids."""
     before = sandbox.truth()["sequence"]
     sandbox.switch(churn_delete=number, churn_where="head")
     Calls(sandbox).ask_list(limit=1, **query)
@@ -60,5 +60,5 @@ def erase_first(sandbox: SandboxProcess, number: int = 1, **query: object) -> li
 
 
 def show_all(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
-    """Everybody who is listed, on one page, by email."""
+    """Return all listed subscribers by email."""
     return {each["Email"]: each for each in Calls(sandbox).page(limit=1000)["Subscribers"]}

@@ -64,7 +64,7 @@ def sum_rows(ended: list[Ended]) -> dict[str, int]:
 
 
 def everyone_once(people: int = PEOPLE) -> Counter[str]:
-    """Return the sandbox's record if nobody is lost and nobody is there twice."""
+    """Return the truth of the sandbox if each person is created exactly once."""
     return Counter({f"person{each}@example.com": 1 for each in range(people)})
 
 

@@ -137,7 +137,7 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
 
 
 def test_subscribers_with_new_ids_are_found_by_their_identities(connector: Connector, tmp_path: Path) -> None:
-    """The service was moved to another machine, and has given everybody a new Id."""
+    """The service moved to another machine, and gave all subscribers new ids."""
     path = write_addresses(tmp_path / "people.csv", 20)
     assert connector.import_file(path).code == 0
     connector.sandbox.reset()

@@ -10,7 +10,7 @@ from tests.pipelines.planned import count_creates
 
 
 def load(connector: Connector, path: Path, state: str, *base: str) -> Ended:
-    """Import the file into the base as active, with a state folder of its own."""
+    """Import the file into the base as active, with the ledger of this state folder."""
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
     return connector.run_json("import", path, *base, "--active", "--quiet-period", "200ms", environ=environ)
 

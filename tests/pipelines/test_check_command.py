@@ -1,4 +1,4 @@
-"""`connector check`: each part of a job is tried, and nothing is created, sent or published."""
+"""`connector check` tries each part of a job, and creates, sends and publishes nothing."""
 
 import json
 import os
@@ -38,9 +38,7 @@ def check(connector: Connector, job: str, **environ: str) -> tuple[int, dict[str
     return ended.code, verdicts, failed
 
 
-def test_a_job_that_can_run_passes_each_check_and_leaves_everything_as_it_was(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob@x.org")
     loads = dict.fromkeys(("configuration", "source", "service", *TRAITS, "ledger"), True)
     assert check(connector, LOADING) == (0, loads, "")
@@ -68,7 +66,7 @@ def test_a_job_that_can_run_passes_each_check_and_leaves_everything_as_it_was(
         (EXPORTING.replace("w.db", "taken.db"), {}, 2, "destination", "--overwrite"),
     ],
 )  # fmt: skip
-def test_the_part_that_is_wrong_is_named_with_the_next_step(
+def test_a_failed_check_names_the_next_step(
     connector: Connector, job: str, environ: dict[str, str], code: int, failing: str, words: str
 ) -> None:
     write_csv(connector.folder / "people.csv", "email", "ann@x.org")
@@ -82,7 +80,7 @@ def test_the_part_that_is_wrong_is_named_with_the_next_step(
     assert words in failed
 
 
-def test_a_ledger_that_cannot_be_written_is_said(connector: Connector, tmp_path: Path) -> None:
+def test_a_ledger_without_write_permission_fails_the_check(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     (tmp_path / "job.yaml").write_text(LOADING)
     assert connector.run("sync", "job.yaml").code == 0
@@ -123,7 +121,7 @@ def test_a_ledger_that_cannot_be_written_is_said(connector: Connector, tmp_path:
     ],
     ids=str,
 )
-def test_check_shows_what_reading_the_list_shows(
+def test_check_shows_the_page_size_order_and_filters_of_the_list(
     connector: Connector, switches: dict[str, Any], different: dict[str, str]
 ) -> None:
     connector.sandbox.seed(40, base_name="News")

@@ -1,4 +1,4 @@
-"""A result window caps TotalCount and pages alike: no create, and no forgetting, rests on a list that it cuts off."""
+"""Result windows, which cap TotalCount and pages alike: no create and no forgetting relies on a list cut off."""
 
 import sqlite3
 from contextlib import closing

@@ -100,7 +100,7 @@ def count_lists(ended: Ended) -> int:
 
 
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
-def test_a_changed_row_is_compared_with_what_the_service_has_now(connector: Connector, filters: str) -> None:
+def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connector: Connector, filters: str) -> None:
     sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
     edit_in_the_service(connector, "ann@x.org", FirstName="Annette")
     edit_in_the_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
@@ -237,7 +237,7 @@ def test_an_unknown_create_that_took_effect_with_other_values_is_reported_as_cha
     with connector.start("sync", job) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)  # two signals at once would be one to the process
+        time.sleep(0.2)  # the process would receive two signals at once as one
         process.send_signal(signal.SIGINT)
     sandbox.switch(hang_after=0)
     later = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")

@@ -51,7 +51,7 @@ def wait_for_creates(connector: Connector, number: int) -> None:
 
 
 def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[Ended, int]:
-    """Sync by four workers, and kill one of them again and again once 300 more people are stored."""
+    """Sync with four workers, and kill a worker repeatedly after 300 more creates."""
     killed, enough = 0, count_stored(connector.sandbox).total() + 300
     with start(connector, workers=4) as process:
         wait_for(lambda: process.poll() is not None or count_stored(connector.sandbox).total() >= enough)

@@ -60,7 +60,7 @@ def exporter(connector: Connector) -> Connector:
 
 
 def read_sheet(path: Path) -> list[dict[str, Any]]:
-    """The rows as openpyxl reads them."""
+    """Return the rows that openpyxl reads."""
     header, *rows = openpyxl.load_workbook(path).active.iter_rows()
     assert not any(cell.data_type == "f" for row in rows for cell in row), "a formula"
     return [{name.value: cell.value for name, cell in zip(header, row, strict=True)} for row in rows]

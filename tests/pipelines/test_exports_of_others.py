@@ -1,4 +1,4 @@
-"""Exports of other programs come in as they are: their headers mapped without a flag, their cells read their way."""
+"""Exports of other programs: their headers and cells are read without an option."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -17,7 +17,7 @@ TODAY = date(2026, 11, 21)
 
 HOME = {"address_country": "NL", "address_city": "Utrecht", "address_zip": 3511}
 STREET = HOME | {"address_line1": "Oudegracht 1"}
-# Of Zoë, the first person of each file, what is more than her names and address.
+# The values of the first person of each file, except the names and the email.
 EXPECTED: dict[str, Mapping[str, object]] = {
     "brevo": {"phone": "31612345678", "client_user_id": "A-7", "birthday": "1990-02-28"},
     "google_contacts": STREET
@@ -42,7 +42,7 @@ EXPECTED: dict[str, Mapping[str, object]] = {
 
 
 def read_people(path: Path) -> list[dict[str, object]]:
-    """Everybody in the file, as an import without a flag would send them; nobody may be invalid."""
+    """Return the people of the file as an import without options sends them. All rows must be valid."""
     people: list[dict[str, object]] = []
     with open_file(path) as source:
         mapping = guess_mapping(source.columns)
@@ -56,7 +56,7 @@ def read_people(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_a_file_is_read_the_way_its_program_writes(path: Path) -> None:
+def test_a_file_of_another_program_is_read_correctly(path: Path) -> None:
     zoe, bo = read_people(path)
     is_whole = path.stem == "woocommerce_analytics"
     names = {"first_name": "Zoë Vos"} if is_whole else {"first_name": "Zoë", "last_name": "Vos"}

@@ -1,4 +1,4 @@
-"""What `init` guesses of columns by headers and cells, and the job that it drafts."""
+"""Guesses of `init` about columns by headers and cells, and the drafted job."""
 
 from datetime import date
 from pathlib import Path
@@ -24,7 +24,7 @@ def guess(**columns: list[str]) -> dict[str, GuessedField]:
 
 
 def guess_one(header: str, cells: list[str]) -> GuessedField | None:
-    """The one guess about a column beside one of addresses."""
+    """Return the guess about a column beside a column of addresses."""
     found = guess(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
     return next((each for name, each in found.items() if name != "email"), None)
 
@@ -54,7 +54,9 @@ def guess_one(header: str, cells: list[str]) -> GuessedField | None:
         ("x", ["+49 30 1234567", "030 7654321"], "phone", {}, "likely"),
     ],
 )  # fmt: skip
-def test_a_column(header: str, cells: list[str], name: str, rule: dict[str, object], sureness: str) -> None:
+def test_a_column_is_mapped_by_its_header_and_its_cells(
+    header: str, cells: list[str], name: str, rule: dict[str, object], sureness: str
+) -> None:
     found = guess_one(header, cells)
     assert found is not None
     assert (found.name, found.sureness) == (name, sureness)
@@ -74,7 +76,7 @@ def test_a_column(header: str, cells: list[str], name: str, rule: dict[str, obje
         ("empty", ["", ""]),
     ],
 )
-def test_a_column_of_something_else_is_no_field(header: str, cells: list[str]) -> None:
+def test_a_column_of_other_values_is_not_mapped(header: str, cells: list[str]) -> None:
     assert guess_one(header, cells) is None
 
 
@@ -86,14 +88,14 @@ def test_addresses_are_found_under_any_header() -> None:
     assert found["email"].samples == tuple(EMAILS[:3])
 
 
-def test_a_header_that_its_cells_belie_gives_way_to_cells() -> None:
+def test_cells_overrule_a_header_that_they_contradict() -> None:
     found = guess(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
     assert (found["email"].rule.column, found["email"].sureness) == ("Kontakt", "likely")
     assert guess(Email=["yes", "no"])["email"].sureness == "unsure"
 
 
 @pytest.mark.parametrize("header", ["Name", "Full Name", "\"Name'", "{{Name}}"])
-def test_whole_names_stay_whole_and_two_unsure_templates_split_the_clear_ones(header: str) -> None:
+def test_whole_names_are_mapped_unsplit_with_two_unsure_templates_that_split_them(header: str) -> None:
     cells = ["Ann Mary Lee", "Dr. Bo Vos", "Cher"]
     frame = pd.DataFrame({"email": EMAILS[:3], header: cells}, dtype="str")
     _, whole, *split = guess_fields(frame, TODAY)
@@ -134,7 +136,9 @@ def load(text: str) -> FieldMapping:
 
 @example("${A}", ColumnRule(template="{{ row['a\\\\'] }}"), '"', ["#", "a: b", "\x85\u2028\x7f"])
 @given(TEXT, RULES, TEXT, st.lists(TEXT, max_size=2))
-def test_whatever_headers_hold_the_job_reads_back(email: str, rule: ColumnRule, tag: str, unmapped: list[str]) -> None:
+def test_a_drafted_job_with_any_headers_is_read_back_unchanged(
+    email: str, rule: ColumnRule, tag: str, unmapped: list[str]
+) -> None:
     rules = {
         "email": ColumnRule(column=email),
         "first_name": rule,
@@ -147,7 +151,7 @@ def test_whatever_headers_hold_the_job_reads_back(email: str, rule: ColumnRule, 
     assert "secret" not in text
 
 
-def test_what_is_unsure_is_a_comment_and_no_cell_is_in_it() -> None:
+def test_an_unsure_guess_is_a_comment_and_the_draft_holds_no_cell() -> None:
     frame = pd.DataFrame({"email": ["ann@x.org"], "Birthday": ["02/03/1990"], "Phone": ["+49 30 1234567"]}, dtype="str")
     text = draft(list(guess_fields(frame, TODAY)), ["Birthday"])
     assert list(load(text).rules) == ["email", "phone"]

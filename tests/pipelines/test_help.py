@@ -12,7 +12,7 @@ from tests.pipelines.conftest import Connector
 
 
 def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
-    """Yield each command and those in it, by what a user types."""
+    """Yield each command and its subcommands by the path that a user types."""
     yield context.command_path, command
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -47,7 +47,7 @@ def test_the_help_shows_each_command_once_with_a_whole_sentence(connector: Conne
 
 
 def find_fault(option: click.Option) -> str:
-    """Return what the help of an option lacks, or ""."""
+    """Return the fault of the help of an option, or ""."""
     if not isinstance(option, Option):
         return "is not declared by pipelines.cli.help.option"
     if not re.fullmatch(r"(?s)[A-Za-z-].*\.", option.help or ""):

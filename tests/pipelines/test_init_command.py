@@ -19,7 +19,7 @@ from tests.pipelines.test_exports_of_others import SAMPLES
 PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Dr. Ann Lee;V;31-01-1990", "bob@x.org;Bob Vos;M;01-02-1985")
 
 
-def say_active(job: Path) -> None:
+def map_is_active(job: Path) -> None:
     """Turn the draft's comment on is_active into a key."""
     text = job.read_text(encoding="utf-8")
     job.write_text(text.replace("# is_active: {value: true}", "is_active: {value: true}"), encoding="utf-8")
@@ -30,7 +30,7 @@ def test_an_export_of_another_program_becomes_a_job_that_imports(connector: Conn
     ended = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
     assert (ended.code, ended.stdout) == (0, ""), ended.stderr
     subscriber = load_job(connector.folder / "job.yaml", {}).subscriber
-    say_active(connector.folder / "job.yaml")
+    map_is_active(connector.folder / "job.yaml")
     synced = connector.run_json("sync", "job.yaml")
     is_unsaid = path.stem.startswith(("shopify", "brevo"))  # the second row leaves the cell of is_active empty
     expected = {"read": 2, "invalid": 1, "created": 1} if is_unsaid else {"read": 2, "created": 2}
@@ -51,7 +51,7 @@ def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Co
     assert "likely" in ended.stderr
     assert "31-01-1990" in ended.stderr  # samples are shown on the terminal only
     assert "31-01-1990" not in (tmp_path / "job.yaml").read_text(encoding="utf-8")
-    say_active(tmp_path / "job.yaml")
+    map_is_active(tmp_path / "job.yaml")
     text = (tmp_path / "job.yaml").read_text(encoding="utf-8")
     whole, *_ = [line for line in text.splitlines() if line.strip().startswith("first_name: Naam ")]
     text = text.replace(f"{whole}\n", "")
@@ -72,7 +72,7 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment(connector: Connect
     given = ("${CRM_URL}", "--table", "people", "--base-name", "News", "-o", "job.yaml")
     assert connector.run("init", *given, environ=environ).code == 0
     assert 'sql: {url: "${CRM_URL}", table: people}' in (tmp_path / "job.yaml").read_text(encoding="utf-8")
-    say_active(tmp_path / "job.yaml")
+    map_is_active(tmp_path / "job.yaml")
     assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 1, "created": 1}
 
 
@@ -81,7 +81,7 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
     (tmp_path / "people.csv").write_bytes("email|Prénom\na@x.org|Zoë\n".encode("cp1252"))
     given = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "-o", "jobs/people.yaml")
     assert connector.run("init", "people.csv", *given).code == 0
-    say_active(tmp_path / "jobs" / "people.yaml")
+    map_is_active(tmp_path / "jobs" / "people.yaml")
     assert connector.run_json("sync", "jobs/people.yaml").rows == {"read": 1, "created": 1}
     assert list_stored(connector.sandbox)["a@x.org"]["FirstName"] == "Zoë"
 
@@ -109,7 +109,7 @@ def test_a_draft_for_a_postgresql_table_maps_an_array_to_tags_and_proposes_a_cur
         place = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
         lines[place - 2 : place + 1] = [lines[place].replace("# ", "")]  # as the comment says
         (tmp_path / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        say_active(tmp_path / "job.yaml")
+        map_is_active(tmp_path / "job.yaml")
         synced = connector.run_json("sync", "job.yaml", environ=environ)
         assert (synced.code, synced.rows) == (0, {"read": 2, "created": 2})
         database.run("insert into people values (3, 'c@x.org', '{new}', now() + interval '1 hour')")

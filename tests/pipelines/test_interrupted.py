@@ -70,7 +70,7 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
     with connector.start(*arguments) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)  # two signals at once would be one to the process
+        time.sleep(0.2)  # the process would receive two signals at once as one
         process.send_signal(signal.SIGINT)
         began_at = time.monotonic()
         process.communicate(timeout=30)
@@ -134,7 +134,7 @@ def test_a_ledger_that_another_program_locks_ends_the_run_while_requests_time_ou
 
 
 def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connector, tmp_path: Path) -> None:
-    """The database counts to a hundred thousand million before it gives its first chunk."""
+    """The database counts to 100,000,000,000 before its first chunk."""
     job = tmp_path / "job.yaml"
     query = (
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000) "
@@ -147,7 +147,7 @@ def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connect
     )
     sqlite3.connect(tmp_path / "crm.db").close()
     with connector.start("sync", job, "--output", "json") as process:
-        time.sleep(2)  # whatever it does by then, it reads, and nothing else
+        time.sleep(2)  # by then, the run reads
         process.send_signal(signal.SIGINT)
         began_at = time.monotonic()
         stopped = end(process)

@@ -33,7 +33,7 @@ def test_a_base_that_is_answered_as_another_gets_one_wrong_create_only(connector
     assert set(count_stored(sandbox).values()) == {1}
 
 
-def test_a_base_that_was_answered_as_another_is_tried_again_once_a_person_says_so(
+def test_a_base_that_was_answered_as_another_is_tried_again_with_held_resend(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)

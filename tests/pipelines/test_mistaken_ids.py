@@ -122,5 +122,5 @@ def test_a_number_has_other_spellings(text: str, others: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "A42", "42a", "4.2", "-42", "1e-3", "1.25E+1", "42-1", "٤٢", "9" * 30, "1e999"])
-def test_other_ids_have_no_other_spelling(text: str) -> None:
+def test_an_id_that_is_not_a_number_has_no_other_spelling(text: str) -> None:
     assert list_spellings(text) == []

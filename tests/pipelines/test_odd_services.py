@@ -11,7 +11,7 @@ IGNORING = JOB.replace("200ms", "200ms, ignore_total_count: true").replace("firs
 
 
 def fill(connector: Connector, number: int, *options: str) -> None:
-    """Fill the base News by runs of another ledger."""
+    """Fill the base News with another ledger."""
     people = write_addresses(connector.folder / "before.csv", number)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "before")}
     names = ("--map", "first_name=first_name")
@@ -20,7 +20,7 @@ def fill(connector: Connector, number: int, *options: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 20, 1200])
-def test_a_list_without_total_count_is_loaded_if_the_job_says_so(
+def test_a_list_without_total_count_is_loaded_with_ignore_total_count(
     connector: Connector, tmp_path: Path, number: int
 ) -> None:
     if number:
@@ -35,9 +35,7 @@ def test_a_list_without_total_count_is_loaded_if_the_job_says_so(
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-def test_a_list_without_total_count_is_refused_in_one_sentence_with_the_way_out(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Connector, tmp_path: Path) -> None:
     fill(connector, 5, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
     people, creates = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
@@ -70,7 +68,7 @@ def explains_uuids(ended: Ended) -> bool:
     return ended.code in (2, 3) and "such as a UUID" in ended.stdout + ended.stderr
 
 
-def test_a_service_whose_ids_are_uuids_is_refused_before_anything_is_sent(connector: Connector, tmp_path: Path) -> None:
+def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
     fill(connector, 5, "--active")
     connector.sandbox.switch(uuids=True)
     job, people = write_job(tmp_path, text=IGNORING), write_addresses(tmp_path / "people.csv", 7)

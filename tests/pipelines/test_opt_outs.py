@@ -34,7 +34,7 @@ def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, 
 
 
 def set_activity(connector: Connector, email: str, *, is_active: bool, **fields: object) -> None:
-    """Change the subscriber in the service, as a person does there."""
+    """Change the subscriber in the service."""
     connector.sandbox.switch(duplicates="upsert")
     plant(connector.sandbox, email, {"Id": 7}, IsActive=is_active, **fields)
 
@@ -48,7 +48,7 @@ def list_opt_outs(ended: Ended) -> list[str]:
 
 
 def check_ended(ended: Ended) -> None:
-    """Check that the run has no opt-out, and nothing else for a person."""
+    """Check that the run is ok and has no opt-out."""
     assert (ended.code, ended.report["opt_outs"], ended.report["status"]) == (0, 0, "ok"), ended.report
 
 

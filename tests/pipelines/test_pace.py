@@ -1,4 +1,4 @@
-"""The pace of a real import: found under a limit, kept under a ceiling, and silent while the service asks for it."""
+"""The pace of real runs: under a limit of the service, under max_rate, and during a pause."""
 
 import os
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ from tests.pipelines.planned import JOB, write_job
     [{"limiter": "fixed_window"}, {"limit_status": 403}, {"retry_after": "unix"}],
     ids=["by 429", "by 403", "until a Unix time"],
 )
-def test_no_request_leaves_while_the_service_asks_for_a_pause_and_no_row_is_lost(
+def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
     connector: Connector, tmp_path: Path, limit: dict[str, object]
 ) -> None:
     connector.sandbox.switch(**({"rate": 150, "retry_after": "seconds", "latency_ms": 5} | limit))
@@ -29,7 +29,7 @@ def test_no_request_leaves_while_the_service_asks_for_a_pause_and_no_row_is_lost
     assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0
 
 
-def test_a_pause_that_is_absurdly_long_ends_the_run_and_says_until_when(connector: Connector, tmp_path: Path) -> None:
+def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(refuse=1, refuse_retry_after_s=7200)
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 10))
     assert (ended.code, ended.report["status"], ended.rows) == (3, "aborted", {"read": 10, "rejected": 1, "unsent": 9})
@@ -62,9 +62,7 @@ def test_each_command_begins_at_the_limit_that_the_last_load_found(
 
 
 @pytest.mark.parametrize("state", ["none", "held", "not writable"])
-def test_an_export_under_a_limit_needs_no_ledger_to_keep_it_in(
-    connector: Connector, tmp_path: Path, state: str
-) -> None:
+def test_an_export_under_a_limit_needs_no_ledger(connector: Connector, tmp_path: Path, state: str) -> None:
     prepare(connector, tmp_path)
     ledger, url = tmp_path / "ledger" / "ledger.db", f"sqlite:///{tmp_path}/ledger/ledger.db"
     with ExitStack() as stack:

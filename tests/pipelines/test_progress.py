@@ -1,4 +1,4 @@
-"""What a person sees of a run that goes on: how far it is, how fast, how long it takes, and what it waits for."""
+"""Progress of a run on a terminal: share, rate, remaining time, and the reason of a wait."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from connector.progress import Progression
 from tests.pipelines.conftest import ROOT, Connector, write_addresses
 
 
-def test_share_rate_and_time_left_are_those_of_the_last_seconds() -> None:
+def test_share_rate_and_remaining_time_follow_the_last_seconds() -> None:
     at = [0.0]
     progression = Progression(lambda: at[0])
     assert progression.describe(0, None) == ""
@@ -30,10 +30,10 @@ def test_share_rate_and_time_left_are_those_of_the_last_seconds() -> None:
     at[0] = 41.0
     assert progression.describe(650, 12_345.6, is_estimate=True) == "5% of about 12,000, 60/s, 3 min left"
     at[0] = 42.0
-    assert progression.describe(0, 1000) == "0% of 1,000"  # the rows are read again
+    assert progression.describe(0, 1000) == "0% of 1,000"  # the second reading starts
 
 
-def test_a_wait_counts_down_and_says_why() -> None:
+def test_a_wait_shows_the_remaining_seconds_and_the_reason() -> None:
     async def wait() -> tuple[str, str]:
         at = [0.0]
 
@@ -68,7 +68,9 @@ SQL = (
     ],
     ids=["import", "sync of a database"],
 )
-def test_a_terminal_shows_how_far_a_run_is(connector: Connector, tmp_path: Path, command: str, shows: bytes) -> None:
+def test_a_terminal_shows_the_progress_of_a_run(
+    connector: Connector, tmp_path: Path, command: str, shows: bytes
+) -> None:
     write_addresses(tmp_path / "people.csv", 200)
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("CREATE TABLE people (email TEXT)")

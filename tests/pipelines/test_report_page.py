@@ -1,4 +1,4 @@
-"""A report as a page: everything of it is there, nothing of it is HTML, and it needs nothing from outside."""
+"""Reports as pages: complete, escaped, and without external resources."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from tests.pipelines.conftest import Connector, write_addresses, write_csv
 
 
 class Reader(HTMLParser):
-    """The text of a page, and what it would fetch or run."""
+    """The text of a page, and the tags that would load a resource or run a script."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Reader(HTMLParser):
 
 
 def read_page(path: Path) -> str:
-    """The text of a page, its blanks as one, once it is known to need nothing from outside."""
+    """Check that a page needs no external resource, and return its text with single blanks."""
     assert path.stat().st_mode & 0o077 == 0
     page = path.read_text(encoding="utf-8")
     reader = Reader(page)
@@ -42,7 +42,9 @@ def read_page(path: Path) -> str:
     return re.sub(r"\s+", " ", reader.text.partition("\n}\n\n")[2])
 
 
-def test_the_page_of_an_import_says_what_ran_what_is_wrong_and_what_to_do(connector: Connector, tmp_path: Path) -> None:
+def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
+    connector: Connector, tmp_path: Path
+) -> None:
     rows = [f"person{number}@example.com,Ann" for number in range(20)]
     bad = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
     path = write_csv(tmp_path / "<b>people & co.csv", "email,first_name", *rows, *bad)
@@ -63,9 +65,7 @@ def test_the_page_of_an_import_says_what_ran_what_is_wrong_and_what_to_do(connec
         assert secret not in json.dumps(report)
 
 
-def test_a_page_is_written_of_a_run_that_is_over_and_of_one_that_was_killed(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector, tmp_path: Path) -> None:
     run_id = connector.import_file(write_addresses(tmp_path / "people.csv", 3)).report["run_id"]
     connector.run("status", run_id, "--report", "earlier.html")
     assert "3created" in (text := read_page(tmp_path / "earlier.html"))
@@ -75,7 +75,7 @@ def test_a_page_is_written_of_a_run_that_is_over_and_of_one_that_was_killed(
     assert "connector retry" in Reader(page).text
 
 
-def test_an_export_shows_its_certificate_in_words_and_hides_whom_it_asks_for(
+def test_the_page_of_an_export_shows_the_certificate_without_filter_values(
     connector: Connector, tmp_path: Path
 ) -> None:
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))

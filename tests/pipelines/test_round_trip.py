@@ -1,4 +1,4 @@
-"""Every field of service-api.md 2.1 goes in and comes back equal, under the normalisation rules; Unicode included."""
+"""Round trips: each field of service-api.md 2.1 comes back unchanged, except for normalisation."""
 
 import csv
 import json
@@ -58,13 +58,13 @@ SLOW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def address(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same people, each with an address of its own."""
+    """Return the people with different addresses."""
     hosts = ("example.com", "bücher.example", "παράδειγμα.gr")
     return [person | {"email": f"Person+{number}@{hosts[number % 3]}"} for number, person in enumerate(people)]
 
 
 def expect(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What should come back: the zip as a string, the birthday as a date."""
+    """Return the expected values of the list: zips are texts."""
     return [
         {name: str(value) if name == "address_zip" else value for name, value in person.items()} for person in people
     ]
@@ -78,7 +78,7 @@ def read_back(sandbox: SandboxProcess) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, pd.Timestamp):  # a day of its own, at midnight
+    if isinstance(value, pd.Timestamp):  # a date, at midnight
         return value.isoformat().removesuffix("T00:00:00")
     return list(value) if not isinstance(value, str | bool | type(None)) else value
 
@@ -94,14 +94,14 @@ def write_file(path: Path, people: Sequence[dict[str, Any]]) -> None:
 
 
 def start_anew(connector: Connector) -> None:
-    """Another service, and a ledger that knows nothing of it."""
+    """Empty the service, and use a new ledger."""
     connector.sandbox.reset()
     connector.environ["CONNECTOR_STATE_DIR"] = mkdtemp(dir=connector.folder)
 
 
 @settings(SLOW, max_examples=settings().max_examples // 10)  # each example runs three commands
 @given(PEOPLE)
-def test_a_file_comes_in_whole_and_its_export_comes_in_whole_elsewhere(
+def test_an_import_and_an_import_of_its_export_keep_all_values(
     connector: Connector, tmp_path: Path, people: list[dict[str, Any]]
 ) -> None:
     start_anew(connector)
@@ -110,7 +110,9 @@ def test_a_file_comes_in_whole_and_its_export_comes_in_whole_elsewhere(
     assert connector.run_json("import", "people.csv", "--base-name", "News").rows["created"] == len(people)
     by_email = {person["email"]: person for person in read_back(connector.sandbox)}
     assert by_email == {person["email"]: person for person in expect(people)}
-    (connector.folder / "out.csv").unlink(missing_ok=True)  # of another example, with more people: it would be guarded
+    (connector.folder / "out.csv").unlink(
+        missing_ok=True
+    )  # the guard would refuse to shrink the file of an earlier example
     assert connector.run_json("export", "out.csv").code == 0
     start_anew(connector)
     again = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")

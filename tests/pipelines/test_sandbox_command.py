@@ -27,7 +27,7 @@ def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(
     assert (process.returncode, "Traceback" in stderr) == (0, False)
 
 
-def test_a_port_that_is_taken_is_named(connector: Connector) -> None:
+def test_a_used_port_is_named(connector: Connector) -> None:
     port = connector.sandbox.base_url.rpartition(":")[2]
     ended = connector.run("sandbox", "--port", port)
     assert (ended.code, port in ended.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""The canary: a token and a database's password are in nothing that any command wrote, and in no process list."""
+"""Secrets: a token and a database password appear in no output of a command and in no process list."""
 
 import json
 import os
@@ -26,8 +26,7 @@ JOBS = {
 
 
 class Echo(BaseHTTPRequestHandler):
-    """A service that has no subscribers, and repeats the token in the error that it answers a create or an email
-    with."""
+    """A service without subscribers, whose errors repeat the token."""
 
     def do_GET(self) -> None:
         page = {"TotalCount": 0, "Offset": 0, "Limit": 1000, "Subscribers": []}
@@ -67,7 +66,7 @@ def find_in_process_list() -> bool:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if TOKEN.encode() in line or PASSWORD.encode() in line:
             return True
@@ -112,7 +111,7 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
             process.communicate()
 
     wrong = Connector(sandbox, tmp_path)
-    wrong.environ["CONNECTOR_TOKEN"] = TOKEN  # another than this sandbox's
+    wrong.environ["CONNECTOR_TOKEN"] = TOKEN  # not the token of this sandbox
     with serve_echo() as echo:
         for command in SPEAKING.values():
             run(wrong, command)

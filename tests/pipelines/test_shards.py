@@ -105,7 +105,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(shar
     (tmp_path / "job.yaml").write_text(slowly)
     shared.sandbox.switch(duplicates="accept", latency_ms=50)
     resting = shared.start("sync", "job.yaml", "--output", "json")
-    for retry_after_s, created in ((1, 10), (5, 30)):  # the first 429 of a run is looked up: the second one is not
+    for retry_after_s, created in ((1, 10), (5, 30)):  # only the first 429 of a run is looked up
         wait_for(lambda number=created: count_stored(shared.sandbox).total() > number)  # type: ignore[misc]
         refused = shared.sandbox.stats()["faults"].get("refuse", 0)
         shared.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)

@@ -16,7 +16,7 @@ HEAVY = (
     "duckdb", "email_validator", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic", "pymysql",
     "python_calamine", "sqlalchemy", "xml.etree", "yaml",
 )  # fmt: skip
-HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # those that most runs need
+HEAVIER = ("aiohttp", "pyarrow", "rich", "uvloop")  # libraries that most runs need
 DIALECTS = ("sqlalchemy.dialects.postgresql",)
 _RUN = f"""
 import json, os, sys
@@ -35,7 +35,7 @@ os._exit(0)
 
 
 def run_all(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[list[int], list[str]]:
-    """The exit codes of commands in one new process, and which of these libraries it had imported at its end."""
+    """Run commands in one new process, and return their exit codes and the imported libraries."""
     ended = subprocess.run(
         [sys.executable, "-c", _RUN, json.dumps(commands)],
         cwd=connector.folder,
@@ -50,7 +50,7 @@ def run_all(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[li
 
 
 def run_and_list(connector: Connector, *arguments: str) -> tuple[int, list[str]]:
-    """The same for one command."""
+    """Run a command in a new process, and return its exit code and the imported libraries."""
     (code,), imported = run_all(connector, [arguments])
     return code, imported
 

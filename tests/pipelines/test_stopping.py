@@ -24,7 +24,7 @@ async def main():
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            await asyncio.sleep(60)  # what is still to be recorded, in a ledger that does not answer
+            await asyncio.sleep(60)  # as if the ledger did not answer
 
 asyncio.run(main())
 """
@@ -37,7 +37,7 @@ def test_a_second_signal_ends_even_a_run_whose_ledger_does_not_answer() -> None:
         assert process.stdout.readline() == "ready\n"
         for _ in range(2):
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)  # two signals at once would be one to the process
+            time.sleep(0.2)  # the process would receive two signals at once as one
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
     assert stderr.startswith("connector: ended without a report")
@@ -97,7 +97,7 @@ def test_two_signals_while_postgresql_waits_for_a_lock_end_the_run_and_leave_the
     with open_postgres() as database:
         first = connector.run_json("export", database.url)
         assert first.code == 0
-        connector.sandbox.switch(latency_ms=1500)  # time to lock the table once it was looked at
+        connector.sandbox.switch(latency_ms=1500)  # time to lock the table after the export has checked the table
         before = count_requests(connector.sandbox, "list")
         with database.begin() as other, connector.start("export", database.url, "--output", "json") as process:
             wait_for(lambda: count_requests(connector.sandbox, "list") > before)
@@ -112,5 +112,5 @@ def test_two_signals_while_postgresql_waits_for_a_lock_end_the_run_and_leave_the
 
 
 def is_waiting(connection: sa.Connection) -> bool:
-    """Whether somebody waits for a lock."""
+    """Return whether a session waits for a lock."""
     return bool(connection.scalar(sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")))

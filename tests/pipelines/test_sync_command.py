@@ -35,7 +35,7 @@ def write_customers(path: Path, *rows: tuple[object, ...]) -> None:
         database.executemany("INSERT INTO customers VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
-def test_a_database_is_synced_as_its_job_says(connector: Connector, tmp_path: Path) -> None:
+def test_a_database_is_synced_by_its_job(connector: Connector, tmp_path: Path) -> None:
     write_customers(
         tmp_path / "crm.db",
         ("ann@x.org", "F", "a|b", "29/02/1980", 1012, 1),
@@ -73,7 +73,7 @@ def test_an_older_copy_of_the_ledger_creates_nobody_twice(connector: Connector, 
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
-def test_a_job_whose_token_is_refused_keeps_no_other_job_from_running(connector: Connector, tmp_path: Path) -> None:
+def test_a_job_with_a_refused_token_does_not_prevent_other_jobs(connector: Connector, tmp_path: Path) -> None:
     text = "job: {0}\nsource: {{file: {{path: {0}.csv}}}}\nsubscriber: {{base: {{id: 7}}}}\n"
     names = ("one", "two", "three")
     for index, name in enumerate(names):

@@ -26,7 +26,7 @@ JOB = (
 
 
 def run(connector: Connector, locale: dict[str, str], *arguments: str | Path) -> tuple[int, bytes, bytes]:
-    """Run a command in a process of its own, whose streams are pipes."""
+    """Run a command in a new process with pipes as streams."""
     command = [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)]
     environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | locale
     ended = subprocess.run(command, capture_output=True, cwd=connector.folder, env=environ, check=False, timeout=120)
@@ -63,7 +63,7 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
 
 
 @pytest.mark.parametrize("locale", LOCALES.values(), ids=LOCALES)
-def test_json_is_valid_and_whole_in_any_encoding(connector: Connector, locale: dict[str, str]) -> None:
+def test_json_is_complete_in_any_encoding(connector: Connector, locale: dict[str, str]) -> None:
     file = write_csv(connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
     (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")

@@ -13,7 +13,7 @@ def find_newcomers(ended: Ended) -> list[str]:
 
 
 def import_beside(connector: Connector, beside: Path) -> tuple[Ended, Ended]:
-    """Import 60 people, and another file with a ledger of its own while the first import stands still."""
+    """Import 60 people, and import another file with another ledger while the first import is paused."""
     connector.import_file(write_addresses(connector.folder / "first.csv", 5))
     people = write_addresses(connector.folder / "people.csv", 60, first=5)
     connector.sandbox.switch(latency_ms=20)

@@ -1,4 +1,4 @@
-"""What cannot be meant is said with the way out: nothing is asked, sent or written, and no value of a row is shown."""
+"""Usage errors: each names the next step. The command sends and writes nothing, and shows no value of a row."""
 
 import json
 import re
@@ -244,7 +244,7 @@ SETTINGS: list[tuple[Mapping[str, str | None], str, str]] = [
 
 @pytest.fixture(scope="module")
 def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files, a database, and a ledger that knows the base News; no test changes them."""
+    """A folder with files, a database, and a ledger with the base News. No test changes the folder."""
     folder = tmp_path_factory.mktemp("usage")
     for name, content in FILES.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -270,14 +270,12 @@ def check(sandbox: SandboxProcess, folder: Path, arguments: str, words: str, env
 
 
 @pytest.mark.parametrize(("arguments", "words"), CASES, ids=[arguments for arguments, _ in CASES])
-def test_what_cannot_be_meant_is_refused(
-    session_sandbox: SandboxProcess, folder: Path, arguments: str, words: str
-) -> None:
+def test_a_usage_error_is_refused(session_sandbox: SandboxProcess, folder: Path, arguments: str, words: str) -> None:
     check(session_sandbox, folder, arguments, words, {})
 
 
 @pytest.mark.parametrize(("environ", "arguments", "words"), SETTINGS)
-def test_settings_that_cannot_be_used_are_refused(
+def test_a_bad_setting_is_refused(
     session_sandbox: SandboxProcess, folder: Path, environ: Mapping[str, str | None], arguments: str, words: str
 ) -> None:
     check(session_sandbox, folder, arguments, words, environ)

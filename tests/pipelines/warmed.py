@@ -1,5 +1,4 @@
-"""Imported by the process that commands are forked from, before the first: all of the program, which a command imports
-only when it has use for it, and what one validation builds. Each fork would do it again."""
+"""Imports for the server of forks: the whole program, and the caches of one validation. Each fork shares them."""
 
 import atexit
 import gc
@@ -40,6 +39,6 @@ def _validate_a_row() -> None:
 
 _import_all()
 _validate_a_row()
-tempfile.tempdir = None  # which is asked for once: a command may be given another
+tempfile.tempdir = None  # a command may get another temporary folder
 gc.freeze()  # the collector would touch, and so copy, every page that a fork shares
-atexit.register(gc.unfreeze)  # DuckDB complains of what it finds left at the end
+atexit.register(gc.unfreeze)  # DuckDB warns about frozen objects at the end

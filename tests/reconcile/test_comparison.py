@@ -22,7 +22,7 @@ from pipelines.flows.reconcile_sides import NAMELESS, Sides, report_differences
 from pipelines.report.differences import DifferenceFile, Differences
 
 BASES = (7, 8)
-PERSON = st.tuples(st.integers(0, 1), st.integers(0, 2))  # a side and somebody in its base: few, so that they meet
+PERSON = st.tuples(st.integers(0, 1), st.integers(0, 2))  # a side and a person: few, so that persons repeat
 VALUES = st.sampled_from(["", "Ann", "Bob"])
 LISTED = st.lists(st.tuples(PERSON, VALUES), max_size=12)
 ROWS = st.lists(st.tuples(PERSON, VALUES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2]))

@@ -1,4 +1,4 @@
-"""What the sandbox took on, read back by Python's own email package."""
+"""The emails that the sandbox received, parsed by the email package of Python."""
 
 import email
 import email.policy
@@ -15,7 +15,7 @@ from tests.pipelines.forked import Forked
 
 @dataclass(frozen=True)
 class Taken:
-    """An email of the outbox: parsed, and what the sandbox says of it besides."""
+    """An email of the outbox: the parsed message and the entry of the sandbox."""
 
     message: EmailMessage
     entry: dict[str, Any]
@@ -30,7 +30,7 @@ class Taken:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What is attached or inline, by its name."""
+        """The attached and inline files by name."""
         parts = [part for part in self.message.walk() if part.get_filename()]
         return {str(part.get_filename()): part.get_payload(decode=True) for part in parts}  # type: ignore[misc] # bytes of a leaf
 
@@ -40,7 +40,7 @@ class Taken:
 
 
 def read_outbox(sandbox: SandboxProcess) -> list[Taken]:
-    """All that was sent, in its order."""
+    """Return all sent emails in their order."""
     taken = []
     for entry in sandbox.outbox():
         message = email.message_from_bytes(entry["eml"].encode(), policy=email.policy.default)
@@ -50,12 +50,12 @@ def read_outbox(sandbox: SandboxProcess) -> list[Taken]:
 
 
 def list_recipients(sandbox: SandboxProcess) -> list[str]:
-    """The first address of each email that was sent, in its order."""
+    """Return the first address of each sent email in their order."""
     return [each.message["To"].addresses[0].addr_spec for each in read_outbox(sandbox)]
 
 
 def interrupt_twice(process: Forked) -> tuple[str, str]:
-    """What it wrote: the second signal ends a run that waits for answers."""
+    """Send two signals, and return stdout and stderr. The second signal ends a run that waits for answers."""
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.3)
     os.kill(process.pid, signal.SIGINT)
