@@ -213,6 +213,7 @@ def mail_command(
     with job_start(job, is_planned=is_trial):
         loaded = load_job(job, os.environ)
         settings = read_settings(os.environ, loaded, time_limit_s=time_limit_s, is_writing=not is_trial)
+        recipient = None if test_address is None else parse_recipient(test_address, "--test")
         plan = plan_mail(
             loaded,
             settings,
@@ -222,8 +223,7 @@ def mail_command(
             is_new_account=is_new_account,
             is_reopening=is_reopening,
         )
-        if test_address is not None:
-            recipient = parse_recipient(test_address, "--test")
+        if recipient is not None:
             finish(run_flow(lambda stop, _: send_sample(plan, recipient, stop), output), output)
         if previewed is not None:
             folder, number = preview_dir or Path("preview"), previewed
