@@ -25,7 +25,7 @@ def count_creates(ended: Ended) -> int:
 
 def end_early(connector: Connector, path: Path, *options: str | Path) -> Ended:
     """Import while the service refuses creates of one kind, and end in the pause."""
-    ended = connector.import_file(path, "--time-limit", "2s", *options)
+    ended = connector.import_file(path, "--time-limit", "4s", *options)
     assert (ended.code, ended.rows["unsent"] > 0) == (3, True), ended.stderr
     return ended
 
@@ -75,31 +75,31 @@ def test_refused_creates_that_took_effect_are_not_sent_again(connector: Connecto
 def test_a_quota_ends_the_run_and_a_later_run_sends_the_rows_once_it_is_lifted(
     connector: Connector, tmp_path: Path
 ) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 500)
-    sandbox.switch(quota=100, **SLOWLY)
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 200)
+    sandbox.switch(quota=20, **SLOWLY)
     first = end_early(connector, path)
-    assert (first.rows["created"], first.rows["rejected"] >= 20) == (100, True)
+    assert (first.rows["created"], first.rows["rejected"] >= 20) == (20, True)
     sandbox.switch(quota=0)
     second = connector.import_file(path)
-    assert (second.code, second.rows) == (0, {"read": 500, "created": 400, "exists": 100}), second.stderr
-    assert stores_each_once(sandbox, 500)
+    assert (second.code, second.rows) == (0, {"read": 200, "created": 180, "exists": 20}), second.stderr
+    assert stores_each_once(sandbox, 200)
 
 
 @pytest.mark.parametrize("status", [200, 402])
 def test_the_next_run_sends_one_refused_row_of_a_kind_and_the_others_only_if_it_is_accepted(
     status: int, connector: Connector, tmp_path: Path
 ) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 130)
-    sandbox.switch(quota=100, quota_status=status, **SLOWLY)
-    connector.import_file(path, "--time-limit", "2s")
+    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
+    sandbox.switch(quota=20, quota_status=status, **SLOWLY)
+    connector.import_file(path, "--time-limit", "4s")
     for _ in range(2):
         again = connector.import_file(path)
-        assert (again.code, again.rows, count_creates(again)) == (1, {"read": 130, "exists": 100, "rejected": 30}, 1)
-        assert {row["_message"] for row in read_rejects(again)} == {"Your plan allows 100 subscribers"}
+        assert (again.code, again.rows, count_creates(again)) == (1, {"read": 50, "exists": 20, "rejected": 30}, 1)
+        assert {row["_message"] for row in read_rejects(again)} == {"Your plan allows 20 subscribers"}
     sandbox.switch(quota=0)
     last = connector.import_file(path)
-    assert (last.code, last.rows) == (0, {"read": 130, "exists": 100, "created": 30}), last.stderr
-    assert stores_each_once(sandbox, 130)
+    assert (last.code, last.rows) == (0, {"read": 50, "exists": 20, "created": 30}), last.stderr
+    assert stores_each_once(sandbox, 50)
 
 
 def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_inactive_subscribers_are_found_in_each_form_of_the_list(
 def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
     mailer: Connector, tmp_path: Path, switches: dict[str, object], code: int
 ) -> None:
-    mailer.sandbox.seed(20, base_name="Others")
+    mailer.sandbox.seed(200, base_name="Others")
     unsubscribe(mailer, tmp_path, "bob@example.net")
     mailer.sandbox.switch(**switches)
     ended = mailer.run_json("mail", "mail.yaml")
