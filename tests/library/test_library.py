@@ -187,10 +187,9 @@ def test_a_frame_is_read_like_the_same_rows_in_a_file(folder: Path) -> None:
         assert (first["first_name"], first["address_zip"], first["tags"]) == ("Ann", "1234", ("x", "y")), name
         assert (first["birthday"], stored["is_active"].tolist()) == (pd.Timestamp("1990-05-01"), [True, False]), name
     again = Library().import_file(reader, base_id=30, active=True)  # the reader has no more rows
-    assert (again.status, again.messages) == (
-        "aborted",
-        ["frame has a header and no rows: there is nothing to import"],
-    )
+    assert (again.status, again.messages[0]) == (
+        "aborted", "frame has a header and no rows: there is nothing to import",
+    )  # fmt: skip
 
 
 def test_cells_of_mixed_kinds_and_pandas_types_are_read_as_displayed(folder: Path) -> None:

@@ -39,17 +39,19 @@ def run_in_process(arguments: Sequence[str], environ: Mapping[str, str], folder:
 
 @contextmanager
 def _replace_state(arguments: list[str], environ: Mapping[str, str]) -> Iterator[None]:
-    """Give the process these arguments and environment; afterwards restore them, and all that a command sets for its
-    process: standard input, logging, the temporary folder and the thresholds of the garbage collector."""
-    before = dict(os.environ), sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, gc.get_threshold()
+    """Give the process these arguments and environment, and take the log handlers of pytest away. Afterwards restore
+    them, and all that a command sets for its process: standard input, logging, the temporary folder and the thresholds
+    of the garbage collector."""
+    root, thresholds = logging.getLogger(), gc.get_threshold()
+    before = dict(os.environ), sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root.handlers
     os.environ.clear()
     os.environ.update(environ)
-    sys.argv = arguments
+    sys.argv, root.handlers = arguments, []
     tempfile.tempdir = None
     try:
         yield
     finally:
-        earlier, sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, thresholds = before
+        earlier, sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root.handlers = before
         os.environ.clear()
         os.environ.update(earlier)
         gc.set_threshold(*thresholds)

@@ -54,7 +54,7 @@ def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(connec
     again = connector.import_file(path)  # rejects of rejects
     assert (again.code, again.rows) == (1, {"read": 2, "invalid": 2})
     [*_, last] = openpyxl.load_workbook(again.report["rejects_file"]).active.iter_rows(values_only=True)
-    assert list(last[:6]) == cem
+    assert list(last[:6]) == cem[:6]
     for line in lines:
         line[0].value = str(line[0].value).replace(" at ", "@")
     book.save(path)
