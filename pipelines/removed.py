@@ -4,8 +4,6 @@ An unknown command or option that is listed here gets its replacement in the err
 sentence or two: what replaces the removed thing, as an instruction.
 """
 
-from connector.jobs.removed import ONE_FILE
-
 REMOVED_COMMANDS: dict[str, str] = {
     "probe": "Use `connector check`. It shows page size, order, filters, and whether the list may be cut off.",
     "report": "Use `connector status --html PATH`.",
@@ -52,7 +50,6 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("export", "--engine"): _EXPORT_ENGINE,
     ("export", "--scheduler"): _EXPORT_ENGINE,
     ("export", "--workers"): _EXPORT_ENGINE,
-    ("export", "--partition-by"): ONE_FILE,
     **{
         (command, "--accept-cut-off-possible"): "Use --allow-truncated."
         for command in ("import", "export", "reconcile")

@@ -2,11 +2,6 @@
 
 from fnmatch import fnmatchcase
 
-ONE_FILE = (
-    "Export one Parquet file. To divide it into a folder for each value of a column, use DuckDB: "
-    "COPY (FROM 'subscribers.parquet') TO 'subscribers' (FORMAT parquet, PARTITION_BY (base_id))."
-)
-
 _SPLIT = (
     "Use `template`: \"{{ name.partition(' ')[0] }}\" is the text before the first blank, "
     "\"{{ name.partition(' ')[2] }}\" after it, \"{{ name.rpartition(' ')[0] or name }}\" before the last blank, and "
@@ -28,7 +23,6 @@ REMOVED_KEYS: dict[str, str] = {
     ),
     "load.accept_cut_off_possible": "Use `load.allow_truncated`.",
     "export.accept_cut_off_possible": "Use `export.allow_truncated`.",
-    "export.partition_by": ONE_FILE,
     "source.sql.part_by": "Remove this key: sync --shard I/N divides the work by identity, and needs no column for it.",
 }
 """The instruction for each removed key, by its dotted name without list indexes (`source.file.quote`). `*` stands for
