@@ -11,7 +11,7 @@ from connector.ledger.records import find_or_add_base, find_run, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader, SortedChunk
 from connector.load.checks import describe_unseen, find_unseen
-from connector.load.lookups import KeyLookup
+from connector.load.lookups import look_up_keys
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import RunMode, Session
 from connector.outcomes import Outcome
@@ -274,8 +274,8 @@ class BaseLoads:
             if look_index and not await control.rest(self._run.frame.policy.quiet_period_s):
                 return
             loads = {id(base_load.session.access): base_load for base_load in self._begun}
-            lookup = KeyLookup([await base_load.load.settler.begin_look() for base_load in self._begun])
-            while (part := await lookup.read_next()) is not None:
+            groups = [await base_load.load.settler.begin_look() for base_load in self._begun]
+            async for part in look_up_keys(groups):
                 base_load = loads[id(part.access)]
                 with self._use(base_load):
                     await base_load.load.settler.record_look(part)

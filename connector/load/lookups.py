@@ -5,7 +5,7 @@ decides what makes its answer certain (`connector.listing.lookup`, `connector.li
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
@@ -137,89 +137,82 @@ class LookedUp:
     is_as_sent: bool = False
 
 
-class KeyLookup:
-    """A look-up in one or several bases, by the cheaper way first. Call `read_next` until it returns None."""
+async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookedUp]:
+    """Look keys up in one or several bases, by the cheaper way first. Yield parts with their results, each key once.
 
-    def __init__(self, groups: Sequence[KeyGroup]) -> None:
-        self._inconclusive = [group for group in groups if group.keys]  # after all ways that were tried
-        self._unasked: list[KeyGroup] = []  # to be looked up by the present way
-        self._parts: list[LookedUp] = []  # looked up, but not returned yet
-        self._way = Way.NONE
-        self._progress = LookupProgress(needs_sweep=any(group.access.known for group in groups))
+    A sweep gives the results of all keys together. Filters give them in parts, so that a run that is killed among
+    thousands of look-ups has settled most of them. Keys for which every way is inconclusive come last.
 
-    async def read_next(self) -> LookedUp | None:
-        """Return some keys of one base, with their result, or None after the last key. Each key is returned once.
+    Raises ListFailed if the service does not return its list, and RunAborted if a base is not the intended one or the
+    run must stop.
+    """
+    inconclusive = [group for group in groups if group.keys]
+    progress = LookupProgress(needs_sweep=any(group.access.known for group in groups))
+    while inconclusive:
+        unasked, inconclusive = inconclusive, []
+        way, progress = await _choose_way(unasked, progress)
+        while unasked:
+            parts, unasked = await _look_up_some(unasked, way, progress.tried)
+            for part in parts:
+                conclusive, remaining = split_keys(part.keys, part.result)
+                if way is Way.NONE:
+                    yield part
+                    continue
+                if remaining:
+                    inconclusive.append(KeyGroup(part.access, remaining))
+                if conclusive:
+                    yield replace(part, keys=conclusive)
 
-        A sweep gives the results of all keys together. Filters give them in parts, so that a run that is killed among
-        thousands of look-ups has settled most of them. Keys for which every way is inconclusive come last.
 
-        Raises ListFailed if the service does not return its list, and RunAborted if a base is not the intended one or
-        the run must stop.
-        """
-        while self._parts or self._unasked or self._inconclusive:
-            if not (self._parts or self._unasked):
-                await self._choose_way()
-            if not self._parts:
-                self._parts = await self._look_up_some()
-            part = self._parts.pop(0)
-            if self._way is Way.NONE:
-                return part
-            conclusive, inconclusive = split_keys(part.keys, part.result)
-            if inconclusive:
-                self._inconclusive.append(KeyGroup(part.access, inconclusive))
-            if conclusive:
-                return replace(part, keys=conclusive)
-        return None
+async def _choose_way(groups: Sequence[KeyGroup], progress: LookupProgress) -> tuple[Way, LookupProgress]:
+    """Return the way to look the keys up next, and the progress with this way."""
+    for group in groups:
+        await detect_hidden_base(group.access)
+    access, by_filter = groups[0].access, frozenset({Way.FILTER, Way.FILTER_AS_SENT})
+    if access.state.hidden:  # filters leave out the same classes as the list
+        progress = replace(progress, tried=progress.tried | by_filter)
+    sweep = await estimate_sweep(access)
+    keys = estimate_keys(groups, sweep)
+    lookup = decide_lookup(sweep, keys, progress)
+    if lookup.way in by_filter and await learn_hidden_classes(access, is_again=True):
+        progress = replace(progress, tried=progress.tried | by_filter)
+        lookup = decide_lookup(sweep, keys, progress)
+    log_lookup(lookup, groups)
+    return lookup.way, replace(progress, tried=progress.tried | {lookup.way})
 
-    async def _choose_way(self) -> None:
-        self._unasked, self._inconclusive = self._inconclusive, []
-        for group in self._unasked:
-            await detect_hidden_base(group.access)
-        state = self._unasked[0].access.state
-        if state.hidden:  # filters leave out the same classes as the list
-            self._progress = replace(self._progress, tried=self._progress.tried | {Way.FILTER, Way.FILTER_AS_SENT})
-        sweep = await estimate_sweep(self._unasked[0].access)
-        keys = estimate_keys(self._unasked, sweep)
-        lookup = decide_lookup(sweep, keys, self._progress)
-        by_filter = {Way.FILTER, Way.FILTER_AS_SENT}
-        if lookup.way in by_filter and await learn_hidden_classes(self._unasked[0].access, is_again=True):
-            # Filters leave out the same classes as the list.
-            self._progress = replace(self._progress, tried=self._progress.tried | by_filter)
-            lookup = decide_lookup(sweep, keys, self._progress)
-        log_lookup(lookup, self._unasked)
-        self._way = lookup.way
-        self._progress = replace(self._progress, tried=self._progress.tried | {lookup.way})
 
-    async def _look_up_some(self) -> list[LookedUp]:
-        if self._way in (Way.SWEEP, Way.NONE):
-            state = self._unasked[0].access.state  # a base that the list hides has a list of its own
-            groups = [group for group in self._unasked if group.access.state is state]
-            self._unasked = [group for group in self._unasked if group.access.state is not state]
-            is_sweep = self._way is Way.SWEEP
-            results = await sweep_for(groups) if is_sweep else [build_inconclusive(group.access) for group in groups]
-            return [LookedUp(group.access, group.keys, result) for group, result in zip(groups, results, strict=True)]
-        access, keys = self._unasked[0].access, self._unasked[0].keys[:ASKED_TOGETHER]
-        number_left = sum(len(group.keys) for group in self._unasked)
-        remaining = self._unasked[0].keys[ASKED_TOGETHER:]
-        self._unasked = [*([KeyGroup(access, remaining)] if remaining else []), *self._unasked[1:]]
-        if self._way is Way.FILTER_AS_SENT:
-            as_sent = [replace(key, in_any_spelling=False) for key in keys]
-            result = await look_up_by_filter(access, as_sent, number_left)
-            return [LookedUp(access, keys, result, is_as_sent=any(key.in_any_spelling for key in keys))]
-        result = await look_up_by_filter(access, keys, number_left)
-        if self._progress.tried == {Way.FILTER} and not _shows_what_we_send(access, result):
-            result = replace(result, missed=frozenset())
-        return [LookedUp(access, keys, result)]
+async def _look_up_some(
+    groups: Sequence[KeyGroup], way: Way, tried: frozenset[Way]
+) -> tuple[list[LookedUp], list[KeyGroup]]:
+    """Look some of the keys up, and return the results and the remaining keys."""
+    access, keys = groups[0].access, groups[0].keys
+    if way in (Way.SWEEP, Way.NONE):
+        together = [group for group in groups if group.access.state is access.state]
+        remaining = [group for group in groups if group.access.state is not access.state]  # lists of hidden bases
+        if way is Way.SWEEP:
+            results = await sweep_for(together)
+        else:
+            results = [build_inconclusive(group.access) for group in together]
+        pairs = zip(together, results, strict=True)
+        return [LookedUp(group.access, group.keys, result) for group, result in pairs], remaining
+    number_left, part = sum(len(group.keys) for group in groups), keys[:ASKED_TOGETHER]
+    remaining = [KeyGroup(access, keys[ASKED_TOGETHER:]), *groups[1:]] if keys[ASKED_TOGETHER:] else [*groups[1:]]
+    if way is Way.FILTER_AS_SENT:
+        as_sent = [replace(key, in_any_spelling=False) for key in part]
+        result = await look_up_by_filter(access, as_sent, number_left)
+        return [LookedUp(access, part, result, is_as_sent=any(key.in_any_spelling for key in part))], remaining
+    result = await look_up_by_filter(access, part, number_left)
+    if tried == {Way.FILTER} and not _shows_what_we_send(access, result):
+        result = replace(result, missed=frozenset())
+    return [LookedUp(access, part, result)], remaining
 
 
 async def look_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
-    """Look the keys up, and return one result for all. Raises as `KeyLookup.read_next` does."""
-    lookup, joined = KeyLookup([KeyGroup(access, keys)]), build_inconclusive(access)
-    if (part := await lookup.read_next()) is not None:
-        joined = part.result
-    while (part := await lookup.read_next()) is not None:
-        joined = _join(joined, part.result)
-    return joined
+    """Look the keys up, and return one result for all. Raises as `look_up_keys` does."""
+    joined: LookupResult | None = None
+    async for part in look_up_keys([KeyGroup(access, keys)]):
+        joined = part.result if joined is None else _join(joined, part.result)
+    return build_inconclusive(access) if joined is None else joined
 
 
 async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], number_left: int) -> LookupResult:

@@ -20,7 +20,7 @@ from connector.listing.access import KeyGroup, LookupKey, LookupResult, find_lat
 from connector.listing.answered import find_existing
 from connector.listing.lookup import is_class_shown
 from connector.load.candidates import Candidate, CandidateList, Create, read_body, want_unfinished
-from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup, LookedUp
+from connector.load.lookups import LOOKED_UP_AS_SENT, LookedUp, look_up_keys
 from connector.load.outcomes import Outcomes, Unresolved
 from connector.load.refusals import EarlierRefusals
 from connector.load.session import RunMode, Session
@@ -125,8 +125,7 @@ class Settler:
 
     async def _look_once(self) -> None:
         """Settle the entries that one look-up shows, and send none again. The others stay unknown."""
-        lookup = KeyLookup([await self.begin_look()])
-        while (part := await lookup.read_next()) is not None:
+        async for part in look_up_keys([await self.begin_look()]):
             await self.record_look(part)
 
     # One look-up

@@ -12,7 +12,7 @@ from connector.ledger.records import mark_misanswered_base
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup
 from connector.load.candidates import Candidate, CandidateList, describe_held, read_body, want_unfinished
-from connector.load.lookups import LOOKED_UP_AS_SENT, KeyLookup
+from connector.load.lookups import LOOKED_UP_AS_SENT, look_up_keys
 from connector.load.outcomes import Unresolved
 from connector.load.resolution import Settler, build_again, read_intent
 from connector.load.session import Problem, RunMode, Session
@@ -166,8 +166,7 @@ class _Retry:
         base, tally = self._session.journal.base, self._session.tally
         found, missed = dict[bytes, int](), set[bytes]()
 
-        lookup = KeyLookup([KeyGroup(self._session.access, wanted)])
-        while (part := await lookup.read_next()) is not None:
+        async for part in look_up_keys([KeyGroup(self._session.access, wanted)]):
             if part.is_as_sent and part.result.missed:
                 tally.add_message(LOOKED_UP_AS_SENT)
             found.update((identity, ids[0]) for identity, ids in part.result.found.items())

@@ -1,11 +1,10 @@
 """Absence by the rule of architecture 4.5 and by nothing less: the settler on a virtual clock, with looks made up."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, Sentinel
 from connector.load import resolution
 from connector.load.candidates import Candidate
-from connector.load.lookups import KeyLookup, LookedUp
+from connector.load.lookups import LookedUp
 from connector.load.outcomes import Outcomes, Unresolved
 from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
@@ -50,19 +49,6 @@ NOTHING = Look()
 INCOMPLETE = Look(is_complete=False)
 LAGGING = Look(is_witness_seen=False)
 FOUND = Look({ANN: (5,)})
-
-
-class Foreseen(KeyLookup):
-    """A look-up whose one answer the bench foresees."""
-
-    def __init__(self, groups: Sequence[KeyGroup], bench: "Bench") -> None:
-        super().__init__(groups)
-        self._foreseen = [
-            LookedUp(group.access, group.keys, bench.look_up(group.access, group.keys)) for group in groups
-        ]
-
-    async def read_next(self) -> LookedUp | None:
-        return self._foreseen.pop() if self._foreseen else None
 
 
 @dataclass
@@ -103,8 +89,12 @@ class Bench:
         settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create)
         await settler.read_lag()
         with pytest.MonkeyPatch.context() as patch, suppress(RunAborted):  # a bench without more looks ends the run
-            patch.setattr(resolution, "KeyLookup", partial(Foreseen, bench=self))
+            patch.setattr(resolution, "look_up_keys", self._look_up_all)
             await settler.settle()
+
+    async def _look_up_all(self, groups: Sequence[KeyGroup]) -> AsyncIterator[LookedUp]:
+        for group in groups:
+            yield LookedUp(group.access, group.keys, self.look_up(group.access, group.keys))
 
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds

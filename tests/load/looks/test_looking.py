@@ -11,7 +11,7 @@ import pytest
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.base_list import list_account
 from connector.listing.pages import ListFailed
-from connector.load.lookups import KeyLookup, KeysCost, SweepCost, estimate_keys, estimate_sweep, look_for
+from connector.load.lookups import KeysCost, SweepCost, estimate_keys, estimate_sweep, look_for, look_up_keys
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.load.looks import fake_list
@@ -268,8 +268,7 @@ def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool
     wanted, parts, said = asked_for(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
     async def look_in_parts_of(session: Session) -> None:
-        lookup = KeyLookup([KeyGroup(session.access, wanted)])
-        while (part := await lookup.read_next()) is not None:
+        async for part in look_up_keys([KeyGroup(session.access, wanted)]):
             parts.append((list(part.keys), part.result))
             said.append(session.control.activity)
 
