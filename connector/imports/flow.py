@@ -350,7 +350,7 @@ class _Load:
         self._remarks.add(prepared)
         run.problems.add_read(prepared)
         run.rows.begin_chunk(prepared)
-        tally.take(prepared.invalid)
+        tally.add_taken(prepared.invalid)
         for malformed in prepared.chunk.malformed:
             tally.report(build_malformed(malformed, prepared.chunk.name))
         for problem in build_invalid(prepared.chunk, prepared.faults):

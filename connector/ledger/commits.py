@@ -178,7 +178,7 @@ class LedgerWriter:
 
         await self.ask(write)
 
-    def note(self, identity: bytes, move: Move) -> None:
+    def record(self, identity: bytes, move: Move) -> None:
         """Note what became of an entry that was intended; durable with the next commit. Until then it is SENDING."""
         self._moves[move.event].append((identity, move))
 

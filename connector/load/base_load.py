@@ -119,9 +119,9 @@ class Loader:
             stream = CandidateStream(planned, list(chunk.to_create), chunk.to_create, session.policy.identity)
             base = session.journal.base
             await self._create(self._fetch_while_known(planned, stream, base))
-            if stream.rest and not session.limits.allow(1):
+            if stream.remaining and not session.limits.allow(1):
                 session.control.end(session.limits.describe_creates())
-            unsent = [*self._find_stale(planned, chunk.to_create), *stream.rest]
+            unsent = [*self._find_stale(planned, chunk.to_create), *stream.remaining]
             chunk.to_create = {index: chunk.to_create[index] for index in unsent}
             if session.journal.base.key != base.key:  # an answer has shown which base this is: ask about that one
                 await self._sort_again(chunk)
@@ -129,7 +129,7 @@ class Loader:
 
     def hold(self, chunk: SortedChunk) -> None:
         """Hold the rows whose entries are held or rejected; their outcome is reported after the run's last look-up."""
-        self._session.tally.take(len(chunk.held))
+        self._session.tally.add_taken(len(chunk.held))
         for entry, row in zip(chunk.held.values(), self._read(chunk.planned, chunk.held), strict=True):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
             self._outcomes.hold(_build_problem(row, entry), row, is_unchecked=is_unchecked)
@@ -228,7 +228,7 @@ class Loader:
         if not entries:
             return
         session = self._session
-        session.tally.take(len(entries))
+        session.tally.add_taken(len(entries))
         rows = zip(entries.values(), self._read(planned, entries), strict=True)
         session.waiting.add(session.journal, [(row, self._find_reason(entry, row)) for entry, row in rows])
 
@@ -269,7 +269,7 @@ class Loader:
     def _add_unresolved(self, planned: Planned, entries: Mapping[int, Entry]) -> None:
         """Take rows whose entries are unknown: they are settled before any of them is sent."""
         session = self._session
-        session.tally.take(len(entries))
+        session.tally.add_taken(len(entries))
         newer: dict[int, Unresolved] = {}
         for (index, entry), row in zip(entries.items(), self._read(planned, entries), strict=True):
             unresolved = Unresolved(
@@ -282,7 +282,7 @@ class Loader:
             return
         states = dict.fromkeys(newer, State.UNKNOWN)
         stream = CandidateStream(planned, list(newer), states, session.policy.identity)
-        for unresolved, candidate in zip(newer.values(), stream.take(len(newer), session.journal.base), strict=True):
+        for unresolved, candidate in zip(newer.values(), stream.fetch(len(newer), session.journal.base), strict=True):
             unresolved.newer = candidate
 
     def _read(self, planned: Planned, indices: Iterable[int]) -> list[LoadRow]:
@@ -296,7 +296,7 @@ class Loader:
             limits, present_base = self._session.limits, self._session.journal.base
             if not self.presence.covers(planned) or present_base.key != base.key:
                 return []
-            taken = stream.take(limits.allow(number), present_base, self.presence.until)
+            taken = stream.fetch(limits.allow(number), present_base, self.presence.until)
             limits.begun += len(taken)
             return taken
 

@@ -25,7 +25,7 @@ ENDS_A_RUN = frozenset({401, 403, 404, 405})
 """Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
 
 
-def _take_no_row() -> Row:
+def _build_no_row() -> Row:
     return Row(0, "", (), ())
 
 
@@ -35,8 +35,8 @@ class Candidate:
 
     intent: Intent
     sent: dict[str, object]
-    take_row: Callable[[], Row] = _take_no_row  # of an unknown that an earlier run left: it has none in this one
-    left: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
+    read_source: Callable[[], Row] = _build_no_row  # an entry of an earlier run has no row
+    entry_state: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
     refused: tuple[int, str] | None = None  # status and words of the refusal of the same create before
     known_until: float = inf  # monotonic: until then what a look-up said of them may be relied on (architecture 4.7)
     omission: Omission | None = None
@@ -52,7 +52,7 @@ Create = Callable[[FetchItems[Candidate]], Awaitable[None]]
 """Sends, or plans, all candidates that the function returns, until it returns none or the run must stop."""
 
 
-def take_row(chunk: Chunk, position: int) -> Row:
+def extract_row(chunk: Chunk, position: int) -> Row:
     """Return one row of a chunk, as a value of its own."""
     cells = chunk.frame.iloc[position].tolist()
     return Row(
@@ -63,14 +63,14 @@ def take_row(chunk: Chunk, position: int) -> Row:
     )
 
 
-def take_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
+def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     """Return many rows of a chunk, taken column by column."""
     part = chunk.frame.iloc[list(positions)]
     columns = tuple(part.columns)
     cells = [pa.array(part[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
-    of_rows = zip(*cells, strict=True) if columns else [()] * len(positions)
+    rows_of_cells = zip(*cells, strict=True) if columns else [()] * len(positions)
     numbers = chunk.numbers[list(positions)].tolist()
-    return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, of_rows, strict=True)]
+    return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, rows_of_cells, strict=True)]
 
 
 def find_omissions(planned: Planned, indices: Sequence[int], identity: str) -> list[Omission | None]:
@@ -105,22 +105,23 @@ class CandidateStream:
         self,
         planned: Planned,
         chosen: Sequence[int],
-        left: Mapping[int, State],
+        entry_states: Mapping[int, State],
         identity: str,
     ) -> None:
-        """`chosen` are indices in `planned.subscribers` (0-based), `left` the state of each one's entry."""
-        self._planned, self._chosen, self._left, self._identity = planned, chosen, left, identity
+        """`chosen` are indices in `planned.subscribers` (0-based), `entry_states` the states of their entries."""
+        self._planned, self._chosen, self._identity = planned, chosen, identity
+        self._entry_states = entry_states
         self._next = 0
         self._cells = self._read(0, 0)
         self._first = 0  # which of the chosen the first of the cells is
         self._plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
 
     @property
-    def rest(self) -> Sequence[int]:
+    def remaining(self) -> Sequence[int]:
         """The indices that have not been taken."""
         return self._chosen[self._next :]
 
-    def take(self, number: int, base: Base, known_until: float = inf) -> list[Candidate]:
+    def fetch(self, number: int, base: Base, known_until: float = inf) -> list[Candidate]:
         """Return the next candidates, at most `number`, to be sent by `known_until` (monotonic); empty at the end."""
         end = min(self._next + number, len(self._chosen))
         if end > self._first + len(self._cells.rows):
@@ -129,7 +130,7 @@ class CandidateStream:
         begin, self._next = self._next, end
         name, value = ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
         reference: dict[str, object] = {name: value}
-        return [self._build(at, reference, known_until) for at in range(begin, end)]
+        return [self._build(index, reference, known_until) for index in range(begin, end)]
 
     def _read(self, begin: int, end: int) -> _Cells:
         planned, indices = self._planned, list(self._chosen[begin:end])
@@ -146,17 +147,17 @@ class CandidateStream:
             find_omissions(planned, indices, self._identity),
         )
 
-    def _build(self, at: int, reference: dict[str, object], known_until: float) -> Candidate:
-        order, cells = at - self._first, self._cells
+    def _build(self, index: int, reference: dict[str, object], known_until: float) -> Candidate:
+        order, cells = index - self._first, self._cells
         sent = reference.copy()
         for name, cell in zip(cells.columns, cells.rows[order], strict=True):
             if cell is not None:
                 sent[name] = cell
         body = encode_subscriber(sent, self._plan)
         intent = Intent(cells.identities[order], cells.fingerprints[order], body, self._identity)
-        find_row = partial(take_row, self._planned.chunk, cells.positions[order])
-        left, omission = self._left[self._chosen[at]], cells.omissions[order]
-        return Candidate(intent, sent, find_row, left, known_until=known_until, omission=omission)
+        find_row = partial(extract_row, self._planned.chunk, cells.positions[order])
+        entry_state, omission = self._entry_states[self._chosen[index]], cells.omissions[order]
+        return Candidate(intent, sent, find_row, entry_state, known_until=known_until, omission=omission)
 
 
 class CandidateList:
@@ -167,11 +168,11 @@ class CandidateList:
         self._next = 0
 
     @property
-    def rest(self) -> Sequence[Candidate]:
+    def remaining(self) -> Sequence[Candidate]:
         """The candidates that have not been taken."""
         return self._candidates[self._next :]
 
-    async def take(self, number: int) -> list[Candidate]:
+    async def fetch(self, number: int) -> list[Candidate]:
         """Return the next candidates, at most `number`; empty at the end, or once their existence check has expired."""
         taken = self._candidates[self._next : self._next + number]
         if taken and self._monotonic() > taken[0].known_until:
@@ -210,7 +211,7 @@ def read_rows(planned: Planned, indices: Sequence[int], identity: str) -> list[L
     return [
         LoadRow(row, digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)
         for row, digest, name, fingerprint, cells, omission in zip(
-            take_rows(planned.chunk, part.index.tolist()),
+            extract_rows(planned.chunk, part.index.tolist()),
             split_digests(planned.identities[chosen]),
             part[identity].tolist(),
             split_digests(planned.fingerprints[chosen]),

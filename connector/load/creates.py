@@ -1,8 +1,5 @@
-"""Creates as the sending engine sends them: what each answer means, and which answers end a run (architecture 4.8,
-4.9).
-
-`judge_answer` is the only function that recognises success.
-"""
+"""Sends creates by the sending engine, checks their answers by look-ups, and ends a run if the answers demand it
+(architecture 4.8, 4.9)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,14 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from connector.fields import fold_base_name, normalise_identity
 from connector.ledger.entries import NOT_FINAL, Move
-from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import LookupKey, Sentinel, shows_identity
 from connector.listing.answered import KnownSubscriber, find_existing, find_ids, find_known, is_shared, list_id
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
+from connector.load.answers import CreateAnswer, choose_recorded_move, classify_answer
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
 from connector.load.lookups import look_for
 from connector.load.outcomes import Outcomes
@@ -31,15 +27,10 @@ from connector.service.wire import (
     Ambiguous,
     Created,
     ListQuery,
-    NotSent,
     Refused,
-    altered_fields,
     read_base,
 )
 from connector.states import Event, State
-
-CreateAnswer = Created | Refused | Ambiguous | NotSent
-
 
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
@@ -137,12 +128,14 @@ class Creator:
     async def intend(self, candidates: Sequence[Candidate]) -> None:
         """Return when the intents of these candidates are durable."""
         self._session.access.known_ids.begin_creating()
-        new = sum(candidate.left is not State.UNKNOWN for candidate in candidates)  # an unresolved row was taken before
-        self._session.tally.take(new)
+        new = sum(
+            candidate.entry_state is not State.UNKNOWN for candidate in candidates
+        )  # an unresolved row was taken before
+        self._session.tally.add_taken(new)
         try:
-            await self._session.journal.intend([(candidate.left, candidate.intent) for candidate in candidates])
+            await self._session.journal.intend([(candidate.entry_state, candidate.intent) for candidate in candidates])
         except Exception:  # the intents are not durable, so no create leaves
-            self._session.tally.give_back(new)
+            self._session.tally.remove_taken(new)
             raise
 
     async def attempt(self, candidate: Candidate) -> CreateAnswer:
@@ -171,56 +164,56 @@ class Creator:
 
     async def classify(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
         """Return what the answer means; None: it had no effect, and the create is to be sent again."""
-        verdict = judge_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
+        move = classify_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
         if isinstance(answer, Created):
-            answer, verdict = await self._verify(candidate, answer, verdict)
-        if verdict.event is Event.NOT_SENT:
+            answer, move = await self._verify(candidate, answer, move)
+        if move.event is Event.NOT_SENT:
             return None
-        if verdict.may_pass:
-            self._end_lasting(verdict)
+        if move.may_pass:
+            self._end_lasting(move)
             if not self.is_proved:  # the base's first creates: all may be refused because of the base
-                self._watch_first(candidate, answer, verdict)
-        if verdict.is_limited and self._session.policy.is_looking:
-            return verdict
-        if verdict.status == TOO_MANY_REQUESTS and verdict.is_limited:  # no look-ups: the refusal is believed
-            self._limited[candidate.intent.identity] = verdict
+                self._watch_first(candidate, answer, move)
+        if move.is_limited and self._session.policy.is_looking:
+            return move
+        if move.status == TOO_MANY_REQUESTS and move.is_limited:  # no look-ups: the refusal is believed
+            self._limited[candidate.intent.identity] = move
             return None
-        verdict.may_pass = False
-        if verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN:
+        move.may_pass = False
+        if move.event is Event.REFUSED and move.status in ENDS_A_RUN:
             await self._end_if_list_is_refused()
-        self._watch(verdict)
+        self._watch(move)
         if not self.is_proved:
-            self._watch_first(candidate, answer, verdict)
-        return verdict
+            self._watch_first(candidate, answer, move)
+        return move
 
-    def finish(self, candidate: Candidate, verdict: Move) -> None:
-        """Keep the verdict for the next commit, and report it."""
+    def finish(self, candidate: Candidate, move: Move) -> None:
+        """Keep the move for the next commit, and report it."""
         session, field = self._session, candidate.intent.field
         self._limited.pop(candidate.intent.identity, None)
-        if verdict.event is Event.ANSWERED and verdict.subscriber_id is not None:
+        if move.event is Event.ANSWERED and move.subscriber_id is not None:
             now, value = session.control.clock.monotonic(), str(candidate.sent[field])
             base_id = self._answered_base[0] if self._answered_base else session.journal.base.service_id
             is_active = candidate.sent.get("is_active") is True
-            sentinel = Sentinel(now, verdict.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
+            sentinel = Sentinel(now, move.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
             session.access.sentinels.append(sentinel)
             session.canaries.first = session.canaries.first or sentinel
-        session.journal.note(candidate.intent.identity, _keep_entry(candidate, verdict))
-        self._harmless = 0 if verdict.is_known else self._harmless + 1
+        session.journal.record(candidate.intent.identity, choose_recorded_move(candidate, move))
+        self._harmless = 0 if move.is_known else self._harmless + 1
         self._open -= 1
         if not self._open:
             self._have_all_ended.set()
-        self._outcomes.record(candidate, verdict)
+        self._outcomes.record(candidate, move)
 
     def give_up(self, candidate: Candidate, why: Unanswered) -> None:
-        """Note the verdict on a create without an answer.
+        """Note the move on a create without an answer.
 
         One that was refused with 429 and is not sent again is a refusal, or unknown where this run must send it again:
         never "not sent" (architecture 4.8).
         """
-        verdict, refusal = _GIVEN_UP[why], self._limited.get(candidate.intent.identity)
-        if refusal is not None and verdict.event is Event.NOT_SENT:
-            verdict = replace(refusal, event=Event.LOST) if verdict.is_stale else refusal
-        self.finish(candidate, verdict)
+        move, refusal = _GIVEN_UP[why], self._limited.get(candidate.intent.identity)
+        if refusal is not None and move.event is Event.NOT_SENT:
+            move = replace(refusal, event=Event.LOST) if move.is_stale else refusal
+        self.finish(candidate, move)
 
     async def record(self) -> None:
         """Make durable what was noted; entries under the base's name alone move to the base that was answered."""
@@ -253,23 +246,23 @@ class Creator:
             self._list_check.cancel()
             await asyncio.gather(self._list_check, return_exceptions=True)
 
-    async def _verify(self, candidate: Candidate, answer: Created, verdict: Move) -> tuple[Created, Move]:
-        """Return the answer and the verdict after the service and the ledger were asked what the answer leaves open.
+    async def _verify(self, candidate: Candidate, answer: Created, move: Move) -> tuple[Created, Move]:
+        """Return the answer and the move after the service and the ledger were asked what the answer leaves open.
 
         An answer without the base or the identity is completed by a look-up of its Id, until such a look-up has shown
         once that the subscriber is the right one. An answered subscriber that existed before is held.
         """
         session = self._session
         known = await find_known(session.access, answer.subscriber_id)
-        if not self.is_proved and verdict.event is Event.ANSWERED and session.policy.is_looking:
+        if not self.is_proved and move.event is Event.ANSWERED and session.policy.is_looking:
             await self._end_if_unreadable(answer.subscriber_id)
-        if verdict.is_bare and not session.canaries.is_bare_trusted:
-            answer, verdict = await self._complete(candidate, answer)
-            session.canaries.is_bare_trusted = verdict.event is Event.ANSWERED
-        if known is None or verdict.event is not Event.ANSWERED:
-            return answer, verdict
+        if move.is_bare and not session.canaries.is_bare_trusted:
+            answer, move = await self._complete(candidate, answer)
+            session.canaries.is_bare_trusted = move.event is Event.ANSWERED
+        if known is None or move.event is not Event.ANSWERED:
+            return answer, move
         if await is_shared(session.access, known, read_base(answer.subscriber)[0] or session.journal.base.service_id):
-            return answer, verdict
+            return answer, move
         words = f"the service answered with subscriber {known.subscriber_id}, {_describe_known(known)}"
         return answer, Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
 
@@ -289,20 +282,20 @@ class Creator:
             )
 
     async def _complete(self, candidate: Candidate, answer: Created) -> tuple[Created, Move]:
-        """Return the answered subscriber as the list shows it by its Id, and the verdict on that. If the list does not
+        """Return the answered subscriber as the list shows it by its Id, and the move on that. If the list does not
         show the Id, look the identity up. If that does not show the subscriber either, hold the entry: the answered Id
         contradicts every later proof of absence."""
         access, intent = self._session.access, candidate.intent
         rows = await list_id(access, answer.subscriber_id)
         listed = [Created(answer.subscriber_id, row, answer.status) for row in rows]
-        verdicts = [
-            (created, judge_answer(created, candidate, access.journal.base, access.asked_name)) for created in listed
+        moves = [
+            (created, classify_answer(created, candidate, access.journal.base, access.asked_name)) for created in listed
         ]
-        verdicts = [(created, verdict) for created, verdict in verdicts if not verdict.is_bare]
-        if right := [(created, verdict) for created, verdict in verdicts if verdict.event is Event.ANSWERED]:
+        moves = [(created, move) for created, move in moves if not move.is_bare]
+        if right := [(created, move) for created, move in moves if move.event is Event.ANSWERED]:
             return right[0]
-        if verdicts:
-            return verdicts[0]
+        if moves:
+            return moves[0]
         key = LookupKey(intent.identity, intent.field, str(candidate.sent[intent.field]))
         with suppress(ListFailed):
             found = (await look_for(access, [key])).found.get(intent.identity, ())
@@ -317,44 +310,44 @@ class Creator:
         )
         return answer, Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
 
-    def _end_lasting(self, verdict: Move) -> None:
+    def _end_lasting(self, move: Move) -> None:
         """End the run if nothing but refusals of one kind has come for a minute after accepted creates."""
         session = self._session
         if session.passing.has_lasted(session.clock.monotonic()):
             session.control.end(
                 f"the service accepted creates, and has refused the last {session.passing.count:,} for the same reason "
-                f"({verdict.status}: {verdict.message or 'no words'}). No other row was sent: the report counts these "
+                f"({move.status}: {move.message or 'no words'}). No other row was sent: the report counts these "
                 "rows as unsent. Look at the service's words, then run again later. The next run sends one of the "
                 "refused rows again, and the others if that one is accepted"
             )
 
-    def _watch(self, verdict: Move) -> None:
+    def _watch(self, move: Move) -> None:
         """End the run when too many answers in a row are unusable, when the service redirects, or when it answers
         with another base."""
         control, canaries = self._session.control, self._session.canaries
-        if verdict.is_known:
-            self._watch_existing(verdict)
-        if verdict.answered_base is not None:
-            control.end(f"{verdict.message}. {WHAT_TO_DO}")
-        if verdict.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
+        if move.is_known:
+            self._watch_existing(move)
+        if move.answered_base is not None:
+            control.end(f"{move.message}. {WHAT_TO_DO}")
+        if move.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
             canaries.lost = 0
             return
-        if verdict.status is None or verdict.status >= 500:
+        if move.status is None or move.status >= 500:
             return  # the limiter's business
         canaries.lost += 1
-        if 300 <= verdict.status < 400:
-            control.end(f"the service redirects (status {verdict.status}): correct the base URL and run again")
+        if 300 <= move.status < 400:
+            control.end(f"the service redirects (status {move.status}): correct the base URL and run again")
         elif canaries.lost >= max(_LOST_IN_A_ROW, 2 * self._limiter.allowed):
             control.end(
-                f"{canaries.lost} creates in a row had no readable answer (last: {verdict.message}): "
+                f"{canaries.lost} creates in a row had no readable answer (last: {move.message}): "
                 "run again when the service is well; what was sent will be looked up first"
             )
 
-    def _watch_existing(self, verdict: Move) -> None:
+    def _watch_existing(self, move: Move) -> None:
         """End the run after three answers with existing subscribers, or after one if no create has been accepted
         yet."""
         existing = self._session.canaries.existing
-        existing.append(verdict.subscriber_id or 0)
+        existing.append(move.subscriber_id or 0)
         if len(existing) >= _EXISTING or not self.is_proved:
             ids, number = ", ".join(map(str, existing)), len(existing)
             self._session.control.end(
@@ -364,43 +357,45 @@ class Creator:
                 "subscribers in the service before you run again"
             )
 
-    def _watch_first(self, candidate: Candidate, answer: CreateAnswer, verdict: Move) -> None:
+    def _watch_first(self, candidate: Candidate, answer: CreateAnswer, move: Move) -> None:
         """The same, as long as none has been accepted: of this base, or once another's was, of the base's own."""
         session = self._session
         canaries = self._own if session.canaries.is_answered else session.canaries
-        is_again = candidate.left is State.UNKNOWN and candidate.refused is not None  # one refused row says little
-        if verdict.event is Event.ANSWERED and isinstance(answer, Created):
+        is_again = (
+            candidate.entry_state is State.UNKNOWN and candidate.refused is not None
+        )  # one refused row says little
+        if move.event is Event.ANSWERED and isinstance(answer, Created):
             self.is_proved = session.canaries.is_answered = True
             service_id, name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
-        elif verdict.event is Event.REFUSED and verdict.status in ENDS_A_RUN and not is_again:
+        elif move.event is Event.REFUSED and move.status in ENDS_A_RUN and not is_again:
             session.control.end(
-                f"the service refused the first create with status {verdict.status}: {verdict.message or 'no words'}. "
+                f"the service refused the first create with status {move.status}: {move.message or 'no words'}. "
                 "Look at the token, its prefix (service.authorization) and the base URL, then run again"
             )
-        elif verdict.event is Event.REFUSED:
-            kind = refusal_kind(verdict.status or 0, verdict.message)
+        elif move.event is Event.REFUSED:
+            kind = refusal_kind(move.status or 0, move.message)
             canaries.refused[kind] += 1
             if canaries.refused[kind] >= _REFUSED_CANARIES:
                 what_to_do = "run again once the service accepts creates"
-                if verdict.status not in NOT_FINAL:
+                if move.status not in NOT_FINAL:
                     what_to_do = f"correct the mapping or the base, or {what_to_do}"
                 session.control.end(
                     f"the service refused each of the run's first {_REFUSED_CANARIES} creates alike ({kind}): "
                     f"{what_to_do}"
                 )
-        elif verdict.event is Event.MISANSWERED:
-            session.control.end(f"{verdict.message}. {WHAT_TO_DO}")
+        elif move.event is Event.MISANSWERED:
+            session.control.end(f"{move.message}. {WHAT_TO_DO}")
         elif isinstance(answer, Ambiguous) and answer.is_without_id:
             session.control.end(
-                f"{verdict.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
+                f"{move.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
                 "The service may have created that subscriber: look at it. Ask the service's operator for numeric ids"
             )
-        elif verdict.event is Event.LOST:
+        elif move.event is Event.LOST:
             canaries.unknown.add((session.journal.base.key, candidate.intent.identity))
             if len(canaries.unknown) >= _UNKNOWN_CANARIES:
                 session.control.end(
-                    f"the run's first creates got no usable answer ({verdict.message}): "
+                    f"the run's first creates got no usable answer ({move.message}): "
                     "nothing more was sent; run again once the service answers as its document says"
                 )
 
@@ -409,7 +404,7 @@ async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[C
     """Record all candidates that `fetch` returns as to be created. Send nothing, and record nothing in the ledger."""
     while not session.control.is_stopping and (batch := await fetch(_PLANNED_AT_ONCE)):
         for candidate in batch:
-            session.tally.take(candidate.left is not State.UNKNOWN)
+            session.tally.add_taken(candidate.entry_state is not State.UNKNOWN)
             outcomes.record(candidate, Move(Event.ANSWERED))
         await asyncio.sleep(0)
 
@@ -419,78 +414,3 @@ def _describe_known(known: KnownSubscriber) -> str:
     text = "" if known.text is None else f" as {known.text!r}"
     base = "" if known.base == (None, None) else f" in the base {describe_other(*known.base)}"
     return f"which existed before{text}{base}"
-
-
-def _keep_entry(candidate: Candidate, verdict: Move) -> Move:
-    """Return the move to record. A create that never left has no entry afterwards, unless the entry may be the only
-    record of a subscriber: then it goes back to its earlier state, with its body, for a later run (architecture
-    4.4)."""
-    if verdict.event is Event.NOT_SENT and candidate.left is State.UNKNOWN:
-        return replace(verdict, event=Event.LOST)
-    if verdict.event is Event.NOT_SENT and candidate.refused is not None:
-        status, words = candidate.refused
-        return Move(Event.REFUSED, status=status, message=words)
-    return verdict
-
-
-def judge_answer(
-    answer: CreateAnswer,
-    candidate: Candidate,
-    base: Base,
-    asked_name: str | None = None,
-) -> Move:
-    """Return what this answer to this candidate's create means (architecture 2; service-api.md 4.2).
-
-    Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
-    it gave one, trimmed and case-folded). A success with another base or identity is MISANSWERED. A success without the
-    base or the identity is ANSWERED and `is_bare`: look the subscriber up. Anything else that is not a refusal is LOST.
-    """
-    if isinstance(answer, Refused):
-        return Move(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
-    if isinstance(answer, Ambiguous):
-        return Move(Event.LOST, status=answer.status, message=answer.message)
-    if isinstance(answer, NotSent):
-        return Move(Event.NOT_SENT, message=answer.message)
-    is_of_base, is_asked_for = _is_of_base(answer, base, asked_name), _is_asked_for(answer, candidate)
-    if is_of_base is False:
-        other = read_base(answer.subscriber)
-        words = f"the service answered with subscriber {answer.subscriber_id} of another base: {describe_other(*other)}"
-        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words, answered_base=other)
-    if is_asked_for is False:
-        words = (
-            f"the service answered with subscriber {answer.subscriber_id}, whose {candidate.intent.field} is another "
-            "one than was sent"
-        )
-        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
-    altered = altered_fields(candidate.sent, answer.subscriber)
-    is_bare = is_of_base is None or is_asked_for is None
-    if is_bare:
-        checked = ("base_id", "base_name", candidate.intent.field)
-        altered = tuple(name for name in altered if name not in checked)
-    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered, is_bare=is_bare)
-
-
-def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:
-    """Return whether the answer names the base that was meant, or None if the answer does not tell.
-
-    By its Id where that is known, and by its name where the job gives one. A base with another name is another base.
-    """
-    service_id, name = answer.read("base_id"), answer.read("base_name")
-    is_same_id = is_same_name = None
-    if base.service_id is not None and service_id is not None:
-        is_same_id = type(service_id) is int and service_id == base.service_id
-    if asked_name is not None and name is not None:
-        is_same_name = isinstance(name, str) and fold_base_name(name) == fold_base_name(asked_name)
-    if False in (is_same_id, is_same_name):
-        return False
-    is_compared = base.service_id is not None or asked_name is not None
-    return True if True in (is_same_id, is_same_name) or not is_compared else None
-
-
-def _is_asked_for(answer: Created, candidate: Candidate) -> bool | None:
-    """Return whether the answer has the identity that was sent, or None if the answer lacks the identity."""
-    identity = candidate.intent.field
-    answered = answer.read(identity)
-    if answered is None or answered == candidate.sent[identity]:  # nearly always; spares the normal form
-        return None if answered is None else True
-    return isinstance(answered, str) and normalise_identity(identity, answered) == candidate.name

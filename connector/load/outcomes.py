@@ -191,16 +191,16 @@ class Outcomes:
             reason = session.limits.record(is_rejected=is_rejected, undecided=session.passing.count)
             if reason is not None:
                 session.control.end(reason)
-        if candidate.left is State.UNKNOWN:
+        if candidate.entry_state is State.UNKNOWN:
             self._record_second(candidate, move)
         elif move.event is Event.ANSWERED:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan has left no zip out
             tally.reactivated += identity in session.access.inactive.reactivated
-            tally.report_created(candidate.take_row, candidate.sent, omission)
+            tally.report_created(candidate.read_source, candidate.sent, omission)
         elif move.event is Event.LOST or move.is_limited:
             self.unresolved[identity] = Unresolved(
                 session.clock.monotonic(),
-                build_row(candidate, candidate.take_row()),
+                build_row(candidate, candidate.read_source()),
                 move.status,
                 move.message,
                 is_of_this_run=session.policy.is_looking,
@@ -210,11 +210,11 @@ class Outcomes:
                 uncounted=int(move.is_limited and not move.may_pass),
             )
         elif move.event is Event.REFUSED:
-            self._hold_refused(candidate, candidate.take_row(), move)
+            self._hold_refused(candidate, candidate.read_source(), move)
         elif move.event is Event.MISANSWERED:
-            self._hold_misanswered(candidate, candidate.take_row(), move, attempts=1)
+            self._hold_misanswered(candidate, candidate.read_source(), move, attempts=1)
         elif move.event is Event.NOT_SENT:
-            tally.give_back()
+            tally.remove_taken()
             if move.is_stale:
                 self._stale.add(identity)
                 session.limits.begun -= 1

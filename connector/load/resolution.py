@@ -397,7 +397,7 @@ class Settler:
                     refused=(unresolved.status or 0, unresolved.message) if is_same else None,
                 )
             )
-        await self.create(CandidateList(candidates, session.clock.monotonic).take)
+        await self.create(CandidateList(candidates, session.clock.monotonic).fetch)
 
     async def _refuse_believed(self, absent: Sequence[Unfinished], base: Base) -> None:
         """Reject the entries that were not sent again because the tries of their kind have failed."""
@@ -443,8 +443,8 @@ def read_intent(entry: Unfinished) -> Intent:
     return Intent(entry.identity, entry.fingerprint, entry.body, entry.field)
 
 
-def build_again(intent: Intent, sent: dict[str, object], base: Base, left: State) -> Candidate:
+def build_again(intent: Intent, sent: dict[str, object], base: Base, entry_state: State) -> Candidate:
     """Return a create from a kept entry; after the first answer only Base.Id is sent (architecture 4.9)."""
     if base.service_id is not None:
         sent = {name: value for name, value in sent.items() if name != "base_name"} | {"base_id": base.service_id}
-    return Candidate(replace(intent, body=encode_subscriber(sent)), sent, left=left)
+    return Candidate(replace(intent, body=encode_subscriber(sent)), sent, entry_state=entry_state)

@@ -145,8 +145,8 @@ class _Retry:
             known_until = self._session.policy.known_until(began_at, self._session.clock.monotonic())
             candidates = [candidate for entry in absent if (candidate := self._build(entry, known_until)) is not None]
             again = CandidateList(candidates, self._session.clock.monotonic)
-            await self._settler.create(again.take)
-            stale = self._settler.outcomes.pop_stale().union(candidate.intent.identity for candidate in again.rest)
+            await self._settler.create(again.fetch)
+            stale = self._settler.outcomes.pop_stale().union(candidate.intent.identity for candidate in again.remaining)
             others = [entry for entry in others if entry.identity in stale]
 
     async def _find(self, state: State) -> list[Unfinished]:
@@ -158,11 +158,11 @@ class _Retry:
         self._session.tally.read += len(concerned)
         return concerned
 
-    async def _find_out(self, entries: list[Unfinished], left: State, *, is_known: bool = False) -> list[Unfinished]:
+    async def _find_out(self, entries: list[Unfinished], state: State, *, is_known: bool = False) -> list[Unfinished]:
         """Confirm entries that a look-up shows; return the others, or with `is_known` those of them that are absent."""
         if not entries:
             return []
-        wanted = [want_unfinished(entry, in_any_spelling=left is State.REJECTED) for entry in entries]
+        wanted = [want_unfinished(entry, in_any_spelling=state is State.REJECTED) for entry in entries]
         base, tally = self._session.journal.base, self._session.tally
         found, missed = dict[bytes, int](), set[bytes]()
 
@@ -171,7 +171,7 @@ class _Retry:
                 tally.add_message(LOOKED_UP_AS_SENT)
             found.update((identity, ids[0]) for identity, ids in part.result.found.items())
             missed.update(part.result.missed)
-        await self._session.journal.ask(lambda ledger: ledger.mark_found(base, left, list(found.items())))
+        await self._session.journal.ask(lambda ledger: ledger.mark_found(base, state, list(found.items())))
         tally.settled_found += len(found)
         tally.count(Outcome.EXISTS, len(found))
         others = [entry for entry in entries if entry.identity not in found]
@@ -200,7 +200,7 @@ class _Retry:
     def _settle_later(self, entry: Unfinished) -> None:
         if self._only is not None:
             self._only.add(entry.identity)
-        self._session.tally.take()
+        self._session.tally.add_taken()
         row = LoadRow(self._write(entry), entry.identity, "", b"", {})
         unresolved = Unresolved(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
         self._settler.outcomes.add_unresolved(entry.identity, unresolved)
@@ -210,7 +210,7 @@ class _Retry:
         self._report(entry, Outcome.REJECTED, "rejected", words, entry.status)
 
     def _report(self, entry: Unfinished, outcome: Outcome, code: str, message: str, status: int | None) -> None:
-        self._session.tally.take()
+        self._session.tally.add_taken()
         self._session.tally.report(Problem(self._write(entry), outcome, "", code, message, status, entry.attempts))
 
     def _write(self, entry: Unfinished) -> Row:

@@ -199,11 +199,11 @@ class Tally:
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
 
-    def take(self, number: int = 1) -> None:
+    def add_taken(self, number: int = 1) -> None:
         """Take over rows that get their outcome later. Call this method before a create of a row may leave."""
         self.taken += number
 
-    def give_back(self, number: int = 1) -> None:
+    def remove_taken(self, number: int = 1) -> None:
         """Give back rows that were taken, and of which no create has left."""
         self.taken -= number
 
@@ -218,11 +218,11 @@ class Tally:
         if self.on_rows is not None and len(positions):
             self.on_rows(outcome, chunk.name, chunk.numbers[positions].tolist())
 
-    def count_row(self, outcome: Outcome, take_row: Callable[[], Row]) -> None:
+    def count_row(self, outcome: Outcome, read_source: Callable[[], Row]) -> None:
         """Count a taken row with this outcome; the row leaves its columns only if a listener is set."""
         self.outcomes[outcome] += 1
         if self.on_rows is not None:
-            row = take_row()
+            row = read_source()
             self.on_rows(outcome, row.file, [row.number])
 
     def restart(self) -> None:
@@ -258,12 +258,12 @@ class Tally:
         self.on_opt_out(opt_out)
 
     def report_created(
-        self, take_row: Callable[[], Row], sent: Mapping[str, object], omission: Omission | None
+        self, read_source: Callable[[], Row], sent: Mapping[str, object], omission: Omission | None
     ) -> None:
         """Count a taken row that ended CREATED with what was `sent`, and report its zip if that was left out."""
-        self.count_row(Outcome.CREATED, take_row)
+        self.count_row(Outcome.CREATED, read_source)
         if self.on_created is not None:
-            self.on_created(take_row(), sent)
+            self.on_created(read_source(), sent)
         self.active += sent.get("is_active") is True
         if len(self.samples) < SAMPLES:
             self.samples.append(dict(sent))

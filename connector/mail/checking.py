@@ -9,7 +9,7 @@ import numpy as np
 
 from connector.errors import RunAborted
 from connector.imports.suppression import SuppressionPlan, read_suppression
-from connector.load.candidates import take_rows
+from connector.load.candidates import extract_rows
 from connector.load.session import Problem
 from connector.mail.campaign import MailPolicy
 from connector.mail.draft import MailTexts
@@ -176,12 +176,12 @@ def _check_chunk(
     positions, is_unclear = positions[~is_inactive], unclear.find(planned.identities[~is_inactive])
     problems = [
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR}: {', '.join(consent)}")
-        for row in take_rows(chunk, positions[is_unclear].tolist())
+        for row in extract_rows(chunk, positions[is_unclear].tolist())
     ]
     checked.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
-    for row in take_rows(chunk, positions[~is_unclear].tolist()):
+    for row in extract_rows(chunk, positions[~is_unclear].tolist()):
         try:
             plan.texts.compose(row, now)
         except MessageError as error:

@@ -19,7 +19,7 @@ from typing import Any
 from connector.atomic_file import PartialFile, create_private
 from connector.errors import ConnectorError
 from connector.formulas import GUARDED, guard_formula
-from connector.load.candidates import take_row
+from connector.load.candidates import extract_row
 from connector.load.session import Change, OptOut, Problem, Tally
 from connector.outcomes import Fault, Outcome
 from connector.plurals import agree, count
@@ -331,7 +331,7 @@ def build_invalid(chunk: Chunk, faults: Sequence[Fault]) -> list[Problem]:
         faults_by_position[fault.position].append(fault)
     return [
         Problem(
-            take_row(chunk, position),
+            extract_row(chunk, position),
             Outcome.INVALID,
             "; ".join(fault.field for fault in row_faults),
             "; ".join(fault.code for fault in row_faults),
@@ -353,7 +353,7 @@ def build_different(chunk: Chunk, difference: Difference, identity: str) -> Prob
         message = f"another row of the same {identity} says inactive, and is used instead. {fields}"
     else:
         message = f"another row of the same {identity} is used instead. {fields}"
-    return Problem(take_row(chunk, difference.position), Outcome.DUPLICATE, identity, code, message)
+    return Problem(extract_row(chunk, difference.position), Outcome.DUPLICATE, identity, code, message)
 
 
 class LoadFiles(Closing):

@@ -130,7 +130,7 @@ async def _write(journal: LedgerWriter, chunks: list[list[bytes]], body: bytes) 
             intents = [Intent(identity, identity[:8], body) for identity in chunk[start : start + _GROUP]]
             await journal.intend([(State.NONE, intent) for intent in intents])
             for created in intents:
-                journal.note(created.identity, Move(Event.ANSWERED, 1))
+                journal.record(created.identity, Move(Event.ANSWERED, 1))
     await journal.flush()
 
 

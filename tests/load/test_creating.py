@@ -23,7 +23,7 @@ def build_candidate(number: int, known_until: float = float("inf")) -> Candidate
     email = f"person{number}@x.org"
     sent: dict[str, object] = {"base_id": BASE, "email": email}
     intent = Intent(identity(email), b"f" * 8, encode_subscriber(sent))
-    return Candidate(intent, sent, left=State.NONE, known_until=known_until)
+    return Candidate(intent, sent, entry_state=State.NONE, known_until=known_until)
 
 
 class Service:
@@ -71,7 +71,7 @@ def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Ref
         with open_journal(folder) as journal:
             session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
             creator = Creator(session, Recorder(session, verdicts))
-            take = CandidateList(candidates, session.clock.monotonic).take
+            take = CandidateList(candidates, session.clock.monotonic).fetch
             await asyncio.wait_for(creator.create(take), 10)
 
     asyncio.run(run())

@@ -44,8 +44,8 @@ def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(
     async def learn() -> None:
         with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as thread:
             journal = begin(ledger, Commits(ledger, thread))
-            await journal.intend([(request.left, request.intent) for request in (first, second)])
-            journal.note(first.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
+            await journal.intend([(request.entry_state, request.intent) for request in (first, second)])
+            journal.record(first.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
             let_go_on = threading.Event()
             thread.submit(let_go_on.wait, PATIENCE_S)
             learning = asyncio.ensure_future(journal.learn_base(BASE, "News"))
@@ -54,7 +54,7 @@ def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(
             let_go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await learning
-            journal.note(second.intent.identity, Move(Event.LOST))
+            journal.record(second.intent.identity, Move(Event.LOST))
             await journal.flush()
             identities = [first.intent.identity, second.intent.identity]
             entries = await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))
@@ -88,7 +88,7 @@ def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told
 
         creator = Creator(session, Recorder(session, moves))
         with pytest.raises(LedgerError, match="disk is full"):
-            await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).take), PATIENCE_S)
+            await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).fetch), PATIENCE_S)
         emails = [email for email, move in moves.items() if move.event is Event.ANSWERED]
         answered = [identity(email) for email in emails]
         assert set(await journal.ask(lambda ledger: ledger.find_entries(journal.base, answered))) == set(answered)
@@ -114,14 +114,14 @@ def test_a_flush_that_fails_is_told_to_whoever_was_cut_off_meanwhile(
 
     async def flush(ledger: Ledger, commits: Commits) -> None:
         journal, dialect = begin(ledger, commits), ledger.connection.engine.dialect
-        await journal.intend([(candidate.left, candidate.intent)])
+        await journal.intend([(candidate.entry_state, candidate.intent)])
 
         def fail(_: Any) -> None:
             raise sqlite3.OperationalError("disk I/O error")
 
         with monkeypatch.context() as patch:
             patch.setattr(dialect, "do_commit", fail)
-            journal.note(candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
+            journal.record(candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
             flushing = asyncio.ensure_future(journal.flush())
             await asyncio.sleep(0)
             flushing.cancel()

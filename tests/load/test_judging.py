@@ -4,8 +4,8 @@ import pytest
 
 from connector.ledger.entries import Intent
 from connector.ledger.store import Base
+from connector.load.answers import classify_answer
 from connector.load.candidates import Candidate
-from connector.load.creates import judge_answer
 from connector.service.wire import Ambiguous, Created, NotSent, Refused
 from connector.states import Event
 
@@ -24,7 +24,7 @@ def answer(**values: object) -> Created:
 @pytest.mark.parametrize("base", [BY_ID, BY_NAME], ids=["by id", "by name"])
 @pytest.mark.parametrize("email", ["Ann@example.com", "ann@example.com", " ANN@EXAMPLE.COM "])
 def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Base, email: str) -> None:
-    verdict = judge_answer(answer(email=email), CANDIDATE, base, base.name)
+    verdict = classify_answer(answer(email=email), CANDIDATE, base, base.name)
     assert (verdict.event, verdict.subscriber_id) == (Event.ANSWERED, 5)
 
 
@@ -41,7 +41,7 @@ def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Ba
     ],
 )
 def test_a_success_with_another_base_or_identity_is_misanswered(base: Base, values: dict[str, object]) -> None:
-    verdict = judge_answer(answer(**values), CANDIDATE, base, base.name)
+    verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
     is_of_another_base = "email" not in values
     assert (verdict.event, verdict.subscriber_id) == (Event.MISANSWERED, answer().subscriber_id)
     assert (verdict.answered_base is not None) == is_of_another_base
@@ -60,14 +60,14 @@ def test_a_success_with_another_base_or_identity_is_misanswered(base: Base, valu
 def test_an_answer_without_the_base_or_the_identity_is_to_be_completed(
     base: Base, values: dict[str, object], is_bare: bool
 ) -> None:
-    verdict = judge_answer(answer(**values), CANDIDATE, base, base.name)
+    verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
     assert (verdict.event, verdict.is_bare) == (Event.ANSWERED, is_bare)
     assert not {"email", "base_id"}.intersection(verdict.altered) or not is_bare
 
 
 @pytest.mark.parametrize("name", ["news", " NEWS "])
 def test_a_base_is_the_same_whatever_the_capitals_and_blanks_of_its_name(name: str) -> None:
-    assert judge_answer(answer(base_name=name), CANDIDATE, BY_NAME, "News").event is Event.ANSWERED
+    assert classify_answer(answer(base_name=name), CANDIDATE, BY_NAME, "News").event is Event.ANSWERED
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_a_base_is_the_same_whatever_the_capitals_and_blanks_of_its_name(name: s
 def test_every_other_answer_is_a_refusal_unknown_or_never_left(
     given: Refused | Ambiguous | NotSent, event: Event
 ) -> None:
-    verdict = judge_answer(given, CANDIDATE, BY_ID)
+    verdict = classify_answer(given, CANDIDATE, BY_ID)
     assert (verdict.event, verdict.message) == (event, given.message)
 
 
 def test_fields_that_came_back_altered_are_named() -> None:
-    assert judge_answer(answer(first_name="ANN"), CANDIDATE, BY_ID).altered == ("first_name",)
+    assert classify_answer(answer(first_name="ANN"), CANDIDATE, BY_ID).altered == ("first_name",)
