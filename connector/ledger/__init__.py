@@ -1,1 +1,1 @@
-"""What is known of every identity in every base: the memory that survives the process (architecture 4)."""
+"""The durable memory of the connector: the state of every identity in every base (architecture 4)."""

@@ -1,4 +1,4 @@
-"""Backups of a ledger in SQLite and of the emails beside it, and how a backup takes their place again.
+"""Backups of a ledger in SQLite and of the emails beside it, and their restore.
 
 Each file is copied whole, as it is at one moment, while a run goes on. That is safe while another process holds the
 ledger's lock: SQLite up to 3.51.2 corrupts a WAL only if two connections write or checkpoint at the same instant, and a
@@ -34,7 +34,7 @@ _BESIDE = ("-wal", "-shm", "-journal")  # suffixes of the files that SQLite keep
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """The number of entries and of emails that were copied (None: there is no such file), and of closed campaigns."""
+    """The number of copied entries and of copied emails (None: the file does not exist), and of closed campaigns."""
 
     entries: int | None
     emails: int | None
@@ -84,11 +84,11 @@ def _check_target(sources: tuple[Path, ...], target: Path, *, is_replacing: bool
             raise ConfigurationError(f"{target} is a part of the ledger itself: name another file")
     if target.exists() and not target.is_file():
         raise ConfigurationError(f"{target} is no file, and is left as it is: name a file")
-    if os.path.lexists(target) and not is_copied:  # it would be taken for part of the copy
+    if os.path.lexists(target) and not is_copied:  # SQLite would read the file as a part of the copy
         raise ConfigurationError(f"{target} exists, and there is nothing to replace it: move it away")
     if os.path.lexists(target) and not is_replacing:
         raise ConfigurationError(f"{target} is there already: name another file, or say that it is to be replaced")
-    for suffix in _BESIDE:  # SQLite would take it for part of the copy
+    for suffix in _BESIDE:  # SQLite would read the old file as a part of the copy
         if Path(f"{target}{suffix}").exists():
             raise ConfigurationError(f"{target} is in use as a database, as {target}{suffix} shows: name another file")
 
@@ -99,7 +99,7 @@ def _copy_pages(source: Path, partial: Path, *, is_ledger: bool) -> int:
 
     Raises LedgerError if the source cannot be read or is damaged.
     """
-    mode = "rw"  # of the emails: SQLite undoes at once what a killed process left half written
+    mode = "rw"  # the emails: SQLite rolls back at once what a killed process has half written
     try:
         with ExitStack() as stack:
             if is_ledger:
@@ -131,9 +131,10 @@ def _count_rows(database: sqlite3.Connection, *, is_ledger: bool) -> int:
 
 
 def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
-    """Put the backup `source`, and the emails beside it, in the place of the ledger at `url`; `at` is aware.
+    """Overwrite the ledger at `url` with the backup `source`, and its emails with those beside the backup. `at` is an
+    aware time.
 
-    The ledger is overwritten. Raises ConfigurationError if the ledger is not a file, or `source` is not a ledger of
+    Raises ConfigurationError if the ledger is not a file, or `source` is not a ledger of
     this version; LockedError while a run has the ledger, or a campaign whose emails are overwritten; LedgerError if the
     ledger cannot be written. After an error the ledger is as it was. Without emails in the backup, the present emails
     stay as they are, and a campaign goes on.
@@ -167,7 +168,7 @@ def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
 
 
 def _check_backup(path: Path, *, is_ledger: bool) -> int:
-    """Return the number of entries or emails. Raises ConfigurationError if it is not a backup of this version."""
+    """Return the number of entries or emails. Raises ConfigurationError if the file is not a backup of this version."""
     if not path.is_file():  # a pipe would be waited for without end
         raise ConfigurationError(f"{path} is no file: name the one that `connector ledger backup` wrote")
     try:
@@ -189,10 +190,10 @@ def _check_backup(path: Path, *, is_ledger: bool) -> int:
 
 
 def _restore_emails(url: str, source: Path | None, at: datetime) -> int:
-    """Write the backup's emails over those that are there, its campaigns closed; returns how many.
+    """Overwrite the emails with those of the backup, close the campaigns, and return their number.
 
-    Without a backup those that are there stay, since they know more; where there are none either, the mark alone says
-    that campaigns may have been sent.
+    Without emails in the backup, the present emails stay, because they are newer. If there are no emails at all, a mark
+    records that campaigns may have been sent.
     """
     with open_emails(url) as log, _explained(Path(log.name)):
         raw = log.connection.connection.dbapi_connection
@@ -202,7 +203,7 @@ def _restore_emails(url: str, source: Path | None, at: datetime) -> int:
             return 0
         if source is not None:
             raw.execute("ATTACH ? AS backup", (str(source),))
-        raw.execute("BEGIN IMMEDIATE")  # no campaign that begins now writes before it is refused
+        raw.execute("BEGIN IMMEDIATE")  # a campaign that begins now is refused before it writes
         try:
             with ExitStack() as held:
                 for lock in sorted(Path(log.name).parent.glob(f"{escape(Path(log.name).name)}.*.lock")):

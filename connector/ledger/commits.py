@@ -1,11 +1,11 @@
-"""The ledger's transactions as coroutines ask for them: one after another, in the order in which they were asked for.
+"""Runs the ledger's transactions for coroutines: one after another, in the order of the calls.
 
-A thread waits for what takes long, so that the event loop need not. Of a file that is the commit alone: it is one call
-that lets go of the interpreter's lock, while statements are many short ones that would fight for it (35 µs a create,
-measured). Of a server, where every statement is waited for, it is the whole transaction.
+A thread runs the slow part, so that the event loop does not wait. For a file the slow part is the commit alone: one
+call that releases the interpreter's lock. The statements are many short calls, which would compete for that lock (35 µs
+a create, measured). For a server the slow part is the whole transaction.
 
-A caller waits until it is known whether the transaction was made, even when the caller is cancelled. Otherwise a commit
-that failed would go unnoticed, and the caller would rely on what is not in the ledger.
+A caller waits until the result of the transaction is known, even if the caller is cancelled. Otherwise a failed commit
+would go unnoticed, and the caller would rely on entries that the ledger does not have.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Step = Callable[[Ledger], T]
-"""What is done inside one transaction."""
+"""The work inside one transaction."""
 
 Then = Callable[[T], object]
-"""What follows from it, on the loop's thread, once it is durable and before the next transaction begins."""
+"""Runs on the thread of the event loop, once the transaction is durable and before the next one begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A step, what follows from it, and where its asker waits for what it gives."""
+    """A step, the function to call after it, and the future in which the caller waits for the result."""
 
     step: Step[Any]
     then: Then[Any]
@@ -46,16 +46,16 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """A step that the thread is at; `result` gives what the step gives once its transaction is durable."""
+    """The step that the thread works on; `result` has the step's result once the transaction is durable."""
 
     asked: _Asked
     result: "Future[Any]"
 
 
 class Commits:
-    """Carries out steps on the ledger; `thread` is an executor of one thread.
+    """Runs steps on the ledger; `thread` is an executor of one thread.
 
-    While it has work under way, no other code may use the ledger.
+    No other code may use the ledger while a step is under way.
     """
 
     def __init__(self, ledger: Ledger, thread: Executor) -> None:
@@ -71,10 +71,10 @@ class Commits:
         return inf if lease is None else lease.until
 
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
-        """Carry the step out inside one transaction, and return when that is durable.
+        """Run the step inside one transaction, and return its result once the transaction is durable.
 
-        Once asked for it is made, or its error is raised here: a cancellation ends the waiting only after that.
-        Raises what the step raises, and LedgerError.
+        A cancellation of the caller takes effect only after the transaction has ended. Raises the errors of the step,
+        and LedgerError.
         """
         asked = _Asked(step, then, asyncio.get_running_loop().create_future())
         self._waiting.append(asked)
@@ -86,7 +86,7 @@ class Commits:
         return answer
 
     def drain(self) -> None:
-        """Carry out all that was asked for, on the caller's own thread."""
+        """Run all steps that still wait, on the thread of the caller."""
         while self._begun is not None or self._waiting:
             if self._begun is not None:
                 self._begun.result.exception()  # wait here, where an interruption answers no caller
@@ -113,7 +113,7 @@ class Commits:
                 self._hand_over(asked, commit)
 
     def _prepare(self, step: Step[T]) -> Callable[[], T]:
-        """All of a transaction but its commit, which is returned."""
+        """Run a transaction up to its commit, and return the commit as a function."""
         with ExitStack() as stack:
             stack.enter_context(self._ledger.transaction())
             result = step(self._ledger)
@@ -135,14 +135,14 @@ class Commits:
                 _answer(asked, result.result)
                 self._begin_next()
 
-        # What is handed over must not refer to itself: a step holds a chunk's digests, and the garbage collector comes
+        # The submitted work must not refer to itself: a step holds a chunk's digests, and the garbage collector runs
         # so seldom that 200 MB of them would wait for it.
         self._begun = _Begun(asked, self._thread.submit(work))
         self._begun.result.add_done_callback(lambda result: loop.call_soon_threadsafe(go_on, result))
 
 
 class LedgerWriter:
-    """The ledger as a run writes one base's entries: moves gather here, and go into the commit of the next intents."""
+    """Writes the entries of one base in a run. Recorded moves wait here for the commit of the next intents."""
 
     def __init__(self, commits: Commits, base: Base, run_key: int) -> None:
         self.base = base
@@ -156,8 +156,8 @@ class LedgerWriter:
         return self._commits.sends_until
 
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
-        """Run one step inside one transaction, after all that has been noted; as `Commits.ask` does it."""
-        moves, self._moves = self._moves, defaultdict(list)  # at once, so that no note falls between two steps
+        """Write the recorded moves and run one step, inside one transaction, as `Commits.ask` does."""
+        moves, self._moves = self._moves, defaultdict(list)  # at once, so that no move falls between two steps
 
         def write(ledger: Ledger) -> T:
             self._write(ledger, moves)
@@ -166,7 +166,8 @@ class LedgerWriter:
         return await self._commits.ask(write, then)
 
     async def intend(self, intents: Sequence[tuple[State, Intent]]) -> None:
-        """Return when these intents are durable, each with the state that its entry leaves: then they may be sent."""
+        """Return once these intents are durable, each with the state that its entry leaves. Only then may a request
+        leave."""
         by_state: dict[State, list[Intent]] = defaultdict(list)
         for state, intent in intents:
             by_state[state].append(intent)
@@ -179,16 +180,18 @@ class LedgerWriter:
         await self.ask(write)
 
     def record(self, identity: bytes, move: Move) -> None:
-        """Note what became of an entry that was intended; durable with the next commit. Until then it is SENDING."""
+        """Record the move of an entry that was intended. The move is durable with the next commit; until then the entry
+        is SENDING."""
         self._moves[move.event].append((identity, move))
 
     async def flush(self) -> None:
-        """Make all that was noted durable."""
+        """Make all recorded moves durable."""
         if self._moves:
             await self.ask(lambda _ledger: None)
 
     async def learn_base(self, service_id: int, name: str) -> None:
-        """Record the base's id and name, as the service answered them; entries under the name alone move to it."""
+        """Record the base's id and name, as the service answered them. Entries of the base that was known by its name
+        alone move to this base."""
         base = self.base
         await self.ask(lambda ledger: learn_base(ledger.connection, base, service_id, name), self._move)
 
@@ -213,7 +216,7 @@ class LedgerWriter:
 
 @contextmanager
 def open_commits(ledger: Ledger) -> Iterator[Commits]:
-    """Yield commits with a thread of their own, until the context ends; what was asked for by then is made."""
+    """Yield commits with their own thread. At the end of the context, run the steps that still wait."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
         thread.submit(lambda: None).result()  # a thread that cannot start fails here, not in a transaction
         commits = Commits(ledger, thread)
@@ -224,18 +227,18 @@ def open_commits(ledger: Ledger) -> Iterator[Commits]:
 
 
 def _answer(asked: _Asked, give: Callable[[], Any]) -> None:
-    """Let the asker have what this gives or raises, after what follows from it."""
+    """Run `get_result`, then the function to call after the step, and pass the result or the error to the caller."""
     try:
         result = give()
         asked.then(result)
-    except BaseException as error:  # noqa: BLE001 - it is the asker's
+    except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
         asked.answer.set_exception(error)
     else:
         asked.answer.set_result(result)
 
 
 async def _wait_in_any_case(answer: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait for it; the cancellation that came meanwhile, if any did."""
+    """Wait for the answer. Return the cancellation that arrived meanwhile, or None."""
     cancelled = None
     while not answer.done():
         try:

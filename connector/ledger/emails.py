@@ -1,4 +1,5 @@
-"""Which email was sent to which recipient, so that none is sent twice: campaigns, and single emails (architecture 4).
+"""The emails that were sent to each recipient, so that no email is sent twice: campaigns and single emails
+(architecture 4).
 
 Theory of operation. Emails are apart from the ledger of subscribers, which a load locks: an email may be sent while a
 load goes on. A run holds its campaign; each move is a compare-and-set on the state that it leaves, inside a transaction
@@ -22,7 +23,7 @@ from connector.states import EMAIL, EmailEvent, EmailState
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A campaign's line; `key` names it in this ledger alone. A recipient is mailed once in one."""
+    """A campaign; `key` is its number in this ledger. A campaign sends each recipient one email."""
 
     key: int
     account: str
@@ -31,8 +32,9 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True)
 class EmailEntry:
-    """What is known of one recipient's email: the answer's `request_id`, `message_id` and time (`sent_at`, Unix
-    seconds) when it is SENT, `status` and `words` when REFUSED, None in other states; `run_id` is who sent it."""
+    """The email to one recipient. If the state is SENT, `request_id`, `message_id` and `sent_at` (Unix seconds) are
+    those of the answer. If the state is REFUSED, `status` and `words` are those of the refusal. In other states they
+    are None. `run_id` is the run that sent the email."""
 
     state: EmailState
     request_id: int | None
@@ -45,7 +47,7 @@ class EmailEntry:
 
 @dataclass(frozen=True, slots=True)
 class OpenEmail:
-    """An email of a campaign that a person must know of: its address, and when it was about to be sent (Unix seconds).
+    """An email of a campaign that needs a person's attention: its address, and the time of its intent (Unix seconds).
 
     `status` and `words` are those of a refusal; `recipient` is the digest of the address.
     """
@@ -61,8 +63,8 @@ class OpenEmail:
 
 
 class EmailLog:
-    """The emails of a ledger, over its store, with the store's connection and transactions; `hold` holds a campaign of
-    it, `name` says in messages which ledger it is."""
+    """The emails of a ledger, with the connection and the transactions of its store. `hold` locks a campaign, and
+    `name` is the name of the ledger in messages."""
 
     def __init__(self, store: Store, hold: Hold) -> None:
         self.store = store
@@ -82,9 +84,10 @@ class EmailLog:
         wait_s: float = 0.0,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Campaign]:
-        """Yield the campaign, made if it is missing, and lock it against other runs until the context ends.
+        """Lock the campaign against other runs until the context ends, and yield the campaign. Make the campaign if it
+        is missing.
 
-        Enter it outside a transaction. The lock goes with the process that holds it, however that ends.
+        Enter this context outside a transaction. If the process dies, its lock is released.
 
         Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`),
         LedgerError when there can be no lock, or the ledger is damaged, and ConfigurationError as `find_campaign` does.
@@ -100,10 +103,10 @@ class EmailLog:
     def find_campaign(
         self, account: str, name: str, *, is_new_account: bool = False, is_reopening: bool = False
     ) -> Campaign | None:
-        """Return the account's campaign of that name, if it may be sent; None: nothing was ever sent in it.
+        """Return the account's campaign with this name, or None if the campaign has sent nothing.
 
-        Raises ConfigurationError: the ledger knows the campaign under another account alone, and this is not said to be
-        a new one; or the ledger was restored, and the campaign is not said to be reopened (architecture 4.15).
+        Raises ConfigurationError if only another account has a campaign with this name and the campaign is not declared
+        new, or if the ledger was restored and the campaign is not reopened (architecture 4.15).
         """
         found = self.connection.execute(_FIND_CAMPAIGN, _keep(account, name)).one_or_none()
         others = self.connection.execute(_FIND_ACCOUNTS, {"name": keep_text(name)}).scalars().all()
@@ -158,8 +161,8 @@ class EmailLog:
     # Reading
 
     def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
-        """Return the emails to these recipients (digests of `connector.subscribers`); those that have none are left
-        out."""
+        """Return the emails to these recipients (digests of `connector.subscribers`). Recipients without an email are
+        left out."""
         rows = self.store.select(_FIND, {}, _each(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
@@ -199,7 +202,8 @@ class EmailLog:
         self._move(_SET_STATE, _each(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
 
     def mark_died(self, campaign: Campaign) -> int:
-        """Move every SENDING of the campaign to UNKNOWN: only a run that holds it may say so. Returns how many."""
+        """Move every SENDING email of the campaign to UNKNOWN, and return their number. Only the run that holds the
+        campaign may call this function."""
         to = EMAIL.decide(EmailState.SENDING, EmailEvent.DIED)
         values = {"campaign": campaign.key, "left": EmailState.SENDING, "to": to}
         return self.connection.execute(_SET_ALL, values).rowcount
@@ -216,7 +220,8 @@ class EmailLog:
     # process died, and only a person can say which
 
     def mark_single_intended(self, account: str, run_id: str, addresses: str, *, at: float) -> int:
-        """Move NONE to SENDING, at `at` (Unix seconds): `addresses` are all that it goes to. Returns its key."""
+        """Move NONE to SENDING at the time `at` (Unix seconds), for an email to all `addresses`. Return the key of the
+        email."""
         to = EMAIL.decide(EmailState.NONE, EmailEvent.INTENDED)
         texts = {"account": account, "address": addresses, "run": run_id}
         values = {name: keep_text(value) for name, value in texts.items()} | {"to": to, "at": float(at)}
@@ -242,7 +247,7 @@ class EmailLog:
     def _move_single(self, statement: TextClause, key: int, event: EmailEvent, **answer: object) -> None:
         values = {"key": key, "left": EmailState.SENDING, **answer}
         to = EMAIL.decide(EmailState.SENDING, event)
-        if to is not EmailState.NONE:  # there it is deleted
+        if to is not EmailState.NONE:  # the statement deletes the line
             values["to"] = to
         refuse_stale(self.connection.execute(statement, values).rowcount, 1)
 
@@ -261,7 +266,7 @@ def _keep(account: str, name: str) -> dict[str, str]:
     return {"account": keep_text(account), "name": keep_text(name)}
 
 
-# The statements, put together from constants; every UPDATE and DELETE of an email names the state that it leaves
+# The statements are made of constants. Every UPDATE and DELETE of an email names the state that the move leaves.
 
 _EMAIL = "email.campaign_key = item.column1 AND email.recipient = item.column2"
 _AT = f"FROM {{item}} WHERE {_EMAIL} AND state = :left"

@@ -1,8 +1,8 @@
-"""The ledger's entries and their moves: one function for each, a compare-and-set on the state that it leaves
+"""The ledger's entries and their moves. Each move is one function: a compare-and-set on the state that the move leaves
 (architecture 4.2).
 
-Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits. Every
-UPDATE and DELETE names the state it leaves.
+Every function runs inside a transaction that its caller has opened by `Ledger.transaction`. Every UPDATE and DELETE
+names the state that the move leaves.
 """
 
 from array import array
@@ -24,8 +24,9 @@ took effect: the next run looks the entry up, and sends it again once it is prov
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the ledger knows of one identity: `status` and `message` of a refusal; of what is HELD, `subscriber_id` and
-    `message` say what was answered (None: nothing that could be read). None in other states."""
+    """The entry of one identity. If the state is REJECTED, `status` and `message` are those of the refusal. If the
+    state is HELD, `subscriber_id` and `message` are from the answer (None: no readable answer). In other states they
+    are None."""
 
     state: State
     subscriber_id: int | None
@@ -36,9 +37,7 @@ class Entry:
     # The fingerprint that was reported as changed, and when (Unix seconds). REJECTED: that a later run has looked up.
     reported: bytes | None = None
     reported_at: float | None = None
-    altered: str | None = (
-        None  # fields that the service altered as it created it, with blanks between (architecture 4.13)
-    )
+    altered: str | None = None  # fields that the service altered in its answer, separated by blanks (architecture 4.13)
     run_key: int | None = None  # the run that sent the entry last, or checked its refusal; None: a listing showed it
     opted_out: str | None = None  # the job whose row says inactive while the service shows the subscriber as active
 
@@ -56,10 +55,10 @@ class Intent:
 
 @dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class Move:
-    """What became of an entry that was intended: the event, and what goes with it.
+    """The move of an entry whose create was intended: the event and its values.
 
     `answered_base` are id and name of the base in the answer, if that is not the base of the request. `is_stale`: the
-    entry was not sent, and is to be looked up again. `is_known`: the answered subscriber existed before the create.
+    entry was not sent, and must be looked up again. `is_known`: the answered subscriber existed before the create.
     `is_bare`: the answer lacks the base or the identity, so the subscriber must be looked up. `may_pass`:
     the refusal is about the service, and not the row.
     """
@@ -105,7 +104,7 @@ class Unfinished:
 
     @property
     def is_final(self) -> bool:
-        """Whether the create was refused, and only a person sends it again."""
+        """Whether the refusal is final: only a person sends the create again."""
         return self.status is not None and self.status not in NOT_FINAL
 
 
@@ -163,15 +162,15 @@ class Ledger:
     # Reading
 
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
-        """Return the entries of these identities (digests); those that have none are left out."""
+        """Return the entries of these identities (digests). Identities without an entry are left out."""
         rows = self.store.select(_FIND, {}, _each(base, identities))
         return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
 
     def find_different(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
-        """Return, by identity, whether it has an entry, for each (identity, fingerprint) that is not CONFIRMED so, or
-        whose entry is an opt-out.
+        """Return the identities of changed rows, each with whether the identity has an entry. `digests` are (identity,
+        fingerprint).
 
-        Other unchanged rows are left out, so the result is mostly empty.
+        A row is unchanged if its entry is CONFIRMED with the same fingerprint and is not an opt-out.
         """
         rows = [(base.key, *digest) for digest in digests]
         found = self.store.select(_FIND_DIFFERENT, {"confirmed": State.CONFIRMED}, rows)
@@ -182,7 +181,8 @@ class Ledger:
         return [refusal.identity for refusal in self.find_refused(base) if refusal.status in NOT_FINAL]
 
     def find_refused(self, base: Base) -> list[Refusal]:
-        """Return the refusals of the base's REJECTED entries that have a body, except those that a person gave up."""
+        """Return the refusals of the base's REJECTED entries that have a body, without entries that a person gave
+        up."""
         values = {"base": base.key, "state": State.REJECTED, **self._range}
         return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSED, values)]
 
@@ -192,7 +192,8 @@ class Ledger:
         return [Unfinished(identity, _FIELDS[field], *rest) for identity, field, *rest in rows]
 
     def find_confirmed(self, base: Base, start: bytes, number: int, *, before: int = LAST_RUN_KEY) -> list[Known]:
-        """Return at most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and round.
+        """Return at most `number` CONFIRMED entries of the base, from the identity (a digest) `start` on, and then from
+        the first identity.
 
         Entries that the run `before` (its key) or a later one has sent, or that a person has accepted under another
         identity, are left out.
@@ -218,8 +219,8 @@ class Ledger:
         return bytes(identities), ids
 
     def find_shown(self, base: Base, start: bytes, number: int) -> list[Known]:
-        """Return at most `number` CONFIRMED entries of the base that the list has shown, from the identity `start` on,
-        and round."""
+        """Return at most `number` CONFIRMED entries of the base that the list has shown, in the order of
+        `find_confirmed`."""
         values = {"base": base.key, "state": State.CONFIRMED, "number": number, "not_ended": inf, **self._range}
         start = self.shard.place(start)
         found = [Known(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": start})]
@@ -286,7 +287,7 @@ class Ledger:
         self._move(_CONFIRM, rows, State.SENDING, Event.ANSWERED, how=HOW["created"])
 
     def mark_misanswered(self, base: Base, answered: Sequence[tuple[bytes, int, str]]) -> None:
-        """Move SENDING to HELD: (identity, the answered subscriber id, what was answered)."""
+        """Move SENDING to HELD: (identity, the answered subscriber id, the description of the answer)."""
         rows = [(base.key, identity, answered_id, keep_text(words)) for identity, answered_id, words in answered]
         self._move(_HOLD, rows, State.SENDING, Event.MISANSWERED)
 
@@ -345,23 +346,22 @@ class Ledger:
         self._move(_CONFIRM, rows, State.HELD, Event.ACCEPTED, how=HOW["accepted"])
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], words: str) -> None:
-        """Move HELD to REJECTED, with these words: given up until the row changes."""
+        """Move HELD to REJECTED with this message: given up until the row changes."""
         rows = [(base.key, identity, 0, words) for identity in identities]
         self._move(_REJECT, rows, State.HELD, Event.DROPPED)
 
     def mark_forgotten(self, base: Base, left: State, identities: Sequence[bytes]) -> None:
-        """Move CONFIRMED, HELD or REJECTED (`left`) to NONE: the next row of it is new."""
+        """Move CONFIRMED, HELD or REJECTED (`left`) to NONE: the next row of the identity is new."""
         self._move(_DELETE, _each(base, identities), left, Event.FORGOTTEN)
 
     # What a listing shows
 
     def record_listed(self, base: Base, field: str, listed: Sequence[tuple[bytes, int]]) -> None:
-        """Move NONE, REJECTED and HELD to CONFIRMED for all that a listing shows: (identity, subscriber id).
+        """Move NONE, REJECTED and HELD to CONFIRMED for all subscribers that a listing shows: (identity, subscriber
+        id).
 
-        They have no fingerprint: what was sent before is not what the service has.
-
-        Entries in other states stay as they are, and of an identity that is listed twice the first id counts.
-        `field` is what the identities are of.
+        The entries have no fingerprint, because the service may have other values than the row. Entries in other states
+        do not change. If an identity is listed twice, its first id counts. `field` is the field of the identities.
         """
         shared = {
             "field": IDENTITY_FIELDS[field],
@@ -383,7 +383,7 @@ class Ledger:
     # What a row says now
 
     def record_equal(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> None:
-        """Record the fingerprints of rows that equal what the service has, in their CONFIRMED entries.
+        """Record the fingerprints of rows that equal the service's values, in their CONFIRMED entries.
 
         `digests` are (identity, fingerprint).
         """
@@ -401,7 +401,7 @@ class Ledger:
         self.store.change(_SET_OPTED_OUT, {"left": State.CONFIRMED, "job": keep_text(job)}, _each(base, identities))
 
     def clear_opt_outs(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Record that these entries are no opt-outs. What was reported of their rows is compared again."""
+        """Record that these entries are not opt-outs. Rows that were reported as changed are compared again."""
         self.store.write(_CLEAR_OPTED_OUT, {}, _each(base, identities))
 
     def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes], at: float) -> None:
@@ -420,7 +420,8 @@ class Ledger:
         self._move(_SEND_AGAIN, rows, left, event, run=run_key)
 
     def _move(self, batch: Batch, rows: Rows, left: State, event: Event, **shared: int) -> None:
-        """Carry out for each of `rows`: from the state `left` to where the table of transitions says."""
+        """Move the entry of each row from the state `left` to the state that the table of transitions has for the
+        event."""
         self.store.change(batch, {"left": left, "to": ENTRY.decide(left, event), **shared}, rows)
 
 
@@ -433,8 +434,7 @@ def _each(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
 
 
 def count_unsettled(connection: Connection) -> dict[str, int]:
-    """Return how many entries of each account are unsettled (being sent, UNKNOWN, HELD); accounts without any are left
-    out."""
+    """Return the number of unsettled entries (SENDING, UNKNOWN, HELD) of each account that has such entries."""
     values = {"sending": State.SENDING, "unknown": State.UNKNOWN, "held": State.HELD}
     return dict(connection.execute(_UNSETTLED, values).all())
 

@@ -58,7 +58,7 @@ from connector.ledger.store import (
 from connector.shards import Shard
 
 _CONNECT_TIMEOUT_S = 10  # libpq's own is the kernel's, two minutes and more
-_PREPARE_THRESHOLD = None  # never: a plan made when the tables were empty would be kept when they are large
+_PREPARE_THRESHOLD = None  # never: PostgreSQL would keep a plan for empty tables when the tables are large
 _APPLICATION = "connector: "
 
 _LEDGER = ("meta",)
@@ -69,12 +69,12 @@ _ABOUT = text(
     "JOIN pg_class ON pg_class.oid = to_regclass(sought.name) JOIN pg_namespace ON pg_namespace.oid = relnamespace "
     "ORDER BY rank LIMIT 1), current_schema()), current_setting('server_encoding')"
 )
-# From there on it is the only one: the lock is the schema's, and no statement may reach past it.
+# The session then reaches this schema alone, because the lock is that of the schema.
 _STAY = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SETTINGS = (
     "SET SESSION synchronous_commit = on",  # an intent is on the disk before its request leaves
     "SET SESSION idle_in_transaction_session_timeout = '60s'",  # a process that stands still keeps no lease for good
-    "SET SESSION lock_timeout = '30s'",  # another client's lock on a table ends a run, and does not hang it
+    "SET SESSION lock_timeout = '30s'",  # a lock of another client on a table ends the run instead of blocking it
 )
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 """libpq's: a server that cannot be reached any more is given up within about a minute."""
@@ -94,9 +94,9 @@ _HOLDER = text(
 
 @contextmanager
 def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Connection, str]]:
-    """Yield a connection that takes no lock, and the one schema that it reaches: where the first of these tables is, or
-    where they will be made. Raises LedgerError when the server cannot be used, and ConfigurationError when there is
-    no driver."""
+    """Yield a connection without a lock, and the only schema that the connection reaches: the schema of the first of
+    these tables, or the schema in which they will be made. Raises LedgerError if the server cannot be used, and
+    ConfigurationError if no driver is installed."""
     name = show_place(url)
     with closing(_connect(url, name)) as connection:
         with translated(name):
@@ -112,8 +112,8 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER) -> Iterator[tuple[Co
 
 @contextmanager
 def read_server(url: URL) -> Iterator[Connection]:
-    """Yield a connection to the ledger at `url` that only reads, in one transaction and as it is at one moment; it
-    takes no lock. Raises as `open_session` does."""
+    """Yield a read-only connection to the ledger at `url`, in one transaction with one snapshot and without a lock.
+    Raises as `open_session` does."""
     name = show_place(url)
     with closing(_connect(url, name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -151,9 +151,9 @@ def _check_place(name: str, schema: str | None, encoding: str) -> None:
 
 
 def compute_key(schema: str, purpose: bytes = b"connector ledger", what: bytes = b"") -> int:
-    """Return the lock's number: PostgreSQL keeps them by database, and here by schema. Locks of others are no ledger's.
+    """Return the number of an advisory lock in this schema. PostgreSQL has one set of numbers for each database.
 
-    `purpose` (at most 16 bytes) tells the kinds of lock apart, `what` (at most 64) those of one kind.
+    `purpose` (at most 16 bytes) is the kind of the lock, and `what` (at most 64 bytes) the lock of this kind.
     """
     digest = blake2b(schema.encode(), key=what, digest_size=8, person=purpose).digest()
     return int.from_bytes(digest, "big", signed=True)
@@ -163,14 +163,14 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", what: bytes =
 
 
 def hold_campaigns(connection: Connection, schema: str, ledger: str) -> Hold:
-    """Campaigns held by advisory locks of the session that also writes, so that both are lost at once; `ledger` says in
-    messages where they are."""
+    """Return a function that locks campaigns by advisory locks of the writing session, so that a lost session loses its
+    locks. `ledger` is the name of the ledger in messages."""
     held: set[int] = set()
 
     @contextmanager
     def hold(name: str, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[None]:
         key = compute_key(schema, b"connector mail", digest_campaign(name))
-        if key in held:  # PostgreSQL would give it to the same session once more
+        if key in held:  # PostgreSQL gives a lock to the same session a second time
             raise LockedError(f"the campaign {name} is held by this very run")
 
         def try_lock() -> bool:
@@ -193,7 +193,7 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> Hold:
             yield
         finally:
             held.remove(key)
-            if not connection.invalidated:  # it would be opened again, and has no lock to give back
+            if not connection.invalidated:  # SQLAlchemy would open a new session, which has no lock to release
                 with suppress(SQLAlchemyError), connection.begin():  # lost in this very moment, the lock is, too
                     connection.execute(_RELEASE, {"key": key})
 
@@ -213,7 +213,7 @@ Table(
     Column("shard_count", SmallInteger, nullable=False),
     Column("run_key", Integer),  # the key of the holder's run; null: the holder has no run
     Column("holder", Text, nullable=False),  # the process, for people
-    Column("process", Text, nullable=False),  # the process, as its own machine can identify it, and a token
+    Column("process", Text, nullable=False),  # the identification of the process on its machine, and a token
     Column("expires_at", DateTime(timezone=True), nullable=False),
 )
 

@@ -1,6 +1,6 @@
-"""What a ledger knows besides its entries: bases, runs, cursors of incremental sources.
+"""Bases, runs, lags, limits and cursors in the ledger, and all details of one identity.
 
-Every function runs inside a transaction that its caller opened by `Ledger.transaction`; nothing here commits.
+Every function runs inside a transaction that its caller has opened by `Ledger.transaction`.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from connector.subscribers.suppression import Suppression
 LIST_SIZE = "list "
 """The beginning of the names of lines in `meta` that have the number of entries of a suppression list."""
 
-# Bases: one that was given by name is one with its Id as soon as that is known
+# Bases: a base that is known by its name gets its Id as soon as the service shows the Id
 
 
 def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
-    """Return the base with this Id, else the one with this name (with an Id if it has one), else a new line.
+    """Return the base with this Id, else the base with this name (first one with an Id), else a new base.
 
-    Raises ConfigurationError when several bases are known by the name, or the Id is one that no base can have.
+    Raises ConfigurationError if several bases have the name, or if the Id is too large.
     """
     if service_id is not None and service_id > LARGEST_ID:
         raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
@@ -47,7 +47,7 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
 
 
 def list_bases(connection: Connection, account: str) -> list[Base]:
-    """Return every base of the account that the ledger knows, in the order in which it came to know them."""
+    """Return every base of the account, in the order in which the bases were added to the ledger."""
     return [Base(*row) for row in connection.execute(_ALL, {"account": keep_text(account)})]
 
 
@@ -61,7 +61,8 @@ def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
 
 
 def learn_base(connection: Connection, base: Base, service_id: int, name: str) -> Base:
-    """Join the lines of a base into one, once the service has answered both its id and its name; entries move to it."""
+    """Join the lines of a base into one, once the service has answered both its id and its name. The entries move to
+    that line."""
     whole = find_or_add_base(connection, base.account, service_id, name)
     kept = keep_text(name)
     connection.execute(_RENAME, {"key": whole.key, "name": kept, **_fold(kept)})
@@ -82,37 +83,36 @@ def mark_misanswered_base(connection: Connection, base: Base, answered_id: int |
 
 
 def read_largest_lag(connection: Connection, account: str) -> float:
-    """Return how late the account's list has shown a create, in seconds, as far as any run has seen it (architecture
-    4.5 (c))."""
+    """Return the largest lag on record of the account's list, in seconds (architecture 4.5 (c))."""
     lag_s: float | None = connection.execute(_READ_LAG, {"account": keep_text(account)}).scalar_one_or_none()
     return lag_s or 0.0
 
 
 def record_lag(connection: Connection, account: str, lag_s: float) -> None:
-    """Record the lag of the list, in seconds, as a look has shown it; the largest counts."""
+    """Record a lag of the list, in seconds, unless a larger lag is on record."""
     connection.execute(_RECORD_LAG, {"account": keep_text(account), "lag": lag_s})
 
 
 def read_found_limit(connection: Connection, account: str) -> tuple[Found, float] | None:
-    """Return what a run found last of the account's limit of requests, and when (Unix seconds); None while none has
-    shown."""
+    """Return the latest finding about the account's rate limit and its time (Unix seconds), or None if no run has found
+    a limit."""
     row = connection.execute(_READ_LIMIT, {"account": keep_text(account)}).first()
     return None if row is None else (Found(*row[:5]), row[5])
 
 
 def record_found_limit(connection: Connection, account: str, found: Found, at: float) -> None:
-    """Record what a run, at its end at `at` (Unix seconds), has found of the account's limit."""
+    """Record the finding of a run about the account's rate limit; `at` is the end of the run (Unix seconds)."""
     connection.execute(_RECORD_LIMIT, {"account": keep_text(account), **asdict(found), "at": at})
 
 
 def _fold(name: str | None) -> dict[str, str | None]:
-    """Return the folded name, as it is now and as it was in ledgers of before December 2026."""
+    """Return the folded name, in the present form and in the form of ledgers made before December 2026."""
     if name is None:
         return {"folded": None, "folded_before": None}
     return {"folded": fold_base_name(name), "folded_before": name.strip().casefold()}
 
 
-# Runs: which of them sent what, and how it ended
+# Runs: their beginnings and ends
 
 
 def start_run(
@@ -128,9 +128,9 @@ def start_run(
 ) -> int:
     """Record that a run begins (`at`: Unix seconds); returns its key.
 
-    `suppressed_by` is the job, if that has a suppression list: it must be read again before anything that this run
-    leaves is sent again. `is_holding`: what it leaves is not sent again unless a person says so (on_unknown: hold).
-    `account` is the one that it is for.
+    `suppressed_by` is the job if the job has a suppression list. Before a create of this run is sent again, that list
+    must be read again. `is_holding`: an unknown create of this run is sent again only if a person decides so
+    (on_unknown: hold). `account` is the account of the run.
     """
     texts = {"run_id": run_id, "job": job, "command": command}
     optional = {"suppressed_by": suppressed_by, "account": account}
@@ -140,7 +140,8 @@ def start_run(
 
 
 def finish_run(connection: Connection, run_key: int, status: str, at: float, rows_read: int | None = None) -> None:
-    """Record how it ended; `rows_read` are its source's, if it came to its end and read all of it."""
+    """Record the end of a run; `rows_read` is the number of rows of its source if the run finished and read the whole
+    source."""
     connection.execute(_FINISH_RUN, {"run": run_key, "status": status, "at": at, "rows_read": rows_read})
 
 
@@ -161,9 +162,8 @@ def find_open_run(connection: Connection) -> str | None:
 
 
 def find_rows_read(connection: Connection, account: str, job: str, command: str) -> int | None:
-    """Return how many rows the last run of this job and command for this account read that read its whole source.
-
-    None if there is no such run.
+    """Return the number of rows of the last run of this job and command for this account that read its whole source, or
+    None.
     """
     values = {"account": keep_text(account), "job": keep_text(job), "command": command}
     read: int | None = connection.execute(_LAST_READ, values).scalar_one_or_none()
@@ -193,7 +193,7 @@ def _name_list(account: str, suppression: Suppression) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run as the ledger has it: `started_at` in Unix seconds; `status` None: it goes on, or died."""
+    """A run in the ledger: `started_at` in Unix seconds; if `status` is None, the run goes on, or its process died."""
 
     run_id: str
     job: str
@@ -220,28 +220,28 @@ def list_runs(connection: Connection, number: int) -> list[RunRecord]:
 
 @dataclass(frozen=True, slots=True)
 class KeptCursor:
-    """The largest value that was read, and which run read it."""
+    """The position of a cursor: the largest value that was read, and the run that read the value."""
 
     value: str
     run_id: str
 
 
 def read_cursor(connection: Connection, job: str, source: bytes) -> KeptCursor | None:
-    """Return where the cursor of this job and source (a digest) stands; None if it was never moved."""
+    """Return the cursor of this job and source (a digest), or None if no run has moved the cursor."""
     row = connection.execute(_READ_CURSOR, {"job": keep_text(job), "source": source}).first()
     return None if row is None else KeptCursor(*row)
 
 
 def move_cursor(connection: Connection, job: str, source: bytes, value: str, run_key: int) -> None:
-    """Move the cursor to this value: the run has read the source to its end, and left no row of it unsent."""
+    """Move the cursor to this value, because the run has read the source to its end and no row is unsent."""
     values = {"job": keep_text(job), "source": source, "value": keep_text(value), "run": run_key}
     connection.execute(_MOVE_CURSOR, values)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusingRun:
-    """A run that recorded refusals which still stand: whether the run finished (`ok` or `partial`), and when it ended
-    at the latest (Unix seconds; None: not known)."""
+    """A run that recorded refusals of REJECTED entries: whether the run finished (`ok` or `partial`), and the latest
+    possible time of its end (Unix seconds; None: not known)."""
 
     run_key: int
     has_finished: bool
@@ -292,7 +292,7 @@ _RECORD_LIMIT = text(
 _NAME_ONLY = text(
     "SELECT base_key FROM base WHERE account = :account AND folded IN (:folded, :folded_before) AND service_id IS NULL"
 )
-# Confirmed says most, then what may be there (sending, unknown: 1, 2), held (3), and rejected (5) least.
+# The order of certainty: CONFIRMED, SENDING and UNKNOWN (1, 2), HELD (3), REJECTED (5).
 _RANK = f"CASE {{0}}.state WHEN {State.CONFIRMED} THEN 0 ELSE {{0}}.state END"
 _DROP_OLD = text(
     "DELETE FROM entry WHERE base_key = :old AND EXISTS (SELECT 1 FROM entry AS other WHERE other.base_key = :new "

@@ -1,6 +1,6 @@
-"""The ledger's tables, made where there are none. What must always be true of an entry is a CHECK here.
+"""The ledger's tables. CHECK constraints hold for every entry.
 
-A run upgrades a ledger of an older version that it can upgrade; any other version is refused.
+A run upgrades a ledger of an older version if it can. Any other version is refused.
 """
 
 from collections.abc import Mapping
@@ -249,11 +249,12 @@ _VERSIONS = {
 
 
 def create_or_check(connection: Connection, name: str, *, may_make: bool) -> bool:
-    """Create the tables if it `may_make` them and there are none, and upgrade the tables of an older version. Return
-    whether there is a ledger now. Call it inside a transaction.
+    """Create missing tables (with `may_make`), and upgrade the tables of an older version. Return whether the ledger
+    exists now. Call this function inside a transaction.
 
-    It writes in any case: what cannot be written says so here, before anything is sent. Raises ConfigurationError: the
-    ledger is of another version or identity rule; LedgerError: the database is another application's.
+    The function always writes, so that a ledger that cannot be written fails before anything is sent. Raises
+    ConfigurationError if the ledger has another version or identity rule, and LedgerError if the database belongs to
+    another application.
     """
     if not inspect(connection).has_table(meta.name):
         if may_make:
@@ -309,9 +310,9 @@ def is_current(version: Mapping[str, str], meta: Table = meta) -> bool:
 
 
 def check_version(connection: Connection, name: str, meta: Table = meta) -> None:
-    """Check that an existing ledger has this schema version and identity rule; call it inside a transaction.
+    """Check that an existing ledger has this schema version and identity rule. Call this function inside a transaction.
 
-    Raises ConfigurationError when its table `meta` says otherwise.
+    Raises ConfigurationError if its table `meta` has other values.
     """
     stored = read_version(connection, meta)
     if is_current(stored, meta):
@@ -337,9 +338,10 @@ def check_version(connection: Connection, name: str, meta: Table = meta) -> None
 
 
 def create_tables(connection: Connection, name: str, metadata: MetaData, meta: Table) -> None:
-    """Make all tables, and write the version into `meta`, one of them; call it inside a transaction.
+    """Make all tables, and write the version into the table `meta`. Call this function inside a transaction.
 
-    Raises LedgerError where there are tables of something else: in a file any, in a server's schema any of that name.
+    Raises LedgerError if there are tables of another application: any table in a file, or a table with one of these
+    names in a server's schema.
     """
     tables = set(inspect(connection).get_table_names())
     if connection.dialect.name != "sqlite":

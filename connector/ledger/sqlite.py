@@ -1,7 +1,8 @@
-"""A ledger in a SQLite file: the lock beside it, what keeps it durable, and a look at it when it may be damaged.
+"""A ledger in a SQLite file: its lock, its settings for durability, and a check of its pages if the file may be
+damaged.
 
-One connection writes, the lock's holder's. SQLite up to 3.51.2 can corrupt a WAL that two connections write or
-checkpoint at the same instant; a backup's connection, which only reads, does neither (see backup.py).
+Only the connection of the lock's holder writes. SQLite up to 3.51.2 can corrupt a WAL that two connections write or
+checkpoint at the same instant. The connection of a backup reads only, and does neither (see backup.py).
 """
 
 import os
@@ -39,7 +40,7 @@ _PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",  # an intent is on the disk before its request leaves
     "secure_delete = ON",  # a body that has served its time is overwritten
-    "temp_store = MEMORY",  # what undoes one statement; in a file it cost 8 µs a create, measured
+    "temp_store = MEMORY",  # the undo journal of one statement; in a file it cost 8 µs a create, measured
     "wal_autocheckpoint = 16000",  # pages, 32 MB: 12 µs a create less than with SQLite's own 1000, among 300,000
     "cache_size = -16000",  # 16 MB
     "foreign_keys = ON",
@@ -48,15 +49,15 @@ _PRAGMAS = (
 
 @contextmanager
 def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[Connection]:
-    """Yield a connection to the file, alone, for as long as the context lasts; makes file and folder where there are
-    none.
+    """Yield the only connection to the file, until the context ends. Make the file and its folder if they are missing.
 
-    Raises LockedError when another run holds it for longer than `wait_s` seconds (or until `is_stopped`), LedgerError
-    when it cannot be used.
+    Raises LockedError if another run holds the lock for longer than `wait_s` seconds (or until `is_stopped`), and
+    LedgerError if the file cannot be used.
     """
     path = resolve_file(path)
     with hold_lock(find_lock(path), wait_s, is_stopped=is_stopped):
-        wal = path.with_name(path.name + "-wal")  # the last connection to close removes the WAL; a kill leaves it
+        # The last connection removes the WAL when it closes; after a kill the WAL stays.
+        wal = path.with_name(path.name + "-wal")
         was_killed = wal.exists() and wal.stat().st_size > 0
         make_file(path)
         with _connected(path, _PRAGMAS, _BUSY_S) as connection:
@@ -82,10 +83,10 @@ def find_lock(path: Path) -> Path:
 
 
 def resolve_file(path: Path, *, may_make: bool = True) -> Path:
-    """Return the path without symbolic links: under two names it would have two locks. Its folder is made if it
-    `may_make` it.
+    """Return the path without symbolic links, because a file with two names would have two locks. With `may_make`, make
+    the folder.
 
-    Raises LedgerError when there can be no such file.
+    Raises LedgerError if the path cannot be a file.
     """
     try:
         if may_make:
@@ -106,7 +107,8 @@ def resolve_file(path: Path, *, may_make: bool = True) -> Path:
 
 
 def make_file(path: Path) -> None:
-    """A file of its owner alone. One that is there is not opened: to close it again would drop SQLite's own locks."""
+    """Make the file, readable by its owner alone. An existing file is not opened, because closing it would release
+    SQLite's own locks."""
     try:
         create_private(path).close()
     except FileExistsError:
@@ -118,8 +120,8 @@ def make_file(path: Path) -> None:
 
 
 def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
-    """Return an engine of one connection, whose transactions take the right to write at once; it waits for others up to
-    `busy_s` seconds."""
+    """Return an engine with one connection, whose transactions get the write lock at their beginning. The connection
+    waits up to `busy_s` seconds for other writers."""
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=StaticPool,
@@ -139,7 +141,8 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
 
     @event.listens_for(engine, "handle_error")
     def undo_what_was_not_committed(context: ExceptionContext) -> None:
-        """Roll back a commit that others blocked: it would leave its transaction open, and lock them out."""
+        """Roll back a commit that other connections blocked. Otherwise its transaction would stay open and block
+        them."""
         if context.statement is None and context.connection is not None:
             with suppress(sqlite3.Error):  # the first error is the one that is reported
                 context.connection.connection.rollback()
@@ -151,10 +154,10 @@ _LAST_END = "SELECT finished_at FROM run ORDER BY run_key DESC LIMIT 1"
 
 
 def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None:
-    """Have every page checked if the last run did not end well. Raises LedgerError if one is damaged.
+    """Check every page if the last run did not end in order. Raises LedgerError if a page is damaged.
 
-    Not at each opening: it takes 0.6 s of CPU per million entries, measured. What breaks between two good runs is met
-    where it is read, and ends the run there.
+    The check takes 0.6 s of CPU per million entries (measured), so an ordinary opening skips it. A page that breaks
+    between two good runs ends the run that reads the page.
     """
     with translated(str(path)), connection.begin():
         is_open = inspect(connection).has_table("run") and connection.exec_driver_sql(_LAST_END).all() == [(None,)]
@@ -170,14 +173,14 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
 
 
 def check_pages(connection: Connection) -> str:
-    """Return `ok`, or what is wrong with the first damaged page."""
+    """Return `ok`, or the fault of the first damaged page."""
     try:
         return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1])
-    except DBAPIError as error:  # some damage it cannot even walk over
+    except DBAPIError as error:  # SQLite cannot read past some damage
         return describe_error(error)
 
 
-# The lock on a file beside the ledger, which also names its holder; the kernel drops it with the process that holds it
+# The lock on a file beside the ledger, which contains its holder. The kernel releases the lock when the process ends.
 
 
 @contextmanager
@@ -188,16 +191,15 @@ def hold_lock(
     name: str | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold the lock at `path`, waiting for it up to `wait_s` seconds, or until `is_stopped`.
+    """Hold the lock at `path`. Wait for the lock up to `wait_s` seconds, or until `is_stopped`.
 
-    Raises LockedError, naming what is held (`name`; else the path) and its holder, and LedgerError when
-    there can be no lock.
+    Raises LockedError with `name` (by default the path) and the holder, and LedgerError if no lock is possible.
     """
     lock = FileLock(
         path,
         timeout=0,
         mode=0o600,
-        thread_local=False,  # a thread may let go of what another has taken
+        thread_local=False,  # another thread than the one that locked may release the lock
         fallback_to_soft=False,  # a soft lock outlives a holder that was killed
         on_acquired=_write_holder,
     )
@@ -232,10 +234,10 @@ def _write_holder(descriptor: int) -> None:
 # The emails: a rollback journal and short transactions, since several processes write them
 
 
-_EMAILS_BUSY_S = 30.0  # a backup of millions of emails keeps writers out for as long as it copies: seconds
+_EMAILS_BUSY_S = 30.0  # seconds for which a backup of millions of emails blocks writers
 
 _EMAILS_PRAGMAS = (
-    "journal_mode = DELETE",  # no WAL, which two connections that write at the same instant can corrupt
+    "journal_mode = DELETE",  # two connections that write at the same instant can corrupt a WAL
     "synchronous = EXTRA",  # FULL leaves the journal's removal, and that is the commit, to the file system's leisure
     "secure_delete = ON",  # an address that has served its time is overwritten
     "temp_store = MEMORY",
@@ -245,7 +247,7 @@ _EMAILS_PRAGMAS = (
 
 @contextmanager
 def open_emails_file(path: Path) -> Iterator[Connection]:
-    """Yield a connection to the file, which is made if it is missing. Other connections may be open.
+    """Yield a connection to the file, and make the file if it is missing. Other connections may be open.
 
     `path` is without symbolic links. Raises LedgerError when the file cannot be used.
     """

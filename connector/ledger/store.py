@@ -1,11 +1,11 @@
-"""What both sets of a ledger's statements (entries, emails) share: a connection, its transactions, a base, locks of
-campaigns, and compare-and-set over many rows.
+"""Parts that the ledgers of entries and of emails share: a connection with transactions, bases, locks of campaigns, and
+compare-and-set over many rows.
 
-A `Batch` speaks of many rows at once, in as few calls as the databases allow; that is the one place where they differ.
-SQLite gets each value by itself. Measured for 64 intents and 64 answers a commit: one call for all rows costs it two
-thirds of a call for each. Rows go in powers of two, so that the same few statements come again: to compile a new one
-takes 2 µs a row. PostgreSQL gets each column as one array: 1 µs a row here and 2.5 there, where single values cost 10
-and 6, measured for look-ups among a million entries.
+A `Batch` is a statement over many rows, in as few calls as the database allows. Only there do the databases differ.
+SQLite gets single values. Measured for 64 intents and 64 answers a commit: one call for all rows costs two thirds of a
+call for each row. The number of rows is a power of two, so that few different statements are compiled (2 µs a row).
+PostgreSQL gets each column as one array: 1 µs a row in this process and 2.5 µs in the server, instead of 10 and 6 µs
+with single values (measured for look-ups among a million entries).
 """
 
 import os
@@ -28,11 +28,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from connector.driver_errors import describe_error
 from connector.errors import LedgerError, LockedError
 
-_MOST_VALUES = 1800  # of a statement in SQLite, far below what it allows (32,766); longer ones are no faster
-_MOST_ROWS = 512  # of a statement in PostgreSQL, a power of two; of far more it would read the whole table
+_MOST_VALUES = 1800  # values of a statement in SQLite, which allows 32,766; longer statements are not faster
+_MOST_ROWS = 512
+"""Rows of a statement in PostgreSQL, a power of two. For far more rows PostgreSQL would read the whole table."""
 _SHARED = re.compile(r":(\w+)")
 
-_POLL_S = 0.2  # between two tries for a lock
+_POLL_S = 0.2  # seconds between two tries to get a lock
 
 LEASE_S = 30.0
 """Seconds for which a lease lasts after the last transaction of its run: a commit may take seconds."""
@@ -43,12 +44,13 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 Hold = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
-"""Holds the campaigns of a name, waiting for them so many seconds or until it is to stop."""
+"""Locks the campaigns of a name. Waits for the lock for this many seconds, or until the function returns True."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A base of an account: `key` is the ledger's own, `service_id` the service's, None until it is known.
+    """A base of an account: `key` is the number of the base in this ledger, and `service_id` its Id in the service
+    (None: not known yet).
 
     `answered_id` and `answered_name` are those of another base, as which a create was answered (architecture 4.9)."""
 
@@ -61,12 +63,12 @@ class Base:
 
     @property
     def is_misanswered(self) -> bool:
-        """Whether a create in it was answered as one in another base."""
+        """Whether a create in this base was answered as one in another base."""
         return self.answered_id is not None or self.answered_name is not None
 
     @property
     def is_known_whole(self) -> bool:
-        """Whether Id and name are known: then no other line can turn out to be this base."""
+        """Whether Id and name are known. Then no other line of the ledger can be the same base."""
         return self.service_id is not None and self.name is not None
 
 
@@ -76,8 +78,8 @@ class StaleMoveError(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """SQL over rows, in both dialects: `{item}` stands for the rows, whose columns are column1, column2… and have these
-    `types` (PostgreSQL's names, with a blank between); `:name` is a value that all of them share."""
+    """SQL over rows, in both dialects: `{item}` stands for the rows, with the columns column1, column2… of these
+    `types` (PostgreSQL's names, separated by blanks). `:name` is a value that all rows share."""
 
     sql: str
     types: str
@@ -117,7 +119,7 @@ _RENEW = text("UPDATE lease SET expires_at = clock_timestamp() + make_interval(s
 
 
 class Store:
-    """A connection to a ledger; use it from one thread at a time, inside `transaction`.
+    """A connection to a ledger. Use the connection from one thread at a time, inside `transaction`.
 
     `name` is the name of the ledger in messages, without a password. `lease` is the lease of this process on a ledger
     in PostgreSQL, or None.
@@ -130,15 +132,15 @@ class Store:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file on this machine, not at a server."""
+        """Whether the ledger is a file on this machine, and not on a server."""
         return self.connection.dialect.name == "sqlite"
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One durable unit: all that is done inside is on the disk when it ends, or none of it.
+        """Run the body in one transaction: at its end all changes are on the disk, or none.
 
-        Raises LedgerError when the database fails, and from then on if the connection is lost: there is no second one,
-        since the lock went with the first.
+        Raises LedgerError if the database fails. Once the connection is lost, every later call fails as well, because
+        the lock went with the connection.
         """
         if self.connection.invalidated:
             raise build_error(self.name, "the connection to it was lost")
@@ -149,25 +151,25 @@ class Store:
         return self.connection.begin() if self.lease is None else self.lease.renewed(self.connection)
 
     def select(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
-        """Yield all that the statement finds for these rows."""
+        """Yield all lines that the statement finds for these rows."""
         for sql, values in _split(self.connection, batch, shared, rows):
             yield from self.connection.exec_driver_sql(sql, values).all()
 
     def write(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> int:
-        """Carry the statement out for every row; returns how many lines were changed."""
+        """Execute the statement for every row, and return the number of changed lines."""
         return sum(
             self.connection.exec_driver_sql(sql, values).rowcount
             for sql, values in _split(self.connection, batch, shared, rows)
         )
 
     def change(self, batch: Batch, shared: Mapping[str, Any], rows: Rows) -> None:
-        """Carry the statement out for every row, each of which must change one line: any other number raises
-        StaleMoveError, and undoes all."""
+        """Execute the statement for every row, each of which must change one line. Otherwise raise StaleMoveError,
+        which rolls back the transaction."""
         refuse_stale(self.write(batch, shared, rows), len(rows))
 
 
 def refuse_stale(changed: int, number: int) -> None:
-    """Raise StaleMoveError unless as many lines were changed as were to be."""
+    """Raise StaleMoveError if the number of changed lines is not the expected number."""
     if changed != number:
         raise StaleMoveError(
             f"the ledger has changed under this run: {number - changed} of {number} entries were not in the state they "
@@ -177,12 +179,12 @@ def refuse_stale(changed: int, number: int) -> None:
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
-    """Raise LedgerError in place of what the database raised; `name` says which ledger, without a password."""
+    """Translate errors of the database into LedgerError; `name` is the name of the ledger, without a password."""
     try:
         yield
     except SQLAlchemyError as error:
         raise build_error(name, describe_error(error)) from None
-    except (OverflowError, UnicodeEncodeError):  # the driver's own, before the database sees the value
+    except (OverflowError, UnicodeEncodeError):  # errors of the driver, before the database gets the value
         raise build_error(name, "a number or a text does not fit into the database") from None
 
 
@@ -203,12 +205,12 @@ def build_missing(name: str) -> LedgerError:
 
 
 def keep_text(text: str) -> str:
-    """Return the text with what cannot be kept written out, as `\\x00` and `\\ud800`; every other text as it is."""
+    """Return the text; characters that no database can store are written as `\\x00` and `\\ud800`."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 
 def keep_optional(text: str | None) -> str | None:
-    """Return the same; None stays None."""
+    """Return the same for a text that may be None."""
     return None if text is None else keep_text(text)
 
 
@@ -219,7 +221,8 @@ def wait_for_lock(
     wait_s: float,
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Try until `try_lock` succeeds, for `wait_s` seconds or until `is_stopped`. Raises LockedError with the holder."""
+    """Call `try_lock` until it succeeds, for `wait_s` seconds or until `is_stopped`. Raises LockedError with the
+    holder."""
     deadline = time.monotonic() + wait_s
     while not try_lock():
         if time.monotonic() >= deadline or is_stopped():
@@ -233,14 +236,14 @@ def describe_holder() -> str:
 
 
 def describe_since(at: datetime) -> str:
-    """Return since when a lock is held, for the same processes; by the clock of the machine that holds it."""
+    """Return the time since when a lock is held, for processes that wait for the lock, by the clock of its holder."""
     return f"since {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _split(
     connection: Connection, batch: Batch, shared: Mapping[str, Any], rows: Rows
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """SQL and values of each call."""
+    """Yield the SQL and the values of each call."""
     is_file, width = connection.dialect.name == "sqlite", len(batch.types.split())
     most = _floor_to_power(_MOST_VALUES // width) if is_file else _MOST_ROWS
     start = 0
@@ -253,7 +256,7 @@ def _split(
 
 
 def _floor_to_power(number: int) -> int:
-    """The largest power of two that is no larger."""
+    """Return the largest power of two that is not larger than the number."""
     return 1 << (number.bit_length() - 1)
 
 
@@ -263,14 +266,15 @@ _Rendered = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 @lru_cache(maxsize=256)  # each statement for each power of two
 def _render_values(batch: Batch, number: int) -> _Rendered:
-    """For so many rows, as SQLite's driver takes them."""
+    """Return the statement for this number of rows, in the form of SQLite's driver."""
     row = f"({', '.join('?' for _ in batch.types.split())})"
     return _render(batch, "?", f"(VALUES {', '.join([row] * number)}) AS item")
 
 
 @cache
 def _render_arrays(batch: Batch) -> _Rendered:
-    """For any number of rows, as psycopg takes them: %b is a value in binary form, which spares the server parsing."""
+    """Return the statement for any number of rows, in the form of psycopg. %b is a value in binary form, which the
+    server does not have to parse."""
     types = batch.types.split()
     arrays = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in types)
     columns = ", ".join(f"column{number}" for number, _ in enumerate(types, 1))
@@ -284,5 +288,5 @@ def _render(batch: Batch, mark: str, items: str) -> _Rendered:
 
 
 def digest_campaign(name: str) -> bytes:
-    """Return what the lock of a campaign's name is known by, of whichever account: 16 bytes."""
+    """Return the digest of a campaign's name that its lock uses in every account: 16 bytes."""
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()

@@ -1,1 +1,1 @@
-"""Brings valid rows into the service: creates each at most once, and reports each one's outcome (architecture 4)."""
+"""Creates valid rows in the service, each at most once, and reports the outcome of each row (architecture 4)."""

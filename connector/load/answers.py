@@ -25,7 +25,7 @@ def classify_answer(
 
     Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
     it gave one, trimmed and case-folded). A success with another base or identity is MISANSWERED. A success without the
-    base or the identity is ANSWERED and `is_bare`: look the subscriber up. Anything else that is not a refusal is LOST.
+    base or the identity is ANSWERED and `is_bare`: look the subscriber up. Every other answer except a refusal is LOST.
     """
     if isinstance(answer, Refused):
         return Move(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
@@ -53,9 +53,9 @@ def classify_answer(
 
 
 def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:
-    """Return whether the answer names the base that was meant, or None if the answer does not tell.
+    """Return whether the answer has the base of the request, or None if the answer has neither its Id nor its name.
 
-    By its Id where that is known, and by its name where the job gives one. A base with another name is another base.
+    Compare the Id if it is known, and the name if the job gives a name. A base with another name is another base.
     """
     service_id, name = answer.read("base_id"), answer.read("base_name")
     is_same_id = is_same_name = None

@@ -1,5 +1,4 @@
-"""Takes the rows of one base chunk by chunk and gives each row its outcome; then settles the entries that stayed
-unknown."""
+"""Loads the rows of one base chunk by chunk, so that each row gets an outcome, and then settles the unknown entries."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,10 +60,11 @@ class Loader:
         self._create: Create = self._creator.create if is_loading else partial(plan_creates, session, self._outcomes)
         self.settler = Settler(session, mode, self._outcomes, self._refusals, self._create)
         self._mistaken_ids = MistakenIds(session)
-        self._is_clear = False  # whether no unresolved entry is left that a new row might be (`_clear_unresolved`)
+        self._is_clear = False  # whether no unresolved entry can be a new row (`_clear_unresolved`)
 
     async def begin(self, *, refuses_misanswered: bool = True) -> None:
-        """Check that base and account are those of the ledger, and take up refusals that are not final.
+        """Check that base and account are those of the ledger, and choose the earlier refusals that this run sends
+        again.
 
         Raises ConfigurationError if a create in this base was answered as one in another base (`refuses_misanswered`),
         and RunAborted (EmptiedError, ListFailed) if the run cannot go on.
@@ -267,7 +267,7 @@ class Loader:
         return [index for index, identity in zip(indices, identities, strict=True) if identity in stale]
 
     def _add_unresolved(self, planned: Planned, entries: Mapping[int, Entry]) -> None:
-        """Take rows whose entries are unknown: they are settled before any of them is sent."""
+        """Add rows whose entries are unknown: all of them are settled before any of them is sent."""
         session = self._session
         session.tally.add_taken(len(entries))
         newer: dict[int, Unresolved] = {}
@@ -315,7 +315,7 @@ class Loader:
             return
         if await self._has_unresolved_of_another_kind():
             await self.settler.settle()
-            self.presence.forget()  # a subscriber that was just sent again was absent when it was looked up
+            self.presence.forget()  # creates that were just sent again were absent when they were looked up
             if await self._has_unresolved_of_another_kind():
                 if self._mode is RunMode.LOAD:
                     raise RunAborted(

@@ -1,4 +1,4 @@
-"""Rows on their way to a request: columns until the last moment, then one object for each row to be created."""
+"""Rows as candidates for a create: rows stay in columns until a request needs them, and then become one object each."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from connector.service.wire import decode_subscriber, encode_subscriber, plan_en
 from connector.states import State
 from connector.subscribers.identity import split_digests
 
-_READ_AT_ONCE = 1024  # rows taken out of their columns together: enough that it costs nothing, few enough to hold
+_READ_AT_ONCE = 1024  # rows that are read out of their columns together: enough to be fast, few enough for memory
 
 ENDS_A_RUN = frozenset({401, 403, 404, 405})
-"""Refusals that say something of the token or the address rather than of a row, when the first create meets them."""
+"""Statuses of refusals that, for the first create, are about the token or the address and not about the row."""
 
 
 def _build_no_row() -> Row:
@@ -31,20 +31,20 @@ def _build_no_row() -> Row:
 
 @dataclass(slots=True, unsafe_hash=True)  # one for each row or more: frozen ones take three times as long to make
 class Candidate:
-    """One subscriber to be created; `sent` are the values that its body holds."""
+    """One subscriber to be created; `sent` has the values of the request's body."""
 
     intent: Intent
     sent: dict[str, object]
     read_source: Callable[[], Row] = _build_no_row  # an entry of an earlier run has no row
-    entry_state: State = State.NONE  # what its entry is before it is sent: NONE, REJECTED, or UNKNOWN and proved absent
-    refused: tuple[int, str] | None = None  # status and words of the refusal of the same create before
-    known_until: float = inf  # monotonic: until then what a look-up said of them may be relied on (architecture 4.7)
+    entry_state: State = State.NONE  # before the create: NONE, REJECTED, or UNKNOWN and proved absent
+    refused: tuple[int, str] | None = None  # status and message of an earlier refusal of this create
+    known_until: float = inf  # until when (monotonic) the look-up before the create is fresh (architecture 4.7)
     omission: Omission | None = None
-    sent_at: float = -inf  # when its latest request left (monotonic)
+    sent_at: float = -inf  # when the latest request left (monotonic)
 
     @property
     def name(self) -> str:
-        """Its identity in normal form."""
+        """The identity in normal form."""
         return normalise_identity(self.intent.field, str(self.sent[self.intent.field]))
 
 
@@ -53,7 +53,7 @@ Create = Callable[[FetchItems[Candidate]], Awaitable[None]]
 
 
 def extract_row(chunk: Chunk, position: int) -> Row:
-    """Return one row of a chunk, as a value of its own."""
+    """Return one row of a chunk."""
     cells = chunk.frame.iloc[position].tolist()
     return Row(
         int(chunk.numbers[position]),
@@ -64,7 +64,7 @@ def extract_row(chunk: Chunk, position: int) -> Row:
 
 
 def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
-    """Return many rows of a chunk, taken column by column."""
+    """Return many rows of a chunk, read column by column."""
     part = chunk.frame.iloc[list(positions)]
     columns = tuple(part.columns)
     cells = [pa.array(part[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
@@ -74,7 +74,7 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
 
 
 def find_omissions(planned: Planned, indices: Sequence[int], identity: str) -> list[Omission | None]:
-    """Return, for each of these indices (0-based), the zip that is left out of the create, if any."""
+    """Return, for each of these indices (0-based), the zip code that the create omits, or None."""
     if planned.omitted_zips is None:
         return [None] * len(indices)
     part = planned.subscribers[identity].iloc[list(indices)]
@@ -88,7 +88,7 @@ def find_omissions(planned: Planned, indices: Sequence[int], identity: str) -> l
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Some rows of a chunk: each is a tuple in the order of `columns`; the other lists have an item for each row."""
+    """Some rows of a chunk: `rows` are tuples in the order of `columns`; the other lists have one item for each row."""
 
     columns: list[str]
     rows: list[tuple[object, ...]]
@@ -99,7 +99,7 @@ class _Cells:
 
 
 class CandidateStream:
-    """The chosen rows of a chunk, made into candidates a few at a time, with the base as it is known by then."""
+    """The chosen rows of a chunk as candidates, built a few at a time with the base that is known at that time."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class CandidateStream:
         entry_states: Mapping[int, State],
         identity: str,
     ) -> None:
-        """`chosen` are indices in `planned.subscribers` (0-based), `entry_states` the states of their entries."""
+        """`chosen` are indices in `planned.subscribers` (0-based), and `entry_states` the states of their entries."""
         self._planned, self._chosen, self._identity = planned, chosen, identity
         self._entry_states = entry_states
         self._next = 0
@@ -118,11 +118,12 @@ class CandidateStream:
 
     @property
     def remaining(self) -> Sequence[int]:
-        """The indices that have not been taken."""
+        """The indices that were not fetched."""
         return self._chosen[self._next :]
 
     def fetch(self, number: int, base: Base, known_until: float = inf) -> list[Candidate]:
-        """Return the next candidates, at most `number`, to be sent by `known_until` (monotonic); empty at the end."""
+        """Return the next candidates, at most `number`, to be sent by `known_until` (monotonic). Return none at the
+        end."""
         end = min(self._next + number, len(self._chosen))
         if end > self._first + len(self._cells.rows):
             self._first = self._next
@@ -161,7 +162,7 @@ class CandidateStream:
 
 
 class CandidateList:
-    """Candidates without a chunk. Each may be taken until its existence check expires."""
+    """Candidates without a chunk. A candidate may be fetched until its existence check expires."""
 
     def __init__(self, candidates: Sequence[Candidate], monotonic: Callable[[], float]) -> None:
         self._candidates, self._monotonic = candidates, monotonic
@@ -169,11 +170,12 @@ class CandidateList:
 
     @property
     def remaining(self) -> Sequence[Candidate]:
-        """The candidates that have not been taken."""
+        """The candidates that were not fetched."""
         return self._candidates[self._next :]
 
     async def fetch(self, number: int) -> list[Candidate]:
-        """Return the next candidates, at most `number`; empty at the end, or once their existence check has expired."""
+        """Return the next candidates, at most `number`. Return none at the end, or once their existence check has
+        expired."""
         taken = self._candidates[self._next : self._next + number]
         if taken and self._monotonic() > taken[0].known_until:
             return []
@@ -182,17 +184,18 @@ class CandidateList:
 
 
 def read_body(entry: Unfinished) -> dict[str, object]:
-    """Return the values of a kept body by field name; None for a field that it lacks."""
+    """Return the values of the entry's body by field name, with None for missing fields."""
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
 
 
 def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> LookupKey:
-    """Return the key to look up an entry's subscriber, by the body that the entry keeps."""
+    """Return the key to look up an entry's subscriber, from the entry's body."""
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 
 
 def want_rows(planned: Planned, indices: list[int], field: str) -> list[LookupKey]:
-    """Return the subscribers at these indices of a chunk, by their identity's `field`, by whatever way they came."""
+    """Return the keys to look up the rows at these indices of a chunk, in any spelling; `field` is the field of the
+    identity."""
     identities = split_digests(planned.identities[indices])
     values = planned.subscribers[field].iloc[indices].tolist()
     pairs = zip(identities, values, strict=True)
@@ -200,8 +203,7 @@ def want_rows(planned: Planned, indices: list[int], field: str) -> list[LookupKe
 
 
 def read_rows(planned: Planned, indices: Sequence[int], identity: str) -> list[LoadRow]:
-    """Return the rows at these indices (0-based, in `planned.subscribers`); `identity` is the field that they are known
-    by."""
+    """Return the rows at these indices (0-based, in `planned.subscribers`); `identity` is the field of the identity."""
     if not indices:
         return []
     chosen = list(indices)
@@ -223,20 +225,21 @@ def read_rows(planned: Planned, indices: Sequence[int], identity: str) -> list[L
 
 
 def build_row(candidate: Candidate, source: Row) -> LoadRow:
-    """Return the row that a create is for."""
+    """Return the row of a create."""
     intent, sent = candidate.intent, candidate.sent
     return LoadRow(source, intent.identity, str(sent[intent.field]), intent.fingerprint, sent, candidate.omission)
 
 
 def describe_held(message: str | None) -> str:
-    """Return the text for a person on a row whose entry is HELD; `message` says what was answered, if anything was."""
+    """Return the text for a person about a row whose entry is HELD; `message` describes the answer (None: no
+    answer)."""
     if message is None:
         return "held: it was proved absent; decide by connector retry --held resend or drop"
     return f"held: {message}; decide by connector retry --held resend, accept or drop"
 
 
 def describe_other(service_id: int | None, name: str | None) -> str:
-    """Return a base that was answered, for a person: `Newsletter (id 9)`."""
+    """Return the text for a person about a base in an answer: `Newsletter (id 9)`."""
     if service_id is None:
         return name or "none"
     return f"id {service_id}" if name is None else f"{name} (id {service_id})"

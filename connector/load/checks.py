@@ -68,13 +68,13 @@ def refuse_similar_base(session: Session) -> None:
 
 
 async def guard_account(session: Session) -> tuple[Known, ...]:
-    """Look one known subscriber up by Id and, if the list does not show it, up to four that the list has shown before
-    and up to four others.
+    """Look up one known subscriber by Id. If the list does not show the subscriber, look up to four that the list has
+    shown before, and up to four others.
 
     A subscriber that the list has never shown proves nothing: a service may hide new subscribers until they confirm, or
-    answer a create with a provisional Id. Returns the subscribers whose look-up was inconclusive: the run's first
-    complete sweep must show one. Empty when all is well. Raises EmptiedError when all are gone, by Id and by identity,
-    and ListFailed when the service does not answer.
+    answer a create with a provisional Id. Return the subscribers whose look-up was inconclusive (none if all is well):
+    the run's first complete sweep must show one of them. Raises EmptiedError if all are gone, by Id and by identity,
+    and ListFailed if the service does not answer.
     """
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
     base, before = journal.base, journal.run_key
@@ -101,7 +101,7 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
         _report_unshown(session, known)
         return ()
     more = await journal.ask(lambda ledger: ledger.find_confirmed(base, start, _ASKED_FOR, before=before))
-    known = list(dict.fromkeys([*shown, *more]))  # the list may show one of those, too
+    known = list(dict.fromkeys([*shown, *more]))  # the list may show one of these as well
     is_there = await _ask_for_any(session, known)
     if is_there is False and await detect_hidden_base(session.access):
         return tuple(shown)  # the filter Id cannot show them
@@ -116,8 +116,10 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
 
 
 async def record_shown(session: Session) -> None:
-    """Look up one subscriber of the base by Id and record that the list shows it, if no entry of the base is recorded
-    so. Call this function after a run has created subscribers. It looks in the first three bases of a run."""
+    """Look up one subscriber of the base by Id, and record that the list shows the subscriber, unless the base has such
+    an entry.
+
+    Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
     if session.canaries.shown_bases == _SHOWN_BASES:
         return
     journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
@@ -203,7 +205,8 @@ def describe_twins(twins: Collection[tuple[int, ...]]) -> Iterator[str]:
 
 async def find_unseen(session: Session) -> Sentinel | None:
     """Return the last subscriber that the run has created if the list does not show the subscriber, even after a quiet
-    period. Return None if the list shows the subscriber, or if nothing tells. Raises RunAborted and LedgerError."""
+    period. Return None if the list shows the subscriber, or if the look-ups are inconclusive. Raises RunAborted and
+    LedgerError."""
     access = session.access
     if not access.sentinels or not session.policy.is_looking:
         return None
@@ -241,8 +244,9 @@ def describe_unseen(session: Session, last: Sentinel, created: int) -> tuple[str
 
 
 async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> set[int] | None:
-    """Return the ids under which the list shows the subscriber, or None if nothing tells. Ask by the identity, then by
-    the Id. If `is_thorough`, ask also by the Id, the base and the activity, because the list may hide a class."""
+    """Return the ids under which the list shows the subscriber, or None if the look-ups are inconclusive. Ask by the
+    identity, then by the Id. If `is_thorough`, ask also by the Id, the base and the activity, because the list may hide
+    a class."""
     base_id = session.access.state.base_id
     queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
     if is_thorough:

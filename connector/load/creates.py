@@ -34,10 +34,10 @@ from connector.states import Event, State
 
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20
-_EXISTING = 3  # answered subscribers that existed before, after which nothing more is sent
-_CAREFUL = 512  # creates that leave in rounds, each a quarter of those before it: 28 rounds, of one create at first
+_EXISTING = 3  # answered subscribers that existed before; then the run ends
+_CAREFUL = 512  # creates that leave in rounds of a quarter of the earlier creates: 28 rounds, at first of one create
 _PLANNED_AT_ONCE = 1024  # candidates of a plan between two looks for signals
-_LOST_IN_A_ROW = 100  # answers that tell nothing, at least; and more than are under way when a server hiccups
+_LOST_IN_A_ROW = 100  # unreadable answers in a row, and more than are in flight when a server hiccups
 _GIVEN_UP = {
     Unanswered.STOPPED: Move(Event.NOT_SENT, message=Unanswered.STOPPED.value),
     Unanswered.STALE: Move(Event.NOT_SENT, message=Unanswered.STALE.value, is_stale=True),
@@ -71,8 +71,8 @@ class Creator:
         )
 
     async def create(self, take: FetchItems[Candidate]) -> None:
-        """Send all that `take(n)` gives, n at a time at most, until it gives nothing or the run is to stop. A
-        request under way at the stop ends within the grace period, or is lost."""
+        """Send all candidates that `fetch` returns, until it returns none or the run must stop. After a stop, a request
+        under way ends within the grace period, or is lost."""
         control = self._session.control
         control.activity = "creating"
         known = self._session.access.known_ids
@@ -147,7 +147,8 @@ class Creator:
         return answer
 
     def _mark_passing(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
-        """Return the answer, marked if it is a refusal that may pass. A 429 needs no mark, and breaks no row."""
+        """Return the answer, with a mark if it is a refusal that may pass. A 429 needs no mark, and does not break a
+        row of refusals."""
         passing, sent_at = self._session.passing, candidate.sent_at
         before = "" if candidate.refused is None else refusal_kind(*candidate.refused)
         if isinstance(answer, Created):
@@ -163,7 +164,7 @@ class Creator:
         return answer
 
     async def classify(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
-        """Return what the answer means; None: it had no effect, and the create is to be sent again."""
+        """Return the meaning of the answer, or None if the create had no effect and must be sent again."""
         move = classify_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
         if isinstance(answer, Created):
             answer, move = await self._verify(candidate, answer, move)
@@ -187,7 +188,7 @@ class Creator:
         return move
 
     def finish(self, candidate: Candidate, move: Move) -> None:
-        """Keep the move for the next commit, and report it."""
+        """Record the move for the next commit, and the outcome."""
         session, field = self._session, candidate.intent.field
         self._limited.pop(candidate.intent.identity, None)
         if move.event is Event.ANSWERED and move.subscriber_id is not None:
@@ -205,10 +206,10 @@ class Creator:
         self._outcomes.record(candidate, move)
 
     def give_up(self, candidate: Candidate, why: Unanswered) -> None:
-        """Note the move on a create without an answer.
+        """Record the end of a create without an answer.
 
-        One that was refused with 429 and is not sent again is a refusal, or unknown where this run must send it again:
-        never "not sent" (architecture 4.8).
+        A create that was refused with 429 before is REFUSED, or unknown if this run must send it again, and never
+        NOT_SENT (architecture 4.8).
         """
         move, refusal = _GIVEN_UP[why], self._limited.get(candidate.intent.identity)
         if refusal is not None and move.event is Event.NOT_SENT:
@@ -216,7 +217,8 @@ class Creator:
         self.finish(candidate, move)
 
     async def record(self) -> None:
-        """Make durable what was noted; entries under the base's name alone move to the base that was answered."""
+        """Make the recorded moves durable. Entries of a base that is known by its name alone move to the answered
+        base."""
         journal = self._session.journal
         if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
             await journal.learn_base(*self._answered_base)
@@ -247,7 +249,7 @@ class Creator:
             await asyncio.gather(self._list_check, return_exceptions=True)
 
     async def _verify(self, candidate: Candidate, answer: Created, move: Move) -> tuple[Created, Move]:
-        """Return the answer and the move after the service and the ledger were asked what the answer leaves open.
+        """Return the answer and the move, after look-ups in the service and the ledger.
 
         An answer without the base or the identity is completed by a look-up of its Id, until such a look-up has shown
         once that the subscriber is the right one. An answered subscriber that existed before is held.
@@ -358,7 +360,7 @@ class Creator:
             )
 
     def _watch_first(self, candidate: Candidate, answer: CreateAnswer, move: Move) -> None:
-        """The same, as long as none has been accepted: of this base, or once another's was, of the base's own."""
+        """End the run after too many failed creates, as long as the run, or this base, has no accepted create."""
         session = self._session
         canaries = self._own if session.canaries.is_answered else session.canaries
         is_again = (

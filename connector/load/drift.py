@@ -1,9 +1,9 @@
-"""Compares waiting rows with the service itself (architecture 4.12): first with the subscribers that the run's look-ups
-have shown; then by look-ups by Id for up to 100 other rows, or by one listing for more.
+"""Compares waiting rows with the service (architecture 4.12): first with subscribers that look-ups of the run have
+shown, then by look-ups by Id for up to 100 rows, or by one listing for more.
 
-Equal in every mapped field: the row exists, and its entry takes the row's fingerprint. Different: changed, and the
-entry remembers which fingerprint was reported, so that the next runs need not ask again. Nothing is sent by what is
-found: a filter or a list that tells too little costs a row its details, and no more.
+A row that is equal in every mapped field `exists`, and its entry gets the fingerprint of the row. Any other row is
+`changed`, and its entry records the reported fingerprint, so that the next runs need not compare the row. A comparison
+sends nothing. If a filter or a list shows too little, only the details of a row are missing.
 
 Opt-outs (architecture 4.17) are compared in each run: rows that say inactive while the service shows the subscriber as
 active. The ledger keeps them, because an incremental run does not read their rows again.
@@ -44,9 +44,9 @@ _NEVER_COMPARED = frozenset({"id", "base_id", "base_name"})
 async def compare_waiting(sessions: Sequence[Session], waiting: WaitingRows, *, is_full: bool = False) -> None:
     """Give each waiting row its outcome, `exists` or `changed`.
 
-    `sessions` are those of the run's bases; `is_full`: what earlier runs have reported is compared again. Report the
-    opt-outs among these rows, and those of rows that this run has not read. Raises LedgerError, and RunAborted when the
-    run is to stop; rows that have no outcome then are left to `close_waiting`.
+    `sessions` are those of the run's bases. With `is_full`, rows that earlier runs have reported are compared again.
+    Report the opt-outs among these rows, and those of rows that this run has not read. Raises LedgerError, and
+    RunAborted if the run must stop. Then `close_waiting` counts the remaining rows.
     """
     for session in sessions:
         await _add_opt_outs(session, waiting)
@@ -83,8 +83,8 @@ def close_waiting(waiting: WaitingRows, tally: Tally, reason: str) -> None:
 
 
 def _report_uncompared(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
-    """Report a row that was not compared. Its subscriber exists; except for its first row, it differs from what was
-    sent."""
+    """Report a row that was not compared. Its subscriber exists. The row differs from the last create, unless it is the
+    first row of the subscriber."""
     if waiting_row.since is Since.OPTED_OUT:
         _report_opt_out(waiting_row, tally, reason=reason)
     elif waiting_row.since in (Since.FIRST, Since.LIMITED):
@@ -110,8 +110,8 @@ def _report_opt_out(waiting_row: WaitingRow, tally: Tally, identity: str = "", *
 
 
 class _Comparison:
-    """One comparison in progress: what was found of each waiting row, by its index. `_activities` has what the service
-    shows of the subscriber's activity, `_recorded` the jobs of the rows whose entries are opt-outs."""
+    """One comparison in progress, with the findings of each waiting row by its index. `_activities` has the activity
+    that the service shows, and `_recorded` the jobs of rows whose entries are opt-outs."""
 
     def __init__(self, sessions: Sequence[Session], waiting: WaitingRows) -> None:
         self._waiting, self._session = waiting, sessions[0]
@@ -147,7 +147,7 @@ class _Comparison:
             self._reason = f"the list could not be read: {failure}"
 
     async def _find_ids(self, indices: Sequence[int]) -> None:
-        """The service's id of each of these rows, from the ledger."""
+        """Read the service's ids of these rows from the ledger."""
         ids, at = list[int](), list[int]()
         for part in _split(indices):
             rows = [self._waiting.read(index) for index in part]
@@ -191,7 +191,7 @@ class _Comparison:
         self._ids, self._indices = self._ids[is_open], self._indices[is_open]
 
     async def _look_up(self) -> bool:
-        """Ask for each by its id, the first one alone; return False if the service ignores that filter."""
+        """Look each subscriber up by Id, the first one alone. Return False if the service ignores this filter."""
         session, ids = self._session, self._ids.tolist()
         if not ids:
             return True
@@ -273,7 +273,7 @@ class _Comparison:
             self._kept_at[index] = self._differences.add([difference])
 
     async def end(self) -> None:
-        """Report each row's outcome, a few thousand at a time, once the ledger has it."""
+        """Record the findings in the ledger and then report the outcomes, a few thousand rows at a time."""
         waiting, at = self._waiting, self._session.clock.now().timestamp()
         for part in _split(range(len(waiting))):
             rows = [waiting.read(index) for index in part]
@@ -304,8 +304,8 @@ class _Comparison:
         return bool(self._activities[index] == _ACTIVE) and row.values.get("is_active") is False
 
     def _is_over(self, index: int, row: LoadRow, job: str) -> bool:
-        """Return whether the row's recorded opt-out is over: the service shows the subscriber as inactive or not at
-        all, or a row of the job that has recorded it says active."""
+        """Return whether the recorded opt-out of the row is over: the service shows the subscriber as inactive or not
+        at all, or a row of the recording job says active."""
         if index not in self._recorded:
             return False
         says_active = row.values.get("is_active") is True and self._recorded[index] == job

@@ -1,7 +1,7 @@
-"""Decides how to look subscribers up, and does it: by the list's filters, or by a sweep of the list.
+"""Decides how to look subscribers up, by the list's filters or by a sweep of the list, and looks them up.
 
-The cheaper way goes first. Where it is inconclusive for some subscribers, the other way follows for these. Each way
-decides what makes its answer certain (`connector.listing.lookup`, `connector.listing.base_list`).
+The cheaper way is first. If it is inconclusive for some subscribers, the other way follows for these. Each way has its
+own proof of absence (`connector.listing.lookup`, `connector.listing.base_list`).
 """
 
 import logging
@@ -216,7 +216,7 @@ async def look_for(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResul
 
 
 async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], number_left: int) -> LookupResult:
-    """Look the keys up by filters; they are the next ones of `number_left` keys.
+    """Look the keys up by filters; `number_left` keys remain to be looked up, these included.
 
     After a failure the result is inconclusive, and the filters of these fields are not used again: a service may fail
     at one unusual text."""
@@ -231,7 +231,7 @@ async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], numbe
 
 
 def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
-    """Return the keys of which the result tells, and those of which it is inconclusive."""
+    """Return the keys for which the result is conclusive, and the keys for which it is inconclusive."""
     known = result.found.keys() | result.missed
     return [key for key in keys if key.identity in known], [key for key in keys if key.identity not in known]
 

@@ -1,7 +1,7 @@
-"""Which subscribers are in the bases already, and how long that may be relied on (architecture 4.7).
+"""Finds the subscribers that are in the bases already, and knows how long a create may rely on that (architecture 4.7).
 
-The rows of a chunk are looked up for all their bases together: by filters, or by one sweep of the account's list, which
-then serves every base of the run, also those that later chunks bring.
+The rows of a chunk are looked up for all their bases together: by filters, or by one sweep of the account's list. The
+sweep then serves every base of the run, also the bases of later chunks.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-_ABSENT_ASKED = 5  # looked up of those that a listing says are absent; 5 more once one of them is present
+_ABSENT_ASKED = 5  # look-ups of identities that the listing lacks; 5 more if one of them exists
 _ABSENT_SAMPLED = 400  # rows of a chunk, among which these are chosen
 
 
@@ -76,10 +76,10 @@ class BasePresence:
         return self.session.journal.base.service_id is None or bool(self.access.known)
 
     def covers(self, planned: Planned) -> bool:
-        """Return whether it is known for every row of this chunk whether its subscriber exists.
+        """Return whether a fresh look-up covers every row of this chunk.
 
         Nothing is known once the first create has taught the Id of a base that the list may hide."""
-        is_unasked = self._may_be_hidden and not self.is_hidden  # another look-up may have shown that it is hidden
+        is_unasked = self._may_be_hidden and not self.is_hidden  # another base's look-up may have shown it
         if is_unasked and self.session.journal.base.service_id is not None:
             return False
         return self.session.clock.monotonic() < self.until and (self._chunk is None or self._chunk is planned)
@@ -91,7 +91,7 @@ class BasePresence:
         self._chunk = planned
 
     def forget(self) -> None:
-        """Forget what is known: subscribers may have been created since."""
+        """Drop the result of the last look-up, because subscribers may have been created since."""
         if self.session.policy.is_looking:
             self.until = _NEVER
 
@@ -129,7 +129,7 @@ class BasePresence:
         return self.access.state.base_id is not None
 
     async def detect_hidden(self, *, is_swept: bool = False) -> bool:
-        """Return whether the list hides the base, as far as that is known. The arguments and errors are those of
+        """Return whether the list is known to hide the base. The arguments and errors are those of
         `detect_hidden_base`."""
         if self._may_be_hidden:
             self._may_be_hidden = await detect_hidden_base(self.access, is_swept=is_swept) is None
@@ -157,14 +157,14 @@ class AccountPresence:
     def __init__(self, *, has_many_bases: bool = False) -> None:
         self.bases: list[BasePresence] = []
         self._has_many_bases = has_many_bases
-        self._listing: Listing | None = None  # the last complete one, while it may be relied on or renewed
+        self._listing: Listing | None = None  # the last complete listing, until it can be neither used nor renewed
         self._spent = 0  # requests by filter; once a listing would have cost as many, the list is read
-        self._listing_took_s: float | None = None  # set if a listing took longer than a create may rely on it
+        self._listing_took_s: float | None = None  # set if a listing took longer than `load.fresh`
 
     async def learn(self, wants: Sequence[Want]) -> None:
-        """Look up the keys of a chunk's rows, in all their bases together, and record those present.
+        """Look up the keys of a chunk's rows, in all their bases together, and record the subscribers that exist.
 
-        Raises RunAborted (ListFailed included) when one stays inconclusive, or the answer comes too late.
+        Raises RunAborted (ListFailed included) if a key stays inconclusive, or the result comes too late.
         """
         wants = [want for want in wants if not want.base.covers(want.planned)]
         for want in wants:
@@ -229,7 +229,8 @@ class AccountPresence:
     # By a listing
 
     def _is_listing_fresh(self, wants: Sequence[Want]) -> bool:
-        """Return whether the listing can serve these bases as it is: fresh, and not relied on by any of them before."""
+        """Return whether the listing can serve these bases without a renewal: it is fresh, and none of them has used it
+        before."""
         listing = self._listing
         if listing is None or any(want.base.listed is listing.rows for want in wants):
             return False
@@ -365,7 +366,8 @@ class AccountPresence:
         return absent[:: max(1, len(absent) // (2 * _ABSENT_ASKED))]
 
     async def _record_shown(self, asked: Sequence[tuple[BasePresence, LookupKey]]) -> int:
-        """Record those that the filters show; return how many. A service that refuses the question shows none."""
+        """Record the subscribers that the filters show, and return their number. If the service refuses the filter,
+        return 0."""
         if not asked:
             return 0
         session, rows, count = asked[0][0].session, list[dict[str, Any]](), 0
@@ -420,7 +422,7 @@ def _is_too_old(session: Session, began_at: float) -> bool:
 
 
 def _find_answered(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
-    """Return those of the ids that the service answered creates of this ledger with, under whatever identity."""
+    """Return the ids with which the service has answered creates of this ledger, of any identity."""
     return {holder.subscriber_id for holder in ledger.find_holders(base.account, ids) if holder.run_key is not None}
 
 

@@ -1,10 +1,10 @@
-"""Refusals of earlier runs: which of them this run sends again, and which rows it looks up (architecture 4.8).
+"""Chooses the refusals of earlier runs that this run sends again, and looks refused rows up (architecture 4.8).
 
 The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the
 end of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A
 create that was answered with 429, or with a refusal that may pass, is settled with the unresolved creates instead
-(`connector.load.resolution`). The next run sends again what is not final (`NOT_FINAL`), and one refused create of each
-kind that many share.
+(`connector.load.resolution`). The next run sends the creates again whose refusals are not final (`NOT_FINAL`), and one
+create of each kind that many share.
 """
 
 from collections import defaultdict
@@ -52,7 +52,7 @@ class EarlierRefusals:
         self._refusing_runs |= {run.run_key: run for run in await session.journal.ask(write)}
 
     def _choose(self, refusals: Sequence[Refusal]) -> None:
-        """Choose the refusals that this run tries again, and those that it withholds."""
+        """Choose the refusals that this run sends again, and those that it withholds."""
         session, kinds = self._session, defaultdict[str, list[Refusal]](list)
         for refusal in refusals:
             kinds[refusal_kind(refusal.status, refusal.message)].append(refusal)
@@ -71,8 +71,8 @@ class EarlierRefusals:
     async def release(self, *, is_asked_for: bool = False) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
 
-        With `is_asked_for`, also those that are not final: a person wants all of them sent again. An entry that this
-        run has moved meanwhile is left out.
+        With `is_asked_for`, also the refusals that are not final, because a person wants all of them sent again.
+        Entries that this run has moved meanwhile are left out.
         """
         session, base = self._session, self._session.journal.base
         passed = [
@@ -109,8 +109,8 @@ class EarlierRefusals:
         return run is not None and (run.ended_at is None or run.ended_at > self._recent_after)
 
     def is_unchecked(self, identity: bytes, entry: Entry) -> bool:
-        """Return whether a run that reads the row must look the refused subscriber up: the run that recorded the
-        refusal ended before it did so, or looked only right after the refusal, when the list may have lagged."""
+        """Return whether this run must look the refused subscriber up: the run that recorded the refusal ended before
+        its look-up, or its look-up followed the refusal so soon that the list may have lagged."""
         run = self._find_run(entry)
         if run is None or (run.has_finished and entry.reported is not None):
             return False
@@ -144,7 +144,7 @@ class EarlierRefusals:
 
 
 def _stands(refusal: Refusal, entry: Entry | None) -> bool:
-    """Return whether the entry is REJECTED by the same refusal still."""
+    """Return whether the entry still is REJECTED by the same refusal."""
     if entry is None or entry.state is not State.REJECTED:
         return False
     return (entry.status, entry.message or "", entry.run_key) == (refusal.status, refusal.message, refusal.run_key)

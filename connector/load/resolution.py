@@ -1,13 +1,14 @@
 """Settles the unresolved entries of a base together: presence at once, absence only by the rule of architecture 4.5.
 
-Theory of operation. A subscriber that a look-up shows is present. It is absent when two look-ups in a row miss it:
-the first begins a quiet period after the attempt ended (or was found), the second a quiet period later. The second
-must show a sentinel, a subscriber that was confirmed after that attempt: a create that had taken effect would have
-shown, too. If there is no sentinel, twice the largest lag on record for the account must have passed instead. A create
-that got a 429 is over, so one look-up is enough if that shows a subscriber whose create left after the 429 (a list of
-several pages is read twice, without a wait between). A subscriber that may have come by another way since it was known
-to be absent is looked up in any spelling (architecture 4.7). Absent ones are sent again, held, or given up if they are
-suppressed by now. What that leaves unknown is settled in the next round.
+How it works. A subscriber that a look-up shows is present. A subscriber is absent if two look-ups in a row miss it. The
+first look-up begins a quiet period after the attempt ended (or after this run found the entry), the second a quiet
+period later. The second must show a sentinel: a subscriber that was confirmed after the attempt. A create that had
+taken effect would show as well. Without a sentinel, twice the largest lag on record for the account must have passed.
+
+A create that got a 429 is over. So one look-up is enough if it shows a subscriber whose create left after the 429 (a
+list of several pages is read twice, without a wait between). A subscriber that another program may have created
+meanwhile is looked up in any spelling (architecture 4.7). Absent creates are sent again, held, or given up if they are
+suppressed now. The next round settles the entries that stay unknown.
 """
 
 from collections.abc import Collection, Sequence
@@ -74,7 +75,7 @@ class Settler:
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether entries are left that this run may settle."""
+        """Whether unresolved entries remain that this run may settle."""
         return any(unresolved.owner_job is None for unresolved in self.outcomes.unresolved.values())
 
     async def settle(self) -> None:
@@ -430,7 +431,7 @@ def is_sent_active(entry: Unfinished) -> bool:
 
 
 def _describe_hidden(*, is_active: bool) -> str:
-    """Return why the absence of such a subscriber cannot be proved."""
+    """Return the reason why no look-up can prove an active (or inactive) subscriber absent."""
     kind = "active" if is_active else "inactive"
     return (
         f"the list has shown no {kind} subscriber, so no look-up proves that the create had no effect; look for the "
@@ -439,7 +440,7 @@ def _describe_hidden(*, is_active: bool) -> str:
 
 
 def read_intent(entry: Unfinished) -> Intent:
-    """Return what was intended when the entry was sent last."""
+    """Return the intent of the entry's last attempt."""
     return Intent(entry.identity, entry.fingerprint, entry.body, entry.field)
 
 

@@ -1,4 +1,4 @@
-"""`connector retry`: settle and finish the entries that earlier runs left, from the bodies that the ledger kept."""
+"""`connector retry`: settles unresolved, held and rejected entries of earlier runs, from the bodies in the ledger."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,14 +21,15 @@ from connector.rows import LoadRow, Row, write_cell
 from connector.states import State
 
 Held = Literal["leave", "resend", "accept", "drop"]
-"""What becomes of what is held."""
+"""The decision about held entries."""
 
 _DROPPED = "given up by connector retry --held drop; it is tried again once its row changes"
 
 
 @dataclass(frozen=True, slots=True)
 class RetrySelection:
-    """What to take up: the unknown, the held, the rejected if asked for; of any run, or of one that sent them last."""
+    """The entries to retry: unknown and held ones, and rejected ones if `is_rejected`; of any run, or of the run that
+    sent them last."""
 
     run_id: str | None = None
     is_rejected: bool = False
@@ -41,7 +42,8 @@ class RetrySelection:
         return self.is_rejected and self.held != "resend"
 
     def choose_mode(self, base: Base) -> RunMode:
-        """Whether to send; in a base that was answered as another, the retry only looks up."""
+        """Return LOAD if the retry sends, and PLAN if it only looks up, because creates in the base were answered as in
+        another base."""
         is_sending = self.held == "resend" or self.is_rejected or not base.is_misanswered
         return RunMode.LOAD if is_sending else RunMode.PLAN
 
@@ -58,7 +60,7 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     retry = _Retry(session, settler, selection)
     await settler.release(is_asked_for=True)
     if selection.is_rejected:
-        session.withheld.clear()  # the retry takes up the others itself
+        session.withheld.clear()  # the retry sends the others itself
     await retry.take_up_unknown()
     await retry.take_up_held()
     await settler.settle()
@@ -73,19 +75,19 @@ class _Retry:
     def __init__(self, session: Session, settler: Settler, selection: RetrySelection) -> None:
         self._session, self._settler, self._selection = session, settler, selection
         self._numbers: Iterator[int] = count(1)
-        self._given_up = set[bytes]()  # entries that this retry has dropped, and does not take up as rejected
+        self._given_up = set[bytes]()  # entries that this retry has dropped: it does not send them as rejected ones
         # No new create may leave while an entry of the base is unresolved, so a retry of rejected entries settles all.
         self._only: set[bytes] | None = None if selection.run_id is None or selection.is_rejected else set()
         settler.select(self._only, is_resending_held=selection.held == "resend")
 
     async def take_up_unknown(self) -> None:
-        """Take unknown entries up, to be settled."""
+        """Add the unknown entries to those that are settled."""
         for entry in await self._find(State.UNKNOWN):
             self._settle_later(entry)
 
     async def take_up_held(self) -> None:
-        """Take held entries up as the plan says: reopen them to be sent again, drop or accept them, or confirm those
-        that a look-up finds."""
+        """Decide about held entries as selected: reopen, drop or accept them, or confirm the entries that a look-up
+        finds."""
         held, journal = await self._find(State.HELD), self._session.journal
         identities = [entry.identity for entry in held]
         if self._selection.held == "resend":
@@ -102,7 +104,7 @@ class _Retry:
                 self._report(entry, Outcome.UNKNOWN, "held", describe_held(entry.message), None)
 
     async def _accept(self, held: list[Unfinished]) -> None:
-        """Those that were answered are confirmed as they were; the others stay held."""
+        """Confirm the entries with an answer. Entries without an answer stay held."""
         base = self._session.journal.base
         accepted = [(entry.identity, entry.answered_id) for entry in held if entry.answered_id is not None]
         await self._session.journal.ask(lambda ledger: ledger.mark_accepted(base, accepted))
@@ -113,7 +115,7 @@ class _Retry:
                 self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
     async def _reopen(self, held: list[Unfinished]) -> None:
-        """Reopen entries that this run may send again; the others stay held, so that they can still be dropped."""
+        """Reopen the entries that this run may send again. The others stay held, and can be dropped later."""
         session, journal = self._session, self._session.journal
         ours = [entry for entry in held if entry.suppressed_by in (None, session.job)]
 
@@ -159,7 +161,8 @@ class _Retry:
         return concerned
 
     async def _find_out(self, entries: list[Unfinished], state: State, *, is_known: bool = False) -> list[Unfinished]:
-        """Confirm entries that a look-up shows; return the others, or with `is_known` those of them that are absent."""
+        """Confirm the entries that a look-up shows, and return the others. With `is_known`, return only entries that
+        are absent, and reject those whose look-up was inconclusive."""
         if not entries:
             return []
         wanted = [want_unfinished(entry, in_any_spelling=state is State.REJECTED) for entry in entries]
@@ -183,7 +186,8 @@ class _Retry:
         return [entry for entry in others if entry.identity in missed]
 
     def _build(self, entry: Unfinished, known_until: float) -> Candidate | None:
-        """Return a create of a rejected entry; None, with its outcome reported, if a suppression list forbids it."""
+        """Return a create of a rejected entry. If a suppression list forbids the create, report the outcome and return
+        None."""
         session = self._session
         sent = {name: value for name, value in read_body(entry).items() if value is not None}
         if entry.suppressed_by not in (None, session.job):
@@ -214,7 +218,8 @@ class _Retry:
         self._session.tally.report(Problem(self._write(entry), outcome, "", code, message, status, entry.attempts))
 
     def _write(self, entry: Unfinished) -> Row:
-        """The kept body as a row for a person: a column for each field, so that it can be imported again."""
+        """Return the entry's body as a row for a person, with a column for each field, so that it can be imported
+        again."""
         values = read_body(entry)
         cells = tuple(write_cell(values[name]) for name in NAMES)
         return Row(next(self._numbers), f"run {entry.run_id}", NAMES, cells)

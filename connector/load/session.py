@@ -1,4 +1,4 @@
-"""A job's settings for its load, the counts of a run, and the state that the parts of one base's load share."""
+"""The settings of a load, the counts of a run, and the state that the parts of one base's load share."""
 
 from array import array
 from collections import Counter
@@ -32,7 +32,8 @@ _ALL_OF = 10  # rows at least, that all are concerned
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A row that did not get through: its outcome, the service's or our words, and how often it was sent."""
+    """A row that needs a person: its outcome, the message of the service or of the connector, and the number of its
+    attempts."""
 
     row: Row
     outcome: Outcome
@@ -48,8 +49,9 @@ class Problem:
 class Change:
     """A row that differs from its subscriber in the service, or may differ.
 
-    `identity` is its text as the source has it. `fields` are those that differ: name, the service's value, the
-    source's. `reason` is why it could not be compared ("": it was); `is_known`: an earlier run has reported the same.
+    `identity` is the text of the identity in the source. `fields` are the different fields: name, the service's value,
+    the source's value. `reason` is why the row was not compared ("": it was compared). `is_known`: an earlier run has
+    reported the same difference.
     """
 
     row: Row
@@ -87,16 +89,16 @@ class RunMode(Enum):
 class Since(IntEnum):
     """The reason to compare a row with the service."""
 
-    CHANGED = 0  # it is another than the one that was sent
-    REPORTED = 1  # it differs as an earlier run has reported
-    FIRST = 2  # it is the first row of a subscriber who was there before
+    CHANGED = 0  # the row differs from the row that was sent
+    REPORTED = 1  # the row has a difference that an earlier run has reported
+    FIRST = 2  # the row is the first one of a subscriber who existed before
     LIMITED = 3  # this run's create got a 429, and the list shows the subscriber: equal values prove the create
     OPTED_OUT = 4  # an earlier run has recorded an opt-out; the row has its outcome, or this run has not read it
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A waiting row, with the `owner` that was given with it."""
+    """A waiting row, with the `owner` of its base."""
 
     owner: object
     row: LoadRow
@@ -113,14 +115,14 @@ class WaitingRows:
         self._since = bytearray()
         self._digests = bytearray()  # identity and fingerprint
         self._values = SpooledValues()
-        self.ended = 0  # the outcome of the first so many has been reported
+        self.ended = 0  # the number of rows whose outcomes were reported
 
     def __len__(self) -> int:
         return len(self._owner_of)
 
     @property
     def unknown(self) -> list[int]:
-        """The indices of those that no earlier run has reported."""
+        """The indices of rows that no earlier run has reported."""
         return [index for index, since in enumerate(self._since) if since != Since.REPORTED]
 
     def find_identities(self, owner: object) -> set[bytes]:
@@ -169,11 +171,11 @@ SAMPLES = 5
 
 @dataclass(slots=True)
 class Tally:
-    """The sums of a run; `settled` counts unknowns by what they turned out to be.
+    """The counts of a run. `settled_found` and `settled_absent` count unknown creates that were found or proved absent.
 
-    `on_problem` hears of each row that a person must see, `on_change` of each that has changed, `on_omission` of each
-    zip that was left out of a create, `on_opt_out` of each opt-out, and `on_rows` of all other rows: outcome, file,
-    numbers. `on_created` hears of each created row, beside `on_rows`, what was sent.
+    `on_problem` receives each row that needs a person, `on_change` each changed row, `on_omission` each zip code that a
+    create omits, and `on_opt_out` each opt-out. `on_rows` receives all other rows: outcome, file, numbers. `on_created`
+    receives each created row as well, with the values that were sent.
     """
 
     on_problem: Callable[[Problem], None]
@@ -189,9 +191,9 @@ class Tally:
     settled_absent: int = 0
     leftovers: Counter[str] = field(default_factory=Counter)  # of earlier runs, with no row in this one
     active: int = 0  # of the rows that ended CREATED
-    samples: list[dict[str, object]] = field(default_factory=list)  # what the first few of these send, by field name
+    samples: list[dict[str, object]] = field(default_factory=list)  # the values of the first few creates, by field name
     reactivated: int = 0  # rows created as active whose identities the list shows as inactive
-    opt_outs: int = 0  # rows that say inactive of active subscribers, also those that earlier runs have read
+    opt_outs: int = 0  # rows that say inactive of active subscribers, also rows of earlier runs
     unseen_opt_outs: Counter[str] = field(default_factory=Counter)  # of these, the ones not looked up, by the reason
     altered: Counter[str] = field(default_factory=Counter)
     unclear: int = 0  # rows kept back because the list shows their identities without a readable IsActive
@@ -200,11 +202,11 @@ class Tally:
     row_messages: list[str] = field(default_factory=list)  # messages about rows; forgotten when rows are read again
 
     def add_taken(self, number: int = 1) -> None:
-        """Take over rows that get their outcome later. Call this method before a create of a row may leave."""
+        """Add rows that get their outcome later. Call this method before a create of a row may leave."""
         self.taken += number
 
     def remove_taken(self, number: int = 1) -> None:
-        """Give back rows that were taken, and of which no create has left."""
+        """Remove rows that were added, and of which no create has left."""
         self.taken -= number
 
     def count(self, outcome: Outcome, number: int = 1) -> None:
@@ -236,8 +238,8 @@ class Tally:
         self.row_messages.clear()
 
     def count_unsent(self) -> None:
-        """Count the rows that were read and never taken as UNSENT. A taken row without an outcome is not among them:
-        its create may have left."""
+        """Count the rows that were read and never taken as UNSENT. A taken row without an outcome does not count,
+        because its create may have left."""
         self.outcomes[Outcome.UNSENT] += self.read - self.taken
 
     def report(self, problem: Problem) -> None:
@@ -260,7 +262,8 @@ class Tally:
     def report_created(
         self, read_source: Callable[[], Row], sent: Mapping[str, object], omission: Omission | None
     ) -> None:
-        """Count a taken row that ended CREATED with what was `sent`, and report its zip if that was left out."""
+        """Count a taken row that ended CREATED with the values `sent`, and report its zip code if the create omits
+        it."""
         self.count_row(Outcome.CREATED, read_source)
         if self.on_created is not None:
             self.on_created(read_source(), sent)
@@ -292,7 +295,7 @@ class LoadPolicy(ListPolicy):
 
     max_rate: float = inf  # requests/s
     on_unknown: Literal["resend", "hold"] = "resend"
-    grace_s: float = 8.0  # for what is under way when a run is stopped; `docker stop` kills after 10 s
+    grace_s: float = 8.0  # for requests under way when a run is stopped; `docker stop` kills after 10 s
     is_looking: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
     is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
 
@@ -315,9 +318,9 @@ class LoadPolicy(ListPolicy):
 
 
 def is_excess(number: int, allowed: float | None, of: int) -> bool:
-    """Return whether so many of so many rows are more than a guard's share (0 to 1; None: any) allows (architecture 8).
+    """Return whether `number` of `of` rows exceed the share of a guard (0 to 1; None: no limit) (architecture 8).
 
-    Judged from 100 rows on, below that only when all of at least 10 rows are concerned.
+    With fewer than 100 rows, only all of at least 10 rows exceed a share.
     """
     if allowed is None or (of < _ENOUGH and not (of >= _ALL_OF and number == of)):
         return False
@@ -326,7 +329,8 @@ def is_excess(number: int, allowed: float | None, of: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LoadGuard:
-    """What ends a load, most of it before anything is sent; shares of one, and a number of creates. None: no limit."""
+    """Limits that end a load, most of them before anything is sent: shares (0 to 1), and a number of creates. None: no
+    limit."""
 
     max_invalid: float | None
     max_rejected: float | None
@@ -345,7 +349,7 @@ class Limits:
     rejected: int = 0  # of the answered
 
     def allow(self, number: int) -> int:
-        """Return how many of so many more may be sent."""
+        """Return how many of `number` further rows may be sent."""
         return number if self.max_creates is None else max(0, min(number, self.max_creates - self.begun))
 
     def record(self, *, is_rejected: bool, undecided: int = 0) -> str | None:
@@ -385,15 +389,14 @@ class Limits:
 
 @dataclass(slots=True)
 class Canaries:
-    """What the first creates have come to (architecture 4.9): of a run until one create of it is answered, whichever
-    base that is in; then of each base by itself.
+    """The results of the first creates (architecture 4.9): of the run, until a create in any base is accepted; then of
+    each base by itself.
 
-    `unknown`: the entries that stayed unknown, each counted once; `refused`: how many by kind; `lost`: how many
-    requests in a row, of canaries or not, got no usable response. `existing` are answered subscribers that existed
-    before. `shown_bases` is the number of bases in which a created subscriber was looked up at the end. `first` is the
-    first subscriber that the run has created, and `looks_after_s` are the times after its answer at which the list is
-    asked for it, until the list shows it. `is_bare_trusted`: a look-up has shown that an answer without the base or
-    the identity was right.
+    `unknown` has the entries that stayed unknown, `refused` the number of refusals by kind, and `lost` the number of
+    requests in a row without a usable answer. `existing` are answered subscribers that existed before. `shown_bases` is
+    the number of bases in which a created subscriber was looked up at the end. `first` is the first subscriber that the
+    run has created, and `looks_after_s` are the times after its answer at which the subscriber is looked up, until the
+    list shows it. `is_bare_trusted`: a look-up has shown that an answer without the base or the identity was right.
     """
 
     unknown: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, identity
@@ -409,21 +412,21 @@ class Canaries:
 
 @dataclass(slots=True)
 class Session:
-    """The state of the load of one base. What does not belong to the base is shared with the run's other bases."""
+    """The state of the load of one base. All bases of a run share the fields that are of the run."""
 
     access: ListAccess
     policy: LoadPolicy
     tally: Tally
-    job: str = ""  # the job's name: what an earlier run of it left may be sent again by this one
-    suppression: Suppression | None = None  # the job's list, as this run read it: none of it is sent again
-    pace: Pace | None = None  # what is known of it from the run's other bases; None: this is the first, or the only one
+    job: str = ""  # the job's name: this run may send creates of the job's earlier runs again
+    suppression: Suppression | None = None  # the job's list, as this run read it: its identities are not sent again
+    pace: Pace | None = None  # the pace of the run; None: `policy` alone limits it
     canaries: Canaries = field(default_factory=Canaries)  # of the run
     limits: Limits = field(default_factory=Limits)  # of the run
     waiting: WaitingRows = field(default_factory=WaitingRows)  # to be compared with the service, of the run
     passing: PassingRefusals = field(default_factory=PassingRefusals)  # of the run
     retried: dict[bytes, Refusal] = field(default_factory=dict)  # made unknown by this run, to be sent again
     withheld: dict[bytes, Refusal] = field(default_factory=dict)  # sent again if one of their kind is accepted
-    source_job: str = ""  # the name of the job or the file in reports: the opt-outs of its rows are recorded under it
+    source_job: str = ""  # the name of the job or the file in reports, with which opt-outs are recorded
 
     @property
     def control(self) -> Stop:
@@ -437,7 +440,7 @@ class Session:
 
     @property
     def journal(self) -> LedgerWriter:
-        """Of the base's entries."""
+        """The writer of the base's entries."""
         return self.access.journal
 
     def has_confirmed_since(self, at: float) -> bool:
@@ -456,8 +459,7 @@ class Session:
         }
 
     def is_suppressed(self, identity: bytes, sent: Mapping[str, object]) -> bool:
-        """Return whether a create that an earlier run left may not be sent again, by the job's list or by the
-        service's."""
+        """Return whether the job's suppression list, or the service's list, forbids to send a create again."""
         if self.suppression is not None and self.suppression.holds(sent):
             return True
         inactive = self.access.inactive
