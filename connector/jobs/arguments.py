@@ -100,13 +100,15 @@ def replace_source(job: Job, path: str | PathLike[str], arguments: Mapping[str, 
     return job.model_copy(update={"source": JobSource(file=source)})
 
 
-def refuse_beside_job(arguments: Mapping[str, Any], *, allowed: Collection[str] = FILE_ARGUMENTS) -> None:
+def refuse_beside_job(
+    arguments: Mapping[str, Any], *, allowed: Collection[str] = FILE_ARGUMENTS, spell: Spell | None = None
+) -> None:
     """Raise ConfigurationError for arguments that a job file has keys for, except the `allowed` ones."""
     refused = [name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed]
     if arguments.get("active") is False:
         refused.append("active")
     if refused:
-        options = ", ".join(map(spell_option, dict.fromkeys(refused)))
+        options = ", ".join(map(spell or spell_option, dict.fromkeys(refused)))
         raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options}")
 
 

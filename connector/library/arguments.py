@@ -11,6 +11,8 @@ from connector.library.threads import ServiceOptions
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from connector.jobs.models import Job
+
 
 class ConnectorOptions(ServiceOptions, total=False):
     """The service, the state folder and the ledger."""
@@ -32,6 +34,7 @@ class RowOptions(TypedDict, total=False):
     zip: Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
     limit: int | None
     name: str
+    job: str | PathLike[str] | Job | None
     format: Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"]
     encoding: str
     delimiter: str

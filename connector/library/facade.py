@@ -16,7 +16,14 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
 from connector.export.flow import run_export
 from connector.imports.flow import run_load
-from connector.jobs.arguments import FILE_ARGUMENTS, build_import_job, name_import
+from connector.jobs.arguments import (
+    FILE_ARGUMENTS,
+    build_import_job,
+    name_import,
+    override_load,
+    refuse_beside_job,
+    replace_source,
+)
 from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import RunRequest, plan_import, plan_sync
 from connector.jobs.mail_planner import plan_mail
@@ -86,7 +93,8 @@ class Connector:
         column must show this. Headers decide the field of a column. `mapping` overrides them by field, as
         `{"email": "E-mail address"}`, with "" for a field without a column. `ignore` lists columns that look like a
         consent or an opt-out, but mean something else. `identity` is "email" by default, and `zip` "omit". `format`,
-        `encoding`, `delimiter` ("auto" by default) and `sheet` (the first by default) describe a file.
+        `encoding`, `delimiter` ("auto" by default) and `sheet` (the first by default) describe a file. With `job` (a
+        file's path or a `Job`), the rows replace the source of the job, and the job has the base and the mapping.
 
         `on_unknown` is "resend" by default, `look` "auto", `quiet_period_s` (the wait before a subscriber counts as
         absent) 30, `max_concurrency` 512, and `wait_s` (the wait for another run that holds the ledger) 0.
@@ -319,20 +327,46 @@ class Connector:
         """Return the plan to load these rows. Raises ConfigurationError, also for values of a wrong type, which Python
         does not check."""
         arguments: dict[str, Any] = {**options}
+        job_file = arguments.pop("job", None)
         for name in ("base_id", "limit"):
             arguments[name] = _check_number(name, arguments.get(name))
         for name, kind in (("base_name", str), ("active", bool)):
             if not isinstance(arguments.get(name), kind | None):
                 raise ConfigurationError(f"{name} must be a {kind.__name__}, not {arguments[name]!r}")
         request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
+        if job_file is not None:
+            return self._plan_by_job(rows, _load(job_file), arguments, request, is_writing=is_writing)
         settings = self._read_settings(None, options.get("time_limit_s"), is_writing=is_writing)
         if isinstance(rows, str | PathLike):
             job = build_import_job(rows, name_import(rows), arguments, spell=str)
             return plan_import(job, settings, request)
-        if any(arguments.get(name) not in ("auto", None) for name in FILE_ARGUMENTS):
-            raise ConfigurationError("format, encoding, delimiter and sheet are for a file: leave them out")
+        _refuse_file_arguments(arguments)
         job = build_import_job(None, options.get("name", "frame"), arguments, spell=str)
         return plan_import(job, settings, request, rows=open_rows(rows, job.name))
+
+    def _plan_by_job(
+        self,
+        rows: str | PathLike[str] | pd.DataFrame | ArrowStream,
+        job: Job,
+        arguments: Mapping[str, Any],
+        request: RunRequest,
+        *,
+        is_writing: bool,
+    ) -> LoadPlan:
+        """Return the plan to load these rows in place of the source of a job. Raises ConfigurationError."""
+        refuse_beside_job(arguments, spell=str)
+        job = override_load(job, arguments, spell=str)
+        settings = self._read_settings(job, arguments.get("time_limit_s"), is_writing=is_writing)
+        if isinstance(rows, str | PathLike):
+            return plan_import(replace_source(job, rows, arguments, spell=str), settings, request, is_by_job_file=True)
+        _refuse_file_arguments(arguments)
+        source = open_rows(rows, arguments.get("name", job.name))
+        return plan_import(job.model_copy(update={"source": None}), settings, request, rows=source, is_by_job_file=True)
+
+
+def _refuse_file_arguments(arguments: Mapping[str, Any]) -> None:
+    if any(arguments.get(name) not in ("auto", None) for name in FILE_ARGUMENTS):
+        raise ConfigurationError("format, encoding, delimiter and sheet are for a file: leave them out")
 
 
 def _load(job: _JobFile) -> Job:

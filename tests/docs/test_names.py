@@ -20,6 +20,7 @@ _OF_OTHER_PROGRAMS = {
     *("--chance",),
     *("--vars", "--project-dir", "--profiles-dir"),
     *("--nthreads", "--nworkers"),
+    *("--config", "--catalog"),
 }
 _OF_THE_CODE = ("architecture.md", "dependencies.md")  # `service.wire` is a module there, not a key
 _NAMED_BY_USERS = ("values", "headers")  # keys below these are the user's words

@@ -1,0 +1,139 @@
+"""A Singer tap that reads the list, and a Singer target that creates subscribers by a job's mapping.
+
+The service, the token and the ledger come from the environment, as for the commands. See docs/how-to/singer.md.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, ClassVar, assert_never
+
+import orjson
+from singer_sdk import BatchSink, Stream, Tap, Target, typing as singer
+
+from connector import Connector
+from connector.fields import FIELDS, Kind
+from connector.warehouse.columns import RUN_MEANINGS
+
+_STREAM = "subscribers"
+
+
+class SubscriberStream(Stream):
+    """The list as one stream. Each sync reads and certifies the whole list; the certificate is part of the STATE."""
+
+    name = _STREAM
+    primary_keys: ClassVar[Sequence[str]] = ("id",)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of a record: the fields of a subscriber, and the columns of the run."""
+        properties = [
+            singer.Property(field.name, _find_type(field.kind), required=field.name == "id") for field in FIELDS
+        ]
+        properties += [
+            singer.Property(
+                name, singer.DateTimeType if name == "_exported_at" else singer.StringType, description=text
+            )
+            for name, text in RUN_MEANINGS.items()
+        ]
+        schema: dict[str, Any] = singer.PropertiesList(*properties).to_dict()
+        return schema
+
+    def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
+        """Yield the certified list. Raises IncompleteList if nothing proves that the list is complete."""
+        filters = {name: self.config[name] for name in ("base_id", "is_active") if name in self.config}
+        reader = Connector().read_batches(**filters)
+        for batch in reader:
+            for row in batch.to_pylist():
+                yield {
+                    name: value.isoformat() if isinstance(value, date | datetime) else value
+                    for name, value in row.items()
+                }
+        self.stream_state["certificate"] = json.loads(reader.schema.metadata[b"certificate"])
+
+
+class TapSubscribers(Tap):
+    """`tap-subscribers`: the service's list as Singer records."""
+
+    name = "tap-subscribers"
+    package_name = "subscriber-connector"
+    config_jsonschema = singer.PropertiesList(
+        singer.Property("base_id", singer.IntegerType, description="Read only subscribers of the base with this id."),
+        singer.Property("is_active", singer.BooleanType, description="Read only active, or only inactive subscribers."),
+    ).to_dict()
+
+    def discover_streams(self) -> Sequence[Stream]:
+        """Return the one stream."""
+        return [SubscriberStream(self)]
+
+
+class SubscriberSink(BatchSink):
+    """Loads batches of records by the mapping of a job.
+
+    A batch is a run of the connector. A run that ends early raises, and the target emits no STATE for its records. A
+    rejected or invalid record has an outcome: the run's rejects file has the record.
+    """
+
+    include_sdc_metadata_properties = False
+
+    def process_batch(self, context: dict[str, Any]) -> None:
+        """Create the subscribers of a batch. Raises ConnectorError if a record has no outcome."""
+        with tempfile.TemporaryDirectory(prefix="connector-singer-") as folder:
+            path = Path(folder) / f"{self.stream_name}.jsonl"
+            with path.open("wb") as file:
+                file.writelines(orjson.dumps(record, default=str) + b"\n" for record in context["records"])
+            report = Connector().import_file(path, job=self.config["job"])
+        counts = ", ".join(f"{number} {outcome}" for outcome, number in report.rows.items() if number)
+        self.logger.info("run %s: %s, %s", report.run_id, report.status, counts)
+        for message in report.messages:
+            self.logger.warning("%s", message)
+        report.raise_for_status()
+
+
+class TargetSubscribers(Target):
+    """`target-subscribers`: creates the records of a stream as subscribers."""
+
+    name = "target-subscribers"
+    package_name = "subscriber-connector"
+    default_sink_class = SubscriberSink
+    config_jsonschema = singer.PropertiesList(
+        singer.Property(
+            "job",
+            singer.StringType,
+            required=True,
+            description="Path of a job file without a source: base and mapping.",
+        ),
+        singer.Property(
+            "stream",
+            singer.StringType,
+            description="Name of the stream to load. Without it, the only stream of the tap.",
+        ),
+    ).to_dict()
+
+    def get_sink_class(self, stream_name: str) -> type[SubscriberSink]:
+        """Return the class of sinks. Raises ValueError for a second stream, whose records the job cannot map."""
+        expected = self.config.get("stream") or next(iter(self._sinks_active), stream_name)
+        if stream_name != expected:
+            raise ValueError(
+                f"The job maps the records of the stream {expected}, and the tap also sends {stream_name}. Select one "
+                "stream in the catalog of the tap."
+            )
+        return SubscriberSink
+
+
+def _find_type(kind: Kind) -> Any:
+    match kind:
+        case Kind.NUMBER:
+            return singer.IntegerType
+        case Kind.FLAG:
+            return singer.BooleanType
+        case Kind.TAGS:
+            return singer.ArrayType(singer.StringType)
+        case Kind.DATE:
+            return singer.DateType
+        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY | Kind.ZIP:
+            return singer.StringType
+        case _:
+            assert_never(kind)

@@ -1,0 +1,154 @@
+"""The Singer programs, as processes at the two ends of a pipe."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.conftest import Connector, count_stored
+
+BIN = Path(sys.executable).parent
+JOB = """\
+job: contacts
+subscriber:
+  base: {name: Newsletter}
+  fields: {email: mail, first_name: first, is_active: {value: true}}
+load: {quiet_period: 200ms}
+"""
+SCHEMA = {
+    "type": "SCHEMA",
+    "stream": "contacts",
+    "key_properties": ["number"],
+    "schema": {"properties": {"number": {"type": "integer"}, "mail": {"type": ["string", "null"]},
+                              "first": {"type": ["string", "null"]}}},
+}  # fmt: skip
+
+
+def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **more: Any) -> list[dict[str, Any]]:
+    """Return a tap's messages: the schema, a record for each number, and a STATE with the last number."""
+    records = [
+        {"type": "RECORD", "stream": stream,
+         "record": {"number": number, "mail": f"p{number}@example.com", "first": f"P{number}"} | more}
+        for number in numbers
+    ]  # fmt: skip
+    return [SCHEMA | {"stream": stream}, *records, {"type": "STATE", "value": {"last": numbers[-1]}}]
+
+
+def run(connector: Connector, program: str, config: dict[str, Any], messages: Sequence[Any] = ()) -> Any:
+    """Run a program with a configuration file, and the messages on its standard input."""
+    path = connector.folder / f"{program}.json"
+    path.write_text(json.dumps(config))
+    return subprocess.run(
+        [BIN / program, "--config", path],
+        input="".join(json.dumps(message) + "\n" for message in messages),
+        cwd=connector.folder,
+        env=os.environ | connector.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def load(connector: Connector, messages: Sequence[Any], **config: Any) -> Any:
+    (connector.folder / "job.yaml").write_text(JOB)
+    return run(connector, "target-subscribers", {"job": "job.yaml"} | config, messages)
+
+
+def read_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_target_creates_each_record_once_although_answers_are_lost(connector: Connector) -> None:
+    connector.sandbox.switch(drop_after=0.2, error_after=0.1, seed=3)
+    stream = write_stream(range(60))
+    for _ in range(2):  # the tap sends the stream again
+        ended = load(connector, stream, batch_size_rows=25)
+        assert ended.returncode == 0, ended.stderr
+        assert read_lines(ended.stdout) == [{"last": 59}]
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * 60
+
+
+def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(connector: Connector) -> None:
+    messages = [*write_stream([1]), *write_stream([2], mail=None)[1:], *write_stream([3])[1:]]
+    ended = load(connector, messages)
+    assert (ended.returncode, read_lines(ended.stdout)[-1]) == (0, {"last": 3})
+    assert "3 read, 1 invalid, 2 created" in ended.stderr
+    assert "p2@" not in ended.stderr
+    (rejects,) = (connector.folder / "state" / "rejects").iterdir()
+    assert "P2" in rejects.read_text()
+
+
+def test_no_state_leaves_the_target_if_records_have_no_outcome(connector: Connector) -> None:
+    connector.environ["CONNECTOR_TOKEN"] = "wrong"
+    ended = load(connector, write_stream([1, 2]))
+    assert ended.returncode != 0
+    assert ended.stdout == ""
+    assert count_stored(connector.sandbox).total() == 0
+
+
+def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connector) -> None:
+    connector.sandbox.switch(latency_ms=20)
+    (connector.folder / "job.yaml").write_text(JOB)
+    (connector.folder / "c.json").write_text('{"job": "job.yaml", "batch_size_rows": 40}')
+    stream = write_stream(range(120))
+    environ = os.environ | connector.environ
+    command = [str(BIN / "target-subscribers"), "--config", "c.json"]
+    with subprocess.Popen(command, cwd=connector.folder, env=environ, stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.writelines(json.dumps(message) + "\n" for message in stream[:-1])
+        process.stdin.flush()
+        while count_stored(connector.sandbox).total() < 20:
+            assert process.poll() is None
+        process.kill()
+    ended = load(connector, stream, batch_size_rows=40)
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * 120
+
+
+def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
+    both = [*write_stream([1]), *write_stream([2], stream="orders")]
+    ended = load(connector, both)
+    assert ended.returncode != 0
+    assert "also sends orders" in ended.stderr
+    assert load(connector, write_stream([1], stream="orders"), stream="orders").returncode == 0
+
+
+def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:
+    assert load(connector, write_stream(range(5))).returncode == 0
+    ended = run(connector, "tap-subscribers", {})
+    assert ended.returncode == 0, ended.stderr
+    messages = read_lines(ended.stdout)
+    records = [message["record"] for message in messages if message["type"] == "RECORD"]
+    assert connector.run("export", "people.jsonl").code == 0
+    exported = read_lines((connector.folder / "people.jsonl").read_text())
+    of_run = ("_run_id", "_exported_at")
+    assert [{name: value for name, value in record.items() if name not in of_run} for record in records] == [
+        {name: value for name, value in row.items() if name not in of_run} for row in exported
+    ]
+    assert len(exported) == 5
+    assert messages[-1]["value"]["bookmarks"]["subscribers"]["certificate"]["verdict"] == "complete"
+    none = read_lines(run(connector, "tap-subscribers", {"is_active": False}).stdout)
+    assert [message for message in none if message["type"] == "RECORD"] == []
+
+
+def test_a_tap_that_cannot_prove_the_list_writes_no_state(connector: Connector) -> None:
+    assert load(connector, write_stream(range(60))).returncode == 0
+    connector.sandbox.switch(order="shuffled", max_limit=20)
+    ended = run(connector, "tap-subscribers", {})
+    assert ended.returncode != 0
+    assert "incomplete" in ended.stderr
+    assert [line for line in read_lines(ended.stdout) if line["type"] == "STATE" and line["value"]] == []
+
+
+@pytest.mark.parametrize("program", ["tap-subscribers", "target-subscribers"])
+def test_a_program_describes_its_settings(program: str) -> None:
+    about = subprocess.run([BIN / program, "--about", "--format=json"], capture_output=True, text=True, check=True)
+    settings = json.loads(about.stdout)["settings"]["properties"]
+    own = {"base_id", "is_active"} if program == "tap-subscribers" else {"job", "stream"}
+    assert own <= settings.keys()
+    assert all(settings[name]["description"] for name in own)
