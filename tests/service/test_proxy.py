@@ -11,8 +11,6 @@ from connector.service.wire import NotSent, RawAnswer, build_create
 from tests.service import faults
 from tests.service.faults import response, serve, unused_port
 
-LOOPS = ("asyncio", "uvloop")  # whose failures differ in kind
-
 CREATE = build_create(b"{}")
 OK = response(b"{}")
 REFUSES = response(b"", "407 Proxy Authentication Required")
@@ -31,7 +29,7 @@ async def attempt(base_url: str, proxy: str | None) -> object:
 
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY"])
-async def test_the_environments_proxy_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_the_proxy_of_the_environment_is_used_only_on_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     async with serve(faults.answers(REFUSES)) as proxy:
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         await attempt("https://localhost:1", None)
@@ -52,14 +50,14 @@ async def test_a_loopback_service_over_plain_http_is_never_reached_through_a_pro
         assert isinstance(await attempt(server.base_url, "env"), RawAnswer)
 
 
-async def test_a_proxy_that_is_not_there_has_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_through_a_missing_proxy_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{unused_port()}")
     answer = await attempt("https://localhost:1", "env")
     assert answer == NotSent("no connection to the proxy (service.proxy)")
 
 
 @pytest.mark.parametrize("credentials", ["", "user:pass@"])
-async def test_a_proxy_that_refuses_has_sent_nothing_and_is_never_shown_the_token(
+async def test_a_request_through_a_proxy_that_refuses_is_not_sent_and_hides_the_token(
     monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
     """This version of aiohttp sends a session's Authorization to a proxy without credentials of its own."""
@@ -71,14 +69,14 @@ async def test_a_proxy_that_refuses_has_sent_nothing_and_is_never_shown_the_toke
         assert not [request for request in proxy.requests if b"s3cret" in request]
 
 
-async def test_a_proxy_by_its_url_is_used_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_proxy_of_the_settings_is_used_in_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "localhost")
     async with serve(faults.answers(REFUSES)) as proxy:
         await attempt("https://localhost:1", f"http://127.0.0.1:{proxy.port}")
         assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
 
 
-@pytest.mark.parametrize("proxy", ["", "proxy:3128", "ftp://proxy", "http://", "http://a b"])
-def test_what_is_no_url_is_no_proxy(proxy: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"service\.proxy must be env, or a URL"):
-        Service("https://localhost", Token("s3cret"), proxy=proxy)
+def test_a_proxy_that_is_no_url_is_refused() -> None:
+    for proxy in ["", "proxy:3128", "ftp://proxy", "http://", "http://a b"]:
+        with pytest.raises(ConfigurationError, match=r"service\.proxy must be env, or a URL"):
+            Service("https://localhost", Token("s3cret"), proxy=proxy)

@@ -54,7 +54,7 @@ def reading(client: Client) -> tuple[Callable[[], Awaitable[ReadAnswer]], Reques
 
 
 @pytest.mark.parametrize(("fault", "kind"), [(faults.answers(CREATED), Created), (faults.cut_before_answer, Ambiguous)])
-async def test_a_create_is_sent_again_until_it_can_be_sent_and_once(fault: faults.Fault, kind: type) -> None:
+async def test_a_create_is_tried_until_it_is_sent_once(fault: faults.Fault, kind: type) -> None:
     port = unused_port()
     async with AsyncExitStack() as stack:
 
@@ -69,29 +69,40 @@ async def test_a_create_is_sent_again_until_it_can_be_sent_and_once(fault: fault
         assert (client.counts["create"].sent, client.counts["create"].retried) == (4, 3)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [LIMITED, UNAVAILABLE, BROKEN, response(b"", "400 Bad"), response(b"", "409 Conflict"), response(b"", "302 Found")],
-    ids=["429", "503", "500", "400", "409", "302"],
-)
-async def test_a_create_that_was_sent_is_never_sent_again(raw: bytes) -> None:
-    waits = Waits()
-    async with serve(faults.answers(raw, CREATED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
-        assert isinstance(await retrier(waits).send(*creating(client)), Refused | Ambiguous)
-        assert (len(server.requests), waits.seconds, client.counts["create"].retried) == (1, [], 0)
+async def test_a_create_that_was_sent_is_never_sent_again() -> None:
+    for raw in [
+        LIMITED,
+        UNAVAILABLE,
+        BROKEN,
+        response(b"", "400 Bad"),
+        response(b"", "409 Conflict"),
+        response(b"", "302 Found"),
+    ]:
+        waits = Waits()
+        async with (
+            serve(faults.answers(raw, CREATED)) as server,
+            open_client(Service(server.base_url, TOKEN)) as client,
+        ):
+            assert isinstance(await retrier(waits).send(*creating(client)), Refused | Ambiguous)
+            assert (len(server.requests), waits.seconds, client.counts["create"].retried) == (1, [], 0)
 
 
-@pytest.mark.parametrize(
-    "fault", [faults.cut_before_answer, faults.reset_before_answer, faults.cut_in_the_body, faults.hang, faults.garbage]
-)
-async def test_a_create_whose_answer_was_lost_is_never_sent_again(fault: faults.Fault) -> None:
-    waits, timeout_s = Waits(), 1.0 if fault is faults.hang else 10.0  # half of it is for the connection
-    async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=timeout_s)) as client:
-        assert isinstance(await retrier(waits).send(*creating(client)), Ambiguous)
-        assert (len(server.requests), server.connections, waits.seconds) == (1, 1, [])
+async def test_a_create_whose_answer_was_lost_is_never_sent_again() -> None:
+    cases: list[faults.Fault] = [
+        faults.cut_before_answer,
+        faults.reset_before_answer,
+        faults.cut_in_the_body,
+        faults.hang,
+        faults.garbage,
+    ]
+    for fault in cases:
+        waits, timeout_s = Waits(), 1.0 if fault is faults.hang else 10.0  # half of it is for the connection
+        async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=timeout_s)) as client:
+            assert isinstance(await retrier(waits).send(*creating(client)), Ambiguous)
+            assert (len(server.requests), server.connections, waits.seconds) == (1, 1, [])
 
 
-async def test_a_create_that_cannot_be_sent_is_given_up_after_the_attempts_with_growing_waits() -> None:
+async def test_a_create_that_cannot_be_sent_ends_after_its_attempts_with_growing_waits() -> None:
     waits = Waits()
     async with open_client(Service(f"http://127.0.0.1:{unused_port()}", TOKEN)) as client:
         assert isinstance(await retrier(waits, attempts=9).send(*creating(client)), NotSent)
@@ -103,7 +114,7 @@ async def test_a_create_that_cannot_be_sent_is_given_up_after_the_attempts_with_
     assert len(set(waits.seconds)) == len(windows)
 
 
-async def test_a_create_that_cannot_be_sent_is_not_tried_again_once_the_run_is_to_stop() -> None:
+async def test_a_create_that_cannot_be_sent_is_not_tried_again_after_a_stop() -> None:
     waits: list[float] = []
 
     async def rest(seconds: float) -> bool:
@@ -116,7 +127,7 @@ async def test_a_create_that_cannot_be_sent_is_not_tried_again_once_the_run_is_t
         assert client.counts["create"].retried == 1
 
 
-async def test_a_read_is_read_again_after_anything_uncertain() -> None:
+async def test_a_read_is_sent_again_after_an_uncertain_answer() -> None:
     waits = Waits()
     cut = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{'success': false}"
     replies = (BROKEN, response(b'{"success": true}'), cut, response(b"", "408 Timeout"), LIMITED, LISTED)
@@ -127,24 +138,24 @@ async def test_a_read_is_read_again_after_anything_uncertain() -> None:
 
 
 @pytest.mark.parametrize(("raw", "asked_s"), [(LIMITED, 7.0), (UNAVAILABLE, 4.0)], ids=["429", "503"])
-async def test_a_read_is_not_read_again_before_the_service_allows_it(raw: bytes, asked_s: float) -> None:
+async def test_a_read_waits_for_retry_after(raw: bytes, asked_s: float) -> None:
     waits = Waits()
     async with serve(faults.answers(raw, raw, LISTED)) as server, connect(server, waits) as c:
         assert isinstance(await retrier(waits).read(*reading(c)), ListPage)
     assert [asked_s <= waited <= asked_s + 1.0 for waited in waits.seconds] == [True, True]
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422, 301, 302, 307, 308])
-async def test_a_read_that_was_refused_or_sent_elsewhere_is_not_read_again(status: int) -> None:
-    waits = Waits()
-    refused = response(b"no", f"{status} Whatever")
-    async with serve(faults.answers(refused, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
-        answer = await retrier(waits).read(*reading(c))
-        assert isinstance(answer, Refused | Ambiguous)
-        assert (answer.status, len(server.requests), waits.seconds) == (status, 1, [])
+async def test_a_read_that_was_refused_or_redirected_is_not_sent_again() -> None:
+    for status in [400, 401, 403, 404, 405, 422, 301, 302, 307, 308]:
+        waits = Waits()
+        refused = response(b"no", f"{status} Whatever")
+        async with serve(faults.answers(refused, LISTED)) as server, open_client(Service(server.base_url, TOKEN)) as c:
+            answer = await retrier(waits).read(*reading(c))
+            assert isinstance(answer, Refused | Ambiguous)
+            assert (answer.status, len(server.requests), waits.seconds) == (status, 1, [])
 
 
-async def test_after_a_read_that_was_given_up_others_are_made_once_until_one_goes_well() -> None:
+async def test_after_a_failed_read_reads_have_one_attempt_until_a_read_succeeds() -> None:
     waits, replies = Waits(), (BROKEN, BROKEN, BROKEN, LISTED, BROKEN, LISTED)
     async with serve(faults.answers(*replies)) as server, open_client(Service(server.base_url, TOKEN)) as client:
         again = retrier(waits, attempts=2)
@@ -156,7 +167,7 @@ async def test_after_a_read_that_was_given_up_others_are_made_once_until_one_goe
         assert len(server.requests) == 6
 
 
-async def test_no_attempt_is_begun_that_would_start_past_the_budget() -> None:
+async def test_an_attempt_beyond_the_time_budget_does_not_start() -> None:
     waits = Waits()
     async with serve(faults.answers(LIMITED)) as server, open_client(Service(server.base_url, TOKEN)) as client:
         assert await retrier(waits, longest_s=6.9).read(*reading(client)) == Refused(429, "slow down", 7.0)
@@ -166,17 +177,18 @@ async def test_no_attempt_is_begun_that_would_start_past_the_budget() -> None:
 # The budget of retries: a tenth of the requests of ten seconds, and never less than ten
 
 
-@pytest.mark.parametrize(("requests", "retries"), [(0, 10), (50, 10), (100, 10), (200, 20), (5000, 500)])
-def test_so_many_of_so_many_requests_may_be_sent_again(requests: int, retries: int) -> None:
-    budget = RetryBudget()
-    for _ in range(requests):
-        budget.record_request(1.0)
-    assert [budget.try_spend(2.0) for _ in range(retries + 3)] == [True] * retries + [False] * 3
-    assert budget.try_spend(13.0), "the budget comes back after ten seconds"
+def test_a_tenth_of_the_requests_may_be_sent_again() -> None:
+    cases: list[tuple[int, int]] = [(0, 10), (50, 10), (100, 10), (200, 20), (5000, 500)]
+    for requests, retries in cases:
+        budget = RetryBudget()
+        for _ in range(requests):
+            budget.record_request(1.0)
+        assert [budget.try_spend(2.0) for _ in range(retries + 3)] == [True] * retries + [False] * 3
+        assert budget.try_spend(13.0), "the budget comes back after ten seconds"
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=300))
-def test_in_no_ten_seconds_more_are_sent_again_than_the_budget_has(steps: list[tuple[float, bool]]) -> None:
+def test_retries_of_any_ten_seconds_stay_within_the_budget(steps: list[tuple[float, bool]]) -> None:
     budget, now = RetryBudget(), 0.0
     retried: list[float] = []
     requested: list[float] = []

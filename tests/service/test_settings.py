@@ -13,9 +13,8 @@ from connector.service.settings import Service, Token, parse_base_url
 TOKEN = Token("s3cret-token")
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
+def test_an_https_or_loopback_url_is_normalised() -> None:
+    cases: list[tuple[str, str]] = [
         ("https://api.example.com", "https://api.example.com"),
         ("https://api.example.com:8443/v1//", "https://api.example.com:8443/v1"),
         ("HTTPS://API.Example.COM/V1", "https://api.example.com/V1"),
@@ -25,16 +24,14 @@ TOKEN = Token("s3cret-token")
         ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
         ("http://localhost:1", "http://localhost:1"),
         ("http://[::1]:5", "http://[::1]:5"),
-    ],
-)
-def test_https_and_loopback_are_kept_in_one_form(given: str, kept: str) -> None:
-    assert parse_base_url(given) == kept
-    assert Service(given, TOKEN).base_url == kept
+    ]
+    for given, kept in cases:
+        assert parse_base_url(given) == kept
+        assert Service(given, TOKEN).base_url == kept
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
+def test_any_other_url_is_refused_with_the_reason() -> None:
+    cases: list[tuple[str, str]] = [
         ("", "empty"),
         ("api.example.com", "begin with https"),
         ("ftp://example.com", "begin with https"),
@@ -53,16 +50,15 @@ def test_https_and_loopback_are_kept_in_one_form(given: str, kept: str) -> None:
         ("http://127.0.0.1.example.com", "plain http"),
         ("http://2130706433", "plain http"),
         ("http://[::ffff:10.0.0.1]", "plain http"),
-    ],
-)
-def test_any_other_url_is_refused_and_says_why(given: str, why: str) -> None:
-    with pytest.raises(ConfigurationError, match=why) as caught:
-        parse_base_url(given)
-    assert str(caught.value).startswith("The base URL (CONNECTOR_BASE_URL, or service.base_url in the job) ")
+    ]
+    for given, why in cases:
+        with pytest.raises(ConfigurationError, match=why) as caught:
+            parse_base_url(given)
+        assert str(caught.value).startswith("The base URL (CONNECTOR_BASE_URL, or service.base_url in the job) ")
 
 
 @pytest.mark.parametrize("given", ["https://user:s3cret@host", "http://s3cret@127.0.0.1", "https://s3cret@"])
-def test_credentials_in_a_url_are_refused_without_being_shown(given: str) -> None:
+def test_credentials_in_a_url_are_refused_and_not_shown(given: str) -> None:
     with pytest.raises(ConfigurationError, match="user name or password") as caught:
         parse_base_url(given)
     assert "s3cret" not in str(caught.value)
@@ -75,22 +71,22 @@ def test_no_traceback_shows_the_password_of_a_url_that_cannot_be_read(given: str
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_the_authorization_is_the_template_with_the_token_in_it() -> None:
+def test_the_authorization_is_the_template_with_the_token() -> None:
     assert Service("https://h", TOKEN).reveal_authorization() == "s3cret-token"
     assert Service("https://h", TOKEN, "Bearer {token}").reveal_authorization() == "Bearer s3cret-token"
     assert Service("https://h", TOKEN, 'Token {id}="{token}"').reveal_authorization() == 'Token {id}="s3cret-token"'
 
 
-@pytest.mark.parametrize("template", ["", "Bearer", "{token} {token}", "Bearer\n{token}", "Bearér {token}"])
-def test_a_template_that_makes_no_header_is_refused(template: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"service\.authorization"):
-        Service("https://h", TOKEN, template)
+def test_a_template_that_is_no_header_is_refused() -> None:
+    for template in ["", "Bearer", "{token} {token}", "Bearer\n{token}", "Bearér {token}"]:
+        with pytest.raises(ConfigurationError, match=r"service\.authorization"):
+            Service("https://h", TOKEN, template)
 
 
-@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), 3601])
-def test_a_time_out_that_is_none_or_endless_is_refused(timeout_s: float) -> None:
-    with pytest.raises(ConfigurationError, match="timeout"):
-        Service("https://h", TOKEN, timeout_s=timeout_s)
+def test_a_timeout_that_is_zero_or_endless_is_refused() -> None:
+    for timeout_s in [0, -1, float("nan"), float("inf"), 3601]:
+        with pytest.raises(ConfigurationError, match="timeout"):
+            Service("https://h", TOKEN, timeout_s=timeout_s)
 
 
 # A token shows itself only when asked to
@@ -98,7 +94,7 @@ def test_a_time_out_that_is_none_or_endless_is_refused(timeout_s: float) -> None
 TEXT = "s3cret-token"
 
 
-def test_a_token_is_masked_wherever_it_is_written() -> None:
+def test_a_token_is_masked_in_any_text() -> None:
     token = Token(TEXT)
     service = Service("https://api.example.com", token)
     written = [repr(token), str(token), f"{token}", f"{token!s:>20}", "%s" % token, repr([token]), repr(service)]  # noqa: UP031 - logging writes so
@@ -113,10 +109,17 @@ def test_a_token_is_neither_pickled_nor_copied(write: Callable[[Token], object])
     assert TEXT not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", f" {TEXT}", f"{TEXT}\n", f"{TEXT}\r\nX: y", f"s3cret\x00{TEXT}", f"s3cret\x7f{TEXT}", f"{TEXT}é"]
-)
-def test_a_text_that_no_header_may_carry_is_refused_without_being_shown(text: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        Token(text)
-    assert "s3cret" not in str(caught.value)
+def test_a_token_that_no_header_may_carry_is_refused_and_not_shown() -> None:
+    for text in [
+        "",
+        " ",
+        f" {TEXT}",
+        f"{TEXT}\n",
+        f"{TEXT}\r\nX: y",
+        f"s3cret\x00{TEXT}",
+        f"s3cret\x7f{TEXT}",
+        f"{TEXT}é",
+    ]:
+        with pytest.raises(ConfigurationError) as caught:
+            Token(text)
+        assert "s3cret" not in str(caught.value)

@@ -59,7 +59,7 @@ async def test_a_tls_handshake_that_fails_is_not_sent(request_: Request, fault: 
 
 
 @REQUESTS
-async def test_a_connection_that_does_not_come_about_in_time_is_not_sent(request_: Request) -> None:
+async def test_a_connection_that_is_not_made_in_time_is_not_sent(request_: Request) -> None:
     """A listener whose backlog is full: the kernel lets further handshakes wait."""
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
@@ -71,7 +71,7 @@ async def test_a_connection_that_does_not_come_about_in_time_is_not_sent(request
     assert answer == NotSent("no connection within 0.5 s")
 
 
-async def test_a_request_that_waited_in_vain_for_a_free_connection_is_not_sent() -> None:
+async def test_a_request_that_gets_no_free_connection_is_not_sent() -> None:
     async with serve(faults.hang) as server, open_transport(service(server.base_url, 1.0, 1)) as transport:
         first, second = await asyncio.gather(transport.send(CREATE), transport.send(CREATE))
         assert isinstance(first, Ambiguous)
@@ -109,20 +109,20 @@ async def test_a_failure_after_the_first_byte_is_ambiguous_and_sent_once(
 
 
 @REQUESTS
-async def test_a_connection_cut_at_accept_is_ambiguous_since_bytes_were_on_their_way(request_: Request) -> None:
+async def test_a_connection_that_is_cut_at_accept_is_ambiguous(request_: Request) -> None:
     async with serve(faults.cut_at_accept) as server:
         assert isinstance(await attempt(server.base_url, request_), Ambiguous)
         assert server.connections == 1
 
 
-async def test_a_body_cut_off_on_its_way_is_ambiguous() -> None:
+async def test_a_body_that_is_cut_off_is_ambiguous() -> None:
     async with serve(faults.cut_while_reading) as server:
         assert isinstance(await attempt(server.base_url, build_create(b"x" * 5_000_000)), Ambiguous)
         assert server.connections == 1
 
 
 @REQUESTS
-async def test_an_answer_that_ends_with_its_connection_is_taken_as_it_came(request_: Request) -> None:
+async def test_an_answer_that_ends_with_its_connection_is_read(request_: Request) -> None:
     """Whether it was cut is the reader's to see: no half of a JSON object is one."""
     async with serve(faults.cut_without_length) as server:
         answer = await attempt(server.base_url, request_)
@@ -134,7 +134,7 @@ async def test_an_answer_that_ends_with_its_connection_is_taken_as_it_came(reque
 
 
 @REQUESTS
-async def test_a_kept_connection_that_is_cut_at_its_second_use_is_ambiguous_and_not_sent_again(
+async def test_an_open_connection_that_is_cut_at_its_second_use_is_ambiguous(
     request_: Request,
 ) -> None:
     async with serve(faults.answers_then_cuts(OK)) as server, open_transport(service(server.base_url)) as transport:
@@ -144,7 +144,7 @@ async def test_a_kept_connection_that_is_cut_at_its_second_use_is_ambiguous_and_
 
 
 @REQUESTS
-async def test_a_kept_connection_that_died_unseen_is_ambiguous(request_: Request) -> None:
+async def test_an_open_connection_that_closes_unseen_is_ambiguous(request_: Request) -> None:
     """The server closes while the client's loop is busy, so that the client writes into a closed connection."""
     requests: list[bytes] = []
     with socket.socket() as listener:
@@ -167,7 +167,7 @@ async def test_a_kept_connection_that_died_unseen_is_ambiguous(request_: Request
 
 
 @REQUESTS
-async def test_a_kept_connection_seen_to_close_is_not_used(request_: Request) -> None:
+async def test_a_connection_that_the_client_saw_close_is_not_used(request_: Request) -> None:
     async with serve(faults.answers_then_closes(OK)) as server, open_transport(service(server.base_url)) as transport:
         for _ in range(3):
             assert isinstance(await transport.send(request_), RawAnswer)
@@ -176,7 +176,7 @@ async def test_a_kept_connection_seen_to_close_is_not_used(request_: Request) ->
 
 
 @pytest.mark.parametrize(("idle_s", "connections"), [(0.05, 2), (30.0, 1)])
-async def test_an_idle_connection_is_left_before_the_server_would_close_it(idle_s: float, connections: int) -> None:
+async def test_an_idle_connection_is_closed_by_the_client_first(idle_s: float, connections: int) -> None:
     async with (
         serve(faults.answers(OK)) as server,
         open_transport(service(server.base_url), idle_s=idle_s) as transport,
@@ -190,19 +190,19 @@ async def test_an_idle_connection_is_left_before_the_server_would_close_it(idle_
 # 4. What the transport does not do: follow, remember, open too much, mix up answers, or read without end.
 
 
-@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
 @REQUESTS
-async def test_a_redirect_is_an_answer_and_is_not_followed(request_: Request, status: str) -> None:
+async def test_a_redirect_is_an_answer_and_is_not_followed(request_: Request) -> None:
     async with serve(faults.answers(OK)) as other:
-        moved = response(b"", status, Location=f"{other.base_url}/api")
-        async with serve(faults.answers(moved)) as server:
-            answer = await attempt(server.base_url, request_)
-            assert isinstance(answer, RawAnswer)
-            assert answer.status == int(status[:3])
-            assert (len(server.requests), other.connections) == (1, 0)
+        for status in ("301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"):
+            moved = response(b"", status, Location=f"{other.base_url}/api")
+            async with serve(faults.answers(moved)) as server:
+                answer = await attempt(server.base_url, request_)
+                assert isinstance(answer, RawAnswer)
+                assert answer.status == int(status[:3])
+                assert (len(server.requests), other.connections) == (1, 0)
 
 
-async def test_no_cookie_is_kept() -> None:
+async def test_a_cookie_is_not_sent_back() -> None:
     sets = response(b"{}", Set_Cookie="session=1; Path=/")
     async with serve(faults.answers(sets)) as server:
         by_name = service(f"http://localhost:{server.port}")  # of an address aiohttp keeps no cookie anyway
@@ -213,14 +213,14 @@ async def test_no_cookie_is_kept() -> None:
         assert not [request for request in server.requests if b"cookie" in request.lower()]
 
 
-async def test_no_more_connections_than_allowed_are_open() -> None:
+async def test_the_client_opens_only_the_allowed_connections() -> None:
     async with serve(faults.answers(OK)) as server, open_transport(service(server.base_url, 5.0, 3)) as transport:
         answers = await asyncio.gather(*(transport.send(CREATE) for _ in range(30)))
         assert all(isinstance(answer, RawAnswer) for answer in answers)
         assert (server.connections, len(server.requests)) == (3, 30)
 
 
-async def test_a_cancelled_request_leaves_no_answer_behind_for_the_next() -> None:
+async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> None:
     async def answers_late_then_at_once(connection: Connection) -> None:
         while await connection.read_request():
             number = len(connection.server.requests)
@@ -261,19 +261,16 @@ MIB = b"x" * 2**20
 TOO_LARGE = Ambiguous(200, f"the answer is larger than {LARGEST_ANSWER >> 20} MiB and was not read")
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
+async def test_an_answer_beyond_the_bound_is_ambiguous() -> None:
+    cases: list[Fault] = [
         endless(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n", b""),
         endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + MIB + b"\r\n"),
         endless(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", MIB),
         faults.answers(response(gzip.compress(MIB * 65, 1), Content_Encoding="gzip")),
-    ],
-    ids=["announced", "chunked", "until-closed", "compressed"],
-)
-async def test_an_answer_past_the_bound_is_given_up(fault: Fault) -> None:
-    async with serve(fault) as server:
-        assert await attempt(server.base_url, LIST, timeout_s=20.0) == TOO_LARGE
+    ]
+    for fault in cases:
+        async with serve(fault) as server:
+            assert await attempt(server.base_url, LIST, timeout_s=20.0) == TOO_LARGE
 
 
 @pytest.mark.parametrize("size", [0, 300_000])
