@@ -1,6 +1,7 @@
 """Switches, and the control address: setting, seeding, resetting, and the truth log."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -8,47 +9,39 @@ from connector.sandbox.switches import SandboxSettings, list_switches, parse_set
 from tests.sandbox.calls import CREATE, Calls
 
 
-def test_every_default_of_the_table_sets_the_default() -> None:
+def test_a_default_of_the_table_is_the_default_setting() -> None:
     assert parse_settings([f"{switch.name}={switch.default}" for switch in list_switches()]) == SandboxSettings()
 
 
-def test_every_switch_explains_itself_in_a_sentence() -> None:
+def test_a_switch_has_a_sentence_of_help() -> None:
     assert all(switch.help.endswith(".") and switch.values for switch in list_switches())
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("duplicates", "maybe", "reject_409"),
-        ("drop_after", "1.5", "0 to 1"),
-        ("capacity", "1.5", "whole"),
-        ("rate", [1], "a number"),
-        ("alter_identity", "maybe", "true | false"),
-        ("required", "Shoe", "Email"),
-        ("authorization", "Bearer", "{token}"),
-        ("redirect_to", "a\nb", "a text"),
-        ("replica_lags_ms", "1,soon", "comma-separated numbers"),
-        ("base_alias", "Old=", "left=right"),
-        ("drop_afterr", "1", "did you mean 'drop_after'"),
-    ],
-)
-def test_a_wrong_switch_is_named_with_its_values_and_nothing_is_set(
-    calls: Calls, name: str, value: object, words: str
-) -> None:
-    with pytest.raises(ValueError, match=f"switch '{name}'") as caught:
-        calls.sandbox.switch(jitter_ms=5, **{name: value})
-    assert words in str(caught.value)
+WRONG_SWITCHES: list[tuple[str, object, str]] = [
+    ("duplicates", "maybe", "reject_409"), ("drop_after", "1.5", "0 to 1"), ("capacity", "1.5", "whole"),
+    ("rate", [1], "a number"), ("alter_identity", "maybe", "true | false"), ("required", "Shoe", "Email"),
+    ("authorization", "Bearer", "{token}"), ("redirect_to", "a\nb", "a text"),
+    ("replica_lags_ms", "1,soon", "comma-separated numbers"), ("base_alias", "Old=", "left=right"),
+    ("drop_afterr", "1", "did you mean 'drop_after'"),
+]  # fmt: skip
+
+
+def test_a_wrong_switch_is_refused_with_its_values_and_sets_nothing(calls: Calls) -> None:
+    for name, value, words in WRONG_SWITCHES:
+        with pytest.raises(ValueError, match=f"switch '{name}'") as caught:
+            calls.sandbox.switch(jitter_ms=5, **{name: value})
+        assert words in str(caught.value)
     assert calls.sandbox.switch()["jitter_ms"] == 0
 
 
-def test_switches_that_were_read_can_be_set_again(calls: Calls) -> None:
+def test_the_switches_that_were_read_can_be_set(calls: Calls) -> None:
     switches = calls.sandbox.switch(base_alias="Old=New", replica_lags_ms=[0, 500], limit_status="503")
     assert (switches["base_alias"], switches["replica_lags_ms"]) == ({"Old": "New"}, [0, 500])
     assert switches["limit_status"] == 503
     assert calls.sandbox.switch(**switches) == switches
 
 
-def test_the_truth_log_has_each_create_with_what_was_stored_and_answered(calls: Calls) -> None:
+def test_the_truth_log_has_the_stored_subscriber_and_the_answer_of_a_create(calls: Calls) -> None:
     answered = calls.create(" Ana@example.com", FirstName="Ana").json["Subscriber"]
     calls.create("nobody")  # rejected: no event
     calls.sandbox.switch(error_after=1)
@@ -63,7 +56,7 @@ def test_the_truth_log_has_each_create_with_what_was_stored_and_answered(calls: 
     assert calls.sandbox.truth(after=1)["events"] == [second]
 
 
-def test_reset_empties_everything_and_sets_the_switches_back(calls: Calls) -> None:
+def test_reset_removes_subscribers_and_resets_the_switches(calls: Calls) -> None:
     calls.sandbox.seed(5)
     first = calls.create("a@example.com").json["Subscriber"]["Id"]
     calls.sandbox.switch(order="email", latency_ms=3)
@@ -74,31 +67,26 @@ def test_reset_empties_everything_and_sets_the_switches_back(calls: Calls) -> No
     assert calls.create("a@example.com").json["Subscriber"]["Id"] == first - 5
 
 
-@pytest.mark.parametrize(
-    ("method", "action", "body", "status"),
-    [
+def test_a_wrong_control_request_is_an_error(calls: Calls) -> None:
+    for method, action, body, status in (
         ("GET", "nothing", None, 404),
         ("POST", "truth", b"", 404),
         ("GET", "truth?after=x", None, 400),
         ("POST", "switches", b"{", 400),
         ("POST", "seed", b"{}", 400),
         ("POST", "seed", b'{"count":1,"colour":"x"}', 400),
-    ],
-)
-def test_a_wrong_control_request_is_answered_with_an_error(
-    calls: Calls, method: str, action: str, body: bytes | None, status: int
-) -> None:
-    reply = calls.ask(method, f"/_sandbox/{action}", body)
-    assert (reply.status, "error" in reply.json) == (status, True)
+    ):
+        reply = calls.ask(method, f"/_sandbox/{action}", body)
+        assert (reply.status, "error" in reply.json) == (status, True)
 
 
-@pytest.mark.parametrize("given", ["", "wrong", "Bearer {token}", "{token}x", "{token}, {token}"])
-def test_the_control_demands_the_token_itself_whatever_the_api_wants(calls: Calls, given: str) -> None:
+def test_the_control_address_demands_the_plain_token(calls: Calls) -> None:
     calls.sandbox.switch(authorization="Bearer {token}", error_shape="html")
-    authorization = given.replace("{token}", calls.sandbox.token)
-    controls = [("GET", column) for column in ("truth", "stats", "outbox", "switches", "nothing")]
+    controls = [("GET", name) for name in ("truth", "stats", "outbox", "switches", "nothing")]
     controls += [("POST", name) for name in ("switches", "reset", "seed")]
-    for method, action in controls:
+    templates = ("", "wrong", "Bearer {token}", "{token}x", "{token}, {token}")
+    for (method, action), template in product(controls, templates):
+        authorization = template.replace("{token}", calls.sandbox.token)
         body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
         reply = calls.ask(method, f"/_sandbox/{action}", body, Authorization=authorization)
         assert (reply.status, list(reply.json)) == (401, ["error"]), action
@@ -106,12 +94,12 @@ def test_the_control_demands_the_token_itself_whatever_the_api_wants(calls: Call
     assert (calls.sandbox.truth()["subscribers"], calls.sandbox.switch()["latency_ms"]) == (0, 0)
 
 
-def test_control_requests_are_not_counted_and_obey_no_fault(calls: Calls) -> None:
+def test_a_control_request_is_not_counted_and_has_no_fault(calls: Calls) -> None:
     calls.sandbox.switch(drop_before=1, refuse=1, redirect_to="http://x", latency_ms=1000)
     assert calls.sandbox.stats()["requests"] == {}
 
 
-def test_seeded_subscribers_are_like_others(calls: Calls) -> None:
+def test_a_seeded_subscriber_is_listed_and_found_like_a_created_one(calls: Calls) -> None:
     seeded = calls.sandbox.seed(300, base_name="Crowd")
     page = calls.page(limit=1000)
     people = page["Subscribers"]
@@ -134,12 +122,12 @@ def test_seeded_subscribers_are_like_others(calls: Calls) -> None:
     assert calls.create(somebody["Email"], base={"Id": 99}).status == 200
 
 
-def test_a_seeded_subscriber_would_be_accepted_as_a_create(calls: Calls) -> None:
-    calls.sandbox.seed(500)
+def test_a_seeded_subscriber_is_a_valid_create(calls: Calls) -> None:
+    calls.sandbox.seed(100)
     people = calls.page(limit=1000)["Subscribers"]
     calls.sandbox.reset()
     for person in people:
-        given = {name: value for name, value in person.items() if name != "Id"}
-        given["Address"] = person["Address"] | {"Zip": int(person["Address"]["Zip"])}
-        reply = calls.ask("POST", CREATE, json.dumps({"Subscriber": given}).encode())
+        sent = {name: value for name, value in person.items() if name != "Id"}
+        sent["Address"] = person["Address"] | {"Zip": int(person["Address"]["Zip"])}
+        reply = calls.ask("POST", CREATE, json.dumps({"Subscriber": sent}).encode())
         assert reply.json == {"success": True, "Subscriber": person}

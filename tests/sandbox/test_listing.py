@@ -14,88 +14,55 @@ def people(calls: Calls) -> Calls:
     return calls
 
 
-@pytest.mark.parametrize(
-    ("given", "offset", "limit", "rows"),
-    [
-        ({}, 0, 50, 50),
-        ({"limit": 5000}, 0, 1000, 120),
-        ({"limit": 0}, 0, 1, 1),
-        ({"limit": -5}, 0, 1, 1),
-        ({"offset": -5, "limit": 7}, 0, 7, 7),
-        ({"offset": 115}, 115, 50, 5),
-        ({"offset": 120}, 120, 50, 0),
-        ({"offset": 10**12}, 10**12, 50, 0),
-    ],
-)
-def test_bounds_are_applied_and_echoed(calls: Calls, given: dict[str, int], offset: int, limit: int, rows: int) -> None:
+def test_bounds_are_applied_and_echoed(calls: Calls) -> None:
     calls.sandbox.seed(120)
-    page = calls.page(**given)
-    assert (page["TotalCount"], page["Offset"], page["Limit"], len(page["Subscribers"])) == (120, offset, limit, rows)
+    cases: list[tuple[dict[str, int], int, int, int]] = [
+        ({}, 0, 50, 50), ({"limit": 5000}, 0, 1000, 120), ({"limit": 0}, 0, 1, 1), ({"limit": -5}, 0, 1, 1),
+        ({"offset": -5, "limit": 7}, 0, 7, 7), ({"offset": 115}, 115, 50, 5), ({"offset": 120}, 120, 50, 0),
+        ({"offset": 10**12}, 10**12, 50, 0),
+    ]  # fmt: skip
+    for query, offset, limit, rows in cases:
+        page = calls.page(**query)
+        assert (page["TotalCount"], len(page["Subscribers"])) == (120, rows), query
+        assert (page["Offset"], page["Limit"]) == (offset, limit), query
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["offset=x", "limit=1.5", "IsActive=true", "IsActive=", "Gender=x", "Id=a", "Sex=male", "limit=1&limit=2", "%ff=1",
-     "Email"],
-)  # fmt: skip
-def test_a_query_that_breaks_a_rule_is_an_error(calls: Calls, query: str) -> None:
-    assert calls.ask("GET", f"{LIST}?{query}").status == 400
-    assert calls.ask("GET", LIST, b"{}").status == 400  # a body is an error, too
+def test_a_query_that_breaks_a_rule_is_an_error(calls: Calls) -> None:
+    wrong = "offset=x limit=1.5 IsActive=true IsActive= Gender=x Id=a Sex=male limit=1&limit=2 %ff=1 Email"
+    for query in wrong.split():
+        assert calls.ask("GET", f"{LIST}?{query}").status == 400, query
+    assert calls.ask("GET", LIST, b"{}").status == 400  # A body is an error.
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ({"Id": 100_002}, [1]),
-        ({"BaseId": 2}, [2, 3]),
-        ({"IsActive": 1}, [0, 3]),
-        ({"IsActive": 0}, [1, 2]),
-        ({"Gender": "male"}, [1]),
-        ({"Gender": ""}, [2, 3]),
-        ({"Email": "ana@example.com"}, [2]),
-        ({"Email": "bob+x@example.com"}, [1]),
-        ({"Email": "cleo@example.com"}, []),
-        ({"FirstName": "Ana"}, [2]),
-        ({"LastName": "Zoë"}, [2]),
-        ({"ClientUserId": "k1"}, [1]),
-        ({"BaseId": 2, "IsActive": 1}, [3]),
-        ({"BaseId": 9}, []),
-        ({"Id": 1}, []),
-    ],
-)
-def test_filters_match_exactly_and_together_by_default(
-    people: Calls, query: dict[str, object], found: list[int]
-) -> None:
-    everybody = people.ids()
-    page = people.page(**query)
-    assert [everybody.index(subscriber["Id"]) for subscriber in page["Subscribers"]] == found
-    assert page["TotalCount"] == len(found)
+MATCHES: list[tuple[str, dict[str, object], list[int]]] = [
+    ("exact", {"Id": 100_002}, [1]), ("exact", {"BaseId": 2}, [2, 3]), ("exact", {"IsActive": 1}, [0, 3]),
+    ("exact", {"IsActive": 0}, [1, 2]), ("exact", {"Gender": "male"}, [1]), ("exact", {"Gender": ""}, [2, 3]),
+    ("exact", {"Email": "ana@example.com"}, [2]), ("exact", {"Email": "bob+x@example.com"}, [1]),
+    ("exact", {"Email": "cleo@example.com"}, []), ("exact", {"FirstName": "Ana"}, [2]),
+    ("exact", {"LastName": "Zoë"}, [2]), ("exact", {"ClientUserId": "k1"}, [1]),
+    ("exact", {"BaseId": 2, "IsActive": 1}, [3]), ("exact", {"BaseId": 9}, []), ("exact", {"Id": 1}, []),
+    ("icase", {"Email": "cleo@EXAMPLE.com"}, [0]), ("icase", {"FirstName": "ANA"}, [2, 3]),
+    ("icase", {"ClientUserId": "k1"}, [0, 1]), ("icase", {"Email": "cleo"}, []),
+    ("partial", {"Email": "ANA@"}, [2, 3]), ("partial", {"Email": ""}, [0, 1, 2, 3]),
+    ("partial", {"Gender": "male"}, [1]),
+    ("ignored", {"Email": "nobody@example.com"}, [0, 1, 2, 3]), ("ignored", {"BaseId": 9}, [0, 1, 2, 3]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("mode", "query", "found"),
-    [
-        ("icase", {"Email": "cleo@EXAMPLE.com"}, [0]),
-        ("icase", {"FirstName": "ANA"}, [2, 3]),
-        ("icase", {"ClientUserId": "k1"}, [0, 1]),
-        ("icase", {"Email": "cleo"}, []),
-        ("partial", {"Email": "ANA@"}, [2, 3]),
-        ("partial", {"Email": ""}, [0, 1, 2, 3]),
-        ("partial", {"Gender": "male"}, [1]),
-        ("ignored", {"Email": "nobody@example.com"}, [0, 1, 2, 3]),
-        ("ignored", {"BaseId": 9}, [0, 1, 2, 3]),
-    ],
-)
-def test_filters_match_as_switched(people: Calls, mode: str, query: dict[str, object], found: list[int]) -> None:
-    people.sandbox.switch(filters=mode)
+def test_filters_match_exactly_or_as_switched(people: Calls) -> None:
+    assert people.sandbox.switch()["filters"] == "exact"
     everybody = [event["subscriber"]["Id"] for event in people.events()]
-    assert [everybody.index(number) for number in people.ids(**query)] == found
+    for mode, query, found in MATCHES:
+        people.sandbox.switch(filters=mode)
+        page = people.page(**query)
+        assert [everybody.index(subscriber["Id"]) for subscriber in page["Subscribers"]] == found, query
+        assert page["TotalCount"] == len(found)
 
 
-@pytest.mark.parametrize(("combine", "count"), [("all", 1), ("any", 3), ("last", 2)])
-def test_filters_combine_as_switched(people: Calls, combine: str, count: int) -> None:
-    people.sandbox.switch(combine=combine)
-    assert people.page(BaseId=2, IsActive=1)["TotalCount"] == count
+def test_filters_combine_as_switched(people: Calls) -> None:
+    for combine, count in (("all", 1), ("any", 3), ("last", 2)):
+        people.sandbox.switch(combine=combine)
+        assert people.page(BaseId=2, IsActive=1)["TotalCount"] == count
 
 
 @pytest.mark.parametrize("filters", [{}, {"BaseId": 1}, {"IsActive": 1}])
@@ -110,7 +77,7 @@ def test_the_order_is_by_id_or_the_other_way_round(calls: Calls, filters: dict[s
 
 
 @pytest.mark.parametrize("filters", [{}, {"IsActive": 1}])
-def test_the_order_can_be_by_email_and_stays_so_while_people_come(people: Calls, filters: dict[str, object]) -> None:
+def test_a_list_by_email_stays_in_order_after_a_create(people: Calls, filters: dict[str, object]) -> None:
     people.sandbox.seed(30)
     people.sandbox.switch(order="email")
     people.emails(**filters)
@@ -121,9 +88,7 @@ def test_the_order_can_be_by_email_and_stays_so_while_people_come(people: Calls,
 
 
 @pytest.mark.parametrize("filters", [{}, {"IsActive": 1}])
-def test_shuffled_is_another_order_each_time_and_no_page_repeats_anybody(
-    calls: Calls, filters: dict[str, object]
-) -> None:
+def test_a_shuffled_list_has_another_order_at_each_request(calls: Calls, filters: dict[str, object]) -> None:
     calls.sandbox.seed(100)
     calls.sandbox.switch(order="shuffled")
     first, second = calls.ids(limit=100, **filters), calls.ids(limit=100, **filters)
@@ -133,7 +98,7 @@ def test_shuffled_is_another_order_each_time_and_no_page_repeats_anybody(
     assert len(calls.ids(limit=30, offset=80, **filters)) == max(0, len(first) - 80)
 
 
-def test_a_create_shows_in_the_list_and_its_filters_only_after_the_lag(calls: Calls) -> None:
+def test_the_list_and_its_filters_show_a_create_after_the_lag(calls: Calls) -> None:
     calls.sandbox.switch(list_lag_ms=60_000)
     hidden = calls.create("late@example.com").json["Subscriber"]["Id"]
     calls.sandbox.switch(list_lag_ms=0)
@@ -271,8 +236,8 @@ def test_filters_can_be_blind_for_a_class_of_characters(people: Calls, blind: st
     assert len(people.emails()) == 5
 
 
-@pytest.mark.parametrize("order", ["id", "id_desc", "email", "shuffled"])
-def test_replicas_show_a_create_each_in_its_own_time(calls: Calls, order: str) -> None:
+@pytest.mark.parametrize("order", ["id", "email"])
+def test_a_replica_shows_a_create_after_its_own_lag(calls: Calls, order: str) -> None:
     calls.sandbox.seed(5)
     calls.sandbox.switch(replica_lags_ms=[0, 60_000], order=order)
     calls.create("late@example.com")
@@ -289,9 +254,11 @@ def read(calls: Calls, **query: object) -> list[int]:
     return calls.ids(limit=1000, **query)
 
 
-@pytest.mark.parametrize("order", ["id", "id_desc", "email"])
-@pytest.mark.parametrize(("where", "places"), [("head", {0, 1}), ("middle", {9, 10, 11}), ("end", {18, 19, 20})])
-def test_somebody_vanishes_and_appears_where_the_switch_says_after_each_page(
+@pytest.mark.parametrize(
+    ("order", "where", "places"),
+    [("id", "head", {0, 1}), ("id_desc", "middle", {9, 10, 11}), ("email", "end", {18, 19, 20})],
+)
+def test_a_subscriber_vanishes_and_appears_at_the_place_of_the_switch(
     calls: Calls, order: str, where: str, places: set[int]
 ) -> None:
     calls.sandbox.switch(id_step=5, order=order, churn_where=where)

@@ -52,7 +52,7 @@ def test_data_survives_a_kill_and_a_torn_last_line(tmp_path: Path) -> None:
         assert sandbox.truth()["sequence"] == before["sequence"] + 2
 
 
-def test_every_create_that_was_answered_survives_a_kill_in_full_flight(tmp_path: Path) -> None:
+def test_an_answered_create_survives_a_kill(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox, Calls(sandbox).connect() as sock:
         sock.sendall(b"".join(Calls(sandbox).raw_create(f"{n}@example.com") for n in range(500)))
         data = sock.recv(1 << 16)
@@ -68,7 +68,7 @@ def test_every_create_that_was_answered_survives_a_kill_in_full_flight(tmp_path:
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can set a limit for another process")
-def test_a_create_that_the_disk_has_no_room_for_is_a_server_error_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_create_without_room_on_the_disk_is_a_server_error_and_stores_nothing(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
         calls = Calls(sandbox)
         calls.create("a@example.com")
@@ -99,13 +99,11 @@ def test_a_directory_in_use_or_with_a_damaged_journal_is_refused(tmp_path: Path)
     ("arguments", "token", "words"),
     [
         ((), None, "needs a token"),
-        ((), "a b\x01", "token must be printable"),
         (("--set", "colour=red"), "t", "no switch 'colour'"),
         (("--host", "0.0.0.0"), "t", "loopback only"),
-        (("--port", "70000"), "t", "0 (a free one) to 65535"),
     ],
 )
-def test_what_cannot_be_used_ends_it_with_2_and_a_clear_word(
+def test_a_wrong_option_ends_the_sandbox_with_2_and_the_reason(
     arguments: tuple[str, ...], token: str | None, words: str
 ) -> None:
     ended = run(*arguments, token=token)
@@ -114,7 +112,7 @@ def test_what_cannot_be_used_ends_it_with_2_and_a_clear_word(
     assert "Traceback" not in ended.stderr
 
 
-def test_a_child_ends_with_its_context_keeps_its_port_and_hides_its_token() -> None:
+def test_a_sandbox_ends_with_its_context_keeps_its_port_and_hides_its_token() -> None:
     sandbox = SandboxProcess()
     with sandbox:
         assert sandbox.token not in ask_ps(sandbox.pid, "args")
@@ -128,7 +126,7 @@ def test_a_child_ends_with_its_context_keeps_its_port_and_hides_its_token() -> N
     assert ask_ps(pid, "pid") == ""
 
 
-def test_a_child_ends_when_its_parent_is_killed() -> None:
+def test_a_sandbox_ends_when_its_parent_is_killed() -> None:
     script = (
         "import sys, time; from connector.sandbox import SandboxProcess\n"
         "with SandboxProcess() as s: print(s.pid, flush=True); time.sleep(60)"
