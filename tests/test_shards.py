@@ -32,12 +32,12 @@ def test_the_place_of_a_digest_in_a_shard_is_in_the_shard(digest: bytes, count: 
     assert WHOLE.place(digest) == digest
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_shards_follow_each_other_without_a_gap(count: int) -> None:
-    shards = [Shard(index, count) for index in range(1, count + 1)]
-    assert shards[0].start == b"\0" * 16
-    assert [shard.end for shard in shards[:-1]] == [shard.start for shard in shards[1:]]
-    assert shards[-1].end > b"\xff" * 16
+def test_shards_follow_each_other_without_a_gap() -> None:
+    for count in COUNTS:
+        shards = [Shard(index, count) for index in range(1, count + 1)]
+        assert shards[0].start == b"\0" * 16
+        assert [shard.end for shard in shards[:-1]] == [shard.start for shard in shards[1:]]
+        assert shards[-1].end > b"\xff" * 16
 
 
 def test_shards_overlap_unless_they_are_two_of_one_count() -> None:
@@ -74,7 +74,7 @@ def test_every_record_of_a_chunk_is_in_one_shard_and_a_valid_one_in_its_identity
         assert list(part.frame.index) == list(range(len(part.numbers)))
 
 
-@pytest.mark.parametrize("text", ["", "2", "0/4", "5/4", "1/1001", "a/b", "-1/4", "1/4/2", "²/4"])
-def test_any_other_text_is_not_a_shard(text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"{text!r} is not a shard")):
-        Shard.parse(text)
+def test_any_other_text_is_not_a_shard() -> None:
+    for text in ["", "2", "0/4", "5/4", "1/1001", "a/b", "-1/4", "1/4/2", "²/4"]:
+        with pytest.raises(ValueError, match=re.escape(f"{text!r} is not a shard")):
+            Shard.parse(text)

@@ -28,11 +28,12 @@ def test_objects_come_back_in_their_order_as_often_as_they_are_read() -> None:
     assert list(spool.read()) == []
 
 
-@pytest.mark.parametrize("value", ["\ud800", {"a": [None, True, 1.5]}, "日本", "x" * 100_000])
-def test_each_json_value_comes_back_by_its_index(value: object) -> None:
-    with SpooledValues() as values:
-        values.add([["first"], [value], ["last"]])
-        assert [values.read(index) for index in (1, 2, 0)] == [[value], ["last"], ["first"]]
+def test_each_json_value_comes_back_by_its_index() -> None:
+    cases: list[object] = ["\ud800", {"a": [None, True, 1.5]}, "日本", "x" * 100_000]
+    for value in cases:
+        with SpooledValues() as values:
+            values.add([["first"], [value], ["last"]])
+            assert [values.read(index) for index in (1, 2, 0)] == [[value], ["last"], ["first"]]
 
 
 @pytest.mark.usefixtures("small_files")

@@ -17,9 +17,8 @@ def fill(source: str, *, is_html: bool = False, **row: str) -> str:
     return compile_template(source, name="body", longest=LONGEST, is_html=is_html).render(row or ROW)
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
+def test_a_template_is_filled_in_with_a_row() -> None:
+    cases: list[tuple[str, str]] = [
         ("Hello {{ first }}\r\n", "Hello Ann\n"),
         ("{{ markup }}", "<b> & 'x'"),
         ("{{ empty }}|{{ none }}|{{ empty or 'friend' }}", "||friend"),
@@ -30,25 +29,22 @@ def fill(source: str, *, is_html: bool = False, **row: str) -> str:
         ("{% for tag in tags.split(',') %}{{ loop.index }}{{ tag }}{{ loop.cycle(1, 2) }}{% endfor %}", "1a12b23c1"),
         ("{{ tags.split(',')|map('upper')|reject('equalto', 'B')|join('/') }}", "A/C"),
         ("{% if count in ['1', '3'] and first is defined %}x{% endif %}{{ 'a' if nosuch is defined else 'b' }}", "xb"),
-    ],
-)  # fmt: skip
-def test_a_template_is_filled_in_with_a_row(source: str, text: str) -> None:
-    assert fill(source) == text
+    ]  # fmt: skip
+    for source, text in cases:
+        assert fill(source) == text
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
+def test_what_a_row_holds_is_text_in_html() -> None:
+    cases: list[tuple[str, str]] = [
         ("<p>{{ markup }}</p>{{ none }}", "<p>&lt;b&gt; &amp; &#39;x&#39;</p>"),
         ("{{ markup ~ '<i>' }}", "&lt;b&gt; &amp; &#39;x&#39;&lt;i&gt;"),
         ("{{ markup|safe }}", "<b> & 'x'"),
         ("{{ markup|upper|replace('B', '<') }}", "&lt;&lt;&gt; &amp; &#39;X&#39;"),
         ("{% macro m(x) %}<i>{{ x }}</i>{% endmacro %}{{ m(markup) }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
         ("{% set x %}<i>{{ markup }}</i>{% endset %}{{ x }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
-    ],
-)
-def test_what_a_row_holds_is_text_in_html(source: str, text: str) -> None:
-    assert fill(source, is_html=True) == text
+    ]
+    for source, text in cases:
+        assert fill(source, is_html=True) == text
 
 
 @given(st.text(), st.text())
@@ -69,9 +65,8 @@ def test_the_columns_are_those_that_are_named() -> None:
     assert compile_template(source).columns == ("First Name", "a", "b", "c", "d")
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
+def test_what_is_no_template_is_refused_by_name_and_line() -> None:
+    cases: list[tuple[str, str]] = [
         ("a\n\n{{ b", "line 3, cannot be read"),
         ("{% if %}", "line 1, cannot be read"),
         ("{{ first|nosuch }}", "line 1, cannot be read: No filter named 'nosuch'"),
@@ -85,21 +80,18 @@ def test_the_columns_are_those_that_are_named() -> None:
         ("{{ " + "not " * 900 + "a }}", "nested too deeply"),
         ("x" * (LONGEST + 1), "has 1,000,001 characters"),
         ("{{ '\ud800' }}", "half a character"),
-    ],
-    ids=lambda text: str(text)[:30],
-)  # fmt: skip
-def test_what_is_no_template_is_refused_by_name_and_line(source: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words) as caught:
-        compile_template(source, name="the body", longest=LONGEST)
-    assert str(caught.value).startswith("the body")
+    ]  # fmt: skip
+    for source, words in cases:
+        with pytest.raises(ConfigurationError, match=words) as caught:
+            compile_template(source, name="the body", longest=LONGEST)
+        assert str(caught.value).startswith("the body")
 
 
 SECRET = "ann@example.com"
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
+def test_a_row_that_fails_is_reported_without_its_data() -> None:
+    cases: list[tuple[str, str]] = [
         ("\n{{ nosuch }}", "asks in line 2 for something that this row does not have"),
         ("{{ nosuch.x }}", "asks in line 1"),
         ("{{ row['No Such'] }}", "asks in line 1"),
@@ -114,20 +106,18 @@ SECRET = "ann@example.com"
         ("{{ range.__init__.__globals__ }}", "fails in line 1 for this row (SecurityError)"),
         (r"{{ secret }}{{ '\ud800' }}", "makes half a character"),
         ("{{ [secret].append(secret) }}", "fails in line 1 for this row (SecurityError)"),
-    ],
-)
-def test_a_row_that_fails_is_reported_without_its_data(source: str, words: str) -> None:
-    template = compile_template(source, name="body", is_html=True)
-    with pytest.raises(TemplateError) as caught:
-        template.render({"secret": SECRET, "empty": ""})
-    assert words in caught.value.problem
-    assert str(caught.value) == f"body {caught.value.problem}"
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    ]
+    for source, words in cases:
+        template = compile_template(source, name="body", is_html=True)
+        with pytest.raises(TemplateError) as caught:
+            template.render({"secret": SECRET, "empty": ""})
+        assert words in caught.value.problem
+        assert str(caught.value) == f"body {caught.value.problem}"
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
+def test_what_a_cell_would_make_large_is_given_up_at_once() -> None:
+    cases: list[tuple[str, str]] = [
         ("{{ 'a' * 10**9 }}", "would repeat a text"),
         ("{{ many|int * 'a' }}", "would repeat a text"),
         ("{{ ['a'] * many|int }}", "would repeat a text"),
@@ -138,12 +128,13 @@ def test_a_row_that_fails_is_reported_without_its_data(source: str, words: str) 
         ("{{ 10000000000000000 * 10000000000000000 * 10 }}", "30 digits"),
         ("{% for i in range(many|int) %}x{% endfor %}", "OverflowError"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
-    ],
-)
-def test_what_a_cell_would_make_large_is_given_up_at_once(source: str, words: str) -> None:
-    row = {"big": "y" * LONGEST, "many": "999999999"} | ({"larger": "y" * (LONGEST + 1)} if "larger" in source else {})
-    with pytest.raises(TemplateError, match=words):
-        compile_template(source, name="body", longest=LONGEST).render(row)
+    ]
+    for source, words in cases:
+        row = {"big": "y" * LONGEST, "many": "999999999"} | (
+            {"larger": "y" * (LONGEST + 1)} if "larger" in source else {}
+        )
+        with pytest.raises(TemplateError, match=words):
+            compile_template(source, name="body", longest=LONGEST).render(row)
 
 
 def test_the_bounds_themselves_are_allowed() -> None:

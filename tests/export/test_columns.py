@@ -74,24 +74,21 @@ def test_what_is_absent_is_null_and_not_invalid() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "read"),
-    [
+def test_what_fits_is_kept_as_its_type() -> None:
+    cases: list[tuple[str, object, object]] = [
         ("birthday", "1990-05-04", date(1990, 5, 4)),
         ("birthday", "", None),
         ("address_zip", 12345, "12345"),
         ("id", -(2**63), -(2**63)),
         ("tags", None, None),
         ("gender", "", ""),
-    ],
-)
-def test_what_fits_is_kept_as_its_type(name: str, value: object, read: object) -> None:
-    assert read_one(name, value) == (read, None)
+    ]
+    for name, value, read in cases:
+        assert read_one(name, value) == (read, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_what_breaks_its_type_is_null_and_kept_as_it_came() -> None:
+    cases: list[tuple[str, object]] = [
         ("birthday", "1990-02-30"),
         ("birthday", "0000-01-01"),
         ("birthday", "0000-00-00"),
@@ -115,10 +112,9 @@ def test_what_fits_is_kept_as_its_type(name: str, value: object, read: object) -
         ("tags", {"a": 1}),
         ("address_zip", 1.5),
         ("address_zip", True),
-    ],
-)
-def test_what_breaks_its_type_is_null_and_kept_as_it_came(name: str, value: object) -> None:
-    assert read_one(name, value) == (None, value)
+    ]
+    for name, value in cases:
+        assert read_one(name, value) == (None, value)
 
 
 def test_a_base_or_address_that_is_no_object_is_kept_whole() -> None:
@@ -161,23 +157,21 @@ def test_lists_as_json_are_what_python_writes(lists: list[list[str] | None], sta
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "guarded"),
-    [
+def test_what_a_spreadsheet_would_run_is_made_a_text() -> None:
+    cases: list[tuple[str, str]] = [
         ("=1+1", "'=1+1"), ("+31 20 123", "'+31 20 123"), ("-1", "'-1"), ("@SUM(A1)", "'@SUM(A1)"),
         ("\t=1", "'\t=1"), ("\r=1", "'\r=1"),
         ("a=1", "a=1"), ("", ""), ("'=1", "''=1"), ("''-1", "'''-1"), ("'a", "'a"), (" =1", " =1"), ("\n=1", "'\n=1"),
-    ],
-)  # fmt: skip
-def test_what_a_spreadsheet_would_run_is_made_a_text(text: str, guarded: str) -> None:
-    table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
-    rows = CsvFormat(file, table.schema, CsvOptions(is_guarded=True))
-    rows.write(table)
-    rows.close(None)
+    ]  # fmt: skip
+    for text, guarded in cases:
+        table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
+        rows = CsvFormat(file, table.schema, CsvOptions(is_guarded=True))
+        rows.write(table)
+        rows.close(None)
 
-    assert guard_formula(text) == guarded
-    assert re.sub(GUARDED, r"\1", guarded) == text
-    assert file.getvalue().decode() == f'"a","n"\n"{guarded}",-1\n,2\n'
+        assert guard_formula(text) == guarded
+        assert re.sub(GUARDED, r"\1", guarded) == text
+        assert file.getvalue().decode() == f'"a","n"\n"{guarded}",-1\n,2\n'
 
 
 def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row() -> None:

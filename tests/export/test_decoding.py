@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pytest
 from hypothesis import example, given, strategies as st
 
 from connector.fields import FIELDS, Field, Kind
@@ -154,9 +153,8 @@ def test_bytes_that_do_not_belong_are_refused_alike(stray: bytes, where: str, pl
     assert_same(body[:cut] + stray + body[cut:])
 
 
-@pytest.mark.parametrize(
-    ("body", "is_fast"),
-    [
+def test_what_is_decoded_at_once() -> None:
+    cases: list[tuple[bytes, bool | None]] = [
         (page_of(), True),
         (page_of(FULL, BARE), True),
         (page_of({}, {"Id": None, "Base": None, "Address": {}}), True),
@@ -204,10 +202,9 @@ def test_bytes_that_do_not_belong_are_refused_alike(stray: bytes, where: str, pl
         (b'{"success":true,"SubscribersList":{"Subscribers":null}}', False),
         (b'{"success":true,"SubscribersList":{"Subscribers":[null]}}', False),
         (b'{"success":true,"SubscribersList":{"Subscribers":[]},"success":true}', False),
-    ],
-)
-def test_what_is_decoded_at_once(body: bytes, is_fast: bool | None) -> None:
-    assert_same(body, is_fast=is_fast)
+    ]
+    for body, is_fast in cases:
+        assert_same(body, is_fast=is_fast)
 
 
 ASKED: dict[str, list[object]] = {
@@ -248,16 +245,23 @@ def test_the_same_rows_match_in_either_form(rows: list[tuple[str, str]], query: 
     assert match(lambda name: COLUMNS.read_values(columns.subscribers, name)).tolist() == by_wires.tolist()
 
 
-@pytest.mark.parametrize(
-    "ids", [["1", "2"], ["1", "null"], ["1", '"2"'], ["1", str(2**63 - 1)], [str(-(2**63))], [str(-(2**63) + 1)], []]
-)
-def test_ids_are_usable_in_both_forms_or_in_none(ids: list[str]) -> None:
-    body = page_of(*(f'{{"Id":{number}}}' for number in ids))
-    wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-    assert isinstance(wires, ListPage)
-    assert isinstance(columns, ListPage)
-    expected, found = WIRE.read_ids(wires.subscribers), COLUMNS.read_ids(columns.subscribers)
-    assert (None if found is None else found.tolist()) == (None if expected is None else expected.tolist())
+def test_ids_are_usable_in_both_forms_or_in_none() -> None:
+    cases: list[list[str]] = [
+        ["1", "2"],
+        ["1", "null"],
+        ["1", '"2"'],
+        ["1", str(2**63 - 1)],
+        [str(-(2**63))],
+        [str(-(2**63) + 1)],
+        [],
+    ]
+    for ids in cases:
+        body = page_of(*(f'{{"Id":{number}}}' for number in ids))
+        wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+        assert isinstance(wires, ListPage)
+        assert isinstance(columns, ListPage)
+        expected, found = WIRE.read_ids(wires.subscribers), COLUMNS.read_ids(columns.subscribers)
+        assert (None if found is None else found.tolist()) == (None if expected is None else expected.tolist())
 
 
 @given(st.lists(st.booleans(), max_size=8))

@@ -19,9 +19,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "room").mkdir()
 
 
-@pytest.mark.parametrize(
-    ("text", "form", "path"),
-    [
+def test_a_suffix_or_a_scheme_tells_the_format() -> None:
+    cases: list[tuple[str, Format, str]] = [
         ("out.parquet", Format.PARQUET, "out.parquet"),
         ("room/Out.CSV", Format.CSV, "room/Out.CSV"),
         ("out.jsonl", Format.JSON_LINES, "out.jsonl"),
@@ -31,17 +30,15 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("sqlite:///two%20words%3F%25.db", Format.SQLITE, "two words?%.db"),
         ("duckdb:///gr%C3%B6ße%2541.duckdb", Format.DUCKDB, "größe%41.duckdb"),
         ("two%20words.csv", Format.CSV, "two%20words.csv"),
-    ],
-)
-def test_a_suffix_or_a_scheme_tells_the_format(text: str, form: Format, path: str) -> None:
-    destination = parse_destination(text)
+    ]
+    for text, form, path in cases:
+        destination = parse_destination(text)
 
-    assert (destination.format, destination.path, destination.table) == (form, Path(path), "subscribers")
+        assert (destination.format, destination.path, destination.table) == (form, Path(path), "subscribers")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_what_cannot_be_written_is_refused_with_what_can() -> None:
+    cases: list[tuple[str, str]] = [
         ("out.xls", ".parquet, .csv"),
         ("out", ".parquet, .csv"),
         ("", ".parquet, .csv"),
@@ -57,11 +54,10 @@ def test_a_suffix_or_a_scheme_tells_the_format(text: str, form: Format, path: st
         ("sqlite:///room", "is a directory"),
         ("mysql+mysqldb://ann:hunter2@host/shop", "Write mysql:// in place of mysql.mysqldb://"),
         ("mariadb+mariadbconnector://ann:hunter2@host/shop", "Write mariadb:// in place of mariadb.mariadbconnector"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_with_what_can(text: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        parse_destination(text)
+    ]
+    for text, words in cases:
+        with pytest.raises(ConfigurationError, match=words):
+            parse_destination(text)
 
 
 @pytest.mark.parametrize("text", ["oracle://me:hunter2@host/db", "oracle://me:hunt/er2@host/db?password=hunter2"])
@@ -73,19 +69,17 @@ def test_a_password_is_not_shown(text: str) -> None:
     assert "er2@" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("table", "schema", "words"),
-    [
+def test_a_name_that_a_database_cannot_have_is_refused() -> None:
+    cases: list[tuple[str, str | None, str]] = [
         ("", None, "readable"),
         ("a\x00b", None, "readable"),
         ("a:b", None, "readable"),
         ("sqlite_x", None, "reserved"),
         ("t", "s", "no schemas"),
-    ],
-)
-def test_a_name_that_a_database_cannot_have_is_refused(table: str, schema: str | None, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        parse_destination("sqlite:///w.db", table=table, schema=schema)
+    ]
+    for table, schema, words in cases:
+        with pytest.raises(ConfigurationError, match=words):
+            parse_destination("sqlite:///w.db", table=table, schema=schema)
 
 
 @pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
@@ -132,16 +126,13 @@ def test_what_it_shows_of_a_database_can_be_given_again() -> None:
     assert parse_destination(shown.split(" (table")[0]).path == Path("100%25 ü?/w.db")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_url_that_was_mistyped_shows_no_password() -> None:
+    for text in [
         "etl:s3cret@db/warehouse",
         "postgresql:/etl:s3cret@db/w",
         "postgresql//etl:s3cret@db/w",
         "user=etl password=s3cret",
-    ],
-)  # fmt: skip
-def test_a_url_that_was_mistyped_shows_no_password(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="Cannot export") as refusal:
-        parse_destination(text)
-    assert "s3cret" not in str(refusal.value)
+    ]:  # fmt: skip
+        with pytest.raises(ConfigurationError, match="Cannot export") as refusal:
+            parse_destination(text)
+        assert "s3cret" not in str(refusal.value)

@@ -198,9 +198,8 @@ class IntegrityError(Exception):
     """As a driver that is not known raises it: here SQL Server's, by ODBC."""
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
+def test_of_a_driver_that_is_not_known_little_is_shown() -> None:
+    cases: list[tuple[Exception, str]] = [
         (
             IntegrityError("23000", f"Violation of UNIQUE KEY 'u'. The duplicate key value is ({PLANTED}). (2627)"),
             "Violation of UNIQUE KEY '…' (SQLSTATE 23000)",
@@ -209,10 +208,9 @@ class IntegrityError(Exception):
         (IntegrityError(f"unique constraint violated ({PLANTED})"), "unique constraint violated (…)"),
         (IntegrityError(f"Numeric value „{PLANTED}“ is not recognized"), "Numeric value '…'"),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
-    ],
-)
-def test_of_a_driver_that_is_not_known_little_is_shown(error: Exception, said: str) -> None:
-    assert describe_error(error) == said
+    ]
+    for error, said in cases:
+        assert describe_error(error) == said
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb"])

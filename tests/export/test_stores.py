@@ -91,9 +91,8 @@ def test_a_bucket_that_is_not_there_or_refuses_is_said_before_the_list_is_read_a
         open_writer(parse_destination("s3://no-such-bucket/a.csv")).prepare(beginning_of(run_of(1)))
 
 
-@pytest.mark.parametrize(
-    ("to", "options", "words"),
-    [
+def test_what_cannot_be_written_is_refused_without_a_password() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("s3://bucket/a.csv", {"group_readable": True}, "decide who may read"),
         ("s3://bucket/a.txt", {}, "Cannot export to"),
         ("s3://k:pass-word@bucket/a.csv", {}, "may hold no credentials"),
@@ -106,12 +105,11 @@ def test_a_bucket_that_is_not_there_or_refuses_is_said_before_the_list_is_read_a
         ("redshift+psycopg2://u:pass-word@h/d", {}, "Redshift"),
         ("mssql+pyodbc://u:pass-word@h/d", {}, "SQL Server"),
         ("databricks://token:pass-word@h", {}, "Databricks"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_without_a_password(to: str, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words) as caught:
-        parse_destination(to, **options)
-    assert "pass-word" not in str(caught.value)
+    ]
+    for to, options, words in cases:
+        with pytest.raises(ConfigurationError, match=words) as caught:
+            parse_destination(to, **options)
+        assert "pass-word" not in str(caught.value)
 
 
 def test_a_stop_during_the_put_of_an_object_cannot_say_that_nothing_was_written(

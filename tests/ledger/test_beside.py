@@ -54,10 +54,8 @@ def test_reading_the_guess_creates_no_ledger(tmp_path: Path, postgres_url: str) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "url", ["postgresql://u:secret@127.0.0.1:1/x", "postgresql://u@h:port/x", "nonsense", "sqlite://"]
-)
-def test_a_ledger_that_cannot_be_reached_gives_no_guess_and_fails_no_run(url: str) -> None:
-    begun = time.monotonic()
-    assert read_guess(url) is None
-    assert time.monotonic() - begun < 30
+def test_a_ledger_that_cannot_be_reached_gives_no_guess_and_fails_no_run() -> None:
+    for url in ["postgresql://u:secret@127.0.0.1:1/x", "postgresql://u@h:port/x", "nonsense", "sqlite://"]:
+        begun = time.monotonic()
+        assert read_guess(url) is None
+        assert time.monotonic() - begun < 30

@@ -9,19 +9,17 @@ from connector.databases import mask_secrets, parse_place, show_place
 from connector.errors import ConfigurationError
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
+def test_a_file_is_named_by_its_path() -> None:
+    cases: list[tuple[str, str]] = [
         ("sqlite:////var/lib/ledger.db", "/var/lib/ledger.db"),
         ("sqlite:///ledger.db", "ledger.db"),
         ("sqlite+pysqlite:////x/ledger.db", "/x/ledger.db"),
         ("sqlite:////home/a%40b/50%25%20off.db", "/home/a@b/50% off.db"),
         ("sqlite:////home/a@b/ledger.db", "/home/a@b/ledger.db"),
-    ],
-)
-def test_a_file_is_named_by_its_path(text: str, path: str) -> None:
-    assert parse_place(text) == Path(path)
-    assert show_place(parse_place(text)) == path
+    ]
+    for text, path in cases:
+        assert parse_place(text) == Path(path)
+        assert show_place(parse_place(text)) == path
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
@@ -34,9 +32,8 @@ def test_postgresql_is_reached_by_psycopg_and_shown_without_its_password(scheme:
     assert "hunter" not in repr(place)[: repr(place).index("?")]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_place_that_cannot_hold_a_ledger_is_refused_and_not_shown() -> None:
+    for text in [
         "nonsense",
         "",
         "sqlite://",
@@ -51,13 +48,11 @@ def test_postgresql_is_reached_by_psycopg_and_shown_without_its_password(scheme:
         "postgresql://u:pa@secret/x@h/x",
         "postgresql://u/x:secret@h:1/db",
         "u:secret@h",
-    ],
-)
-def test_a_place_that_cannot_hold_a_ledger_is_refused_and_not_shown(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"sqlite:////path|%40") as raised:
-        parse_place(text)
-    assert "secret" not in str(raised.value)
-    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+    ]:
+        with pytest.raises(ConfigurationError, match=r"sqlite:////path|%40") as raised:
+            parse_place(text)
+        assert "secret" not in str(raised.value)
+        assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
 def test_a_password_with_an_at_sign_is_read_when_it_is_written_as_it_must_be() -> None:

@@ -28,9 +28,8 @@ def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Ba
     assert (verdict.event, verdict.subscriber_id) == (Event.ANSWERED, 5)
 
 
-@pytest.mark.parametrize(
-    ("base", "values"),
-    [
+def test_a_success_with_another_base_or_identity_is_misanswered() -> None:
+    cases: list[tuple[Base, dict[str, object]]] = [
         (BY_ID, {"email": "bob@example.com"}),
         (BY_ID, {"base_id": 8}),
         (BY_ID, {"base_id": "7"}),
@@ -38,31 +37,26 @@ def test_success_is_an_id_with_the_base_and_the_identity_that_were_sent(base: Ba
         (WHOLE, {"base_name": "Other"}),
         (WHOLE, {"base_id": 8}),
         (WHOLE, {"base_name": 5}),
-    ],
-)
-def test_a_success_with_another_base_or_identity_is_misanswered(base: Base, values: dict[str, object]) -> None:
-    verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
-    is_of_another_base = "email" not in values
-    assert (verdict.event, verdict.subscriber_id) == (Event.MISANSWERED, answer().subscriber_id)
-    assert (verdict.answered_base is not None) == is_of_another_base
+    ]
+    for base, values in cases:
+        verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
+        is_of_another_base = "email" not in values
+        assert (verdict.event, verdict.subscriber_id) == (Event.MISANSWERED, answer().subscriber_id)
+        assert (verdict.answered_base is not None) == is_of_another_base
 
 
-@pytest.mark.parametrize(
-    ("base", "values", "is_bare"),
-    [
+def test_an_answer_without_the_base_or_the_identity_is_to_be_completed() -> None:
+    cases: list[tuple[Base, dict[str, object], bool]] = [
         (BY_ID, {"email": None}, True),
         (BY_ID, {"base_id": None}, True),
         (BY_NAME, {"base_name": None}, True),
         (BY_NAME, {"base_id": None}, False),
         (WHOLE, {"base_name": None}, False),
-    ],
-)
-def test_an_answer_without_the_base_or_the_identity_is_to_be_completed(
-    base: Base, values: dict[str, object], is_bare: bool
-) -> None:
-    verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
-    assert (verdict.event, verdict.is_bare) == (Event.ANSWERED, is_bare)
-    assert not {"email", "base_id"}.intersection(verdict.altered) or not is_bare
+    ]
+    for base, values, is_bare in cases:
+        verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
+        assert (verdict.event, verdict.is_bare) == (Event.ANSWERED, is_bare)
+        assert not {"email", "base_id"}.intersection(verdict.altered) or not is_bare
 
 
 @pytest.mark.parametrize("name", ["news", " NEWS "])
@@ -70,21 +64,17 @@ def test_a_base_is_the_same_whatever_the_capitals_and_blanks_of_its_name(name: s
     assert classify_answer(answer(base_name=name), CANDIDATE, BY_NAME, "News").event is Event.ANSWERED
 
 
-@pytest.mark.parametrize(
-    ("given", "event"),
-    [
+def test_every_other_answer_is_a_refusal_unknown_or_never_left() -> None:
+    cases: list[tuple[Refused | Ambiguous | NotSent, Event]] = [
         (Refused(422, "no"), Event.REFUSED),
         (Ambiguous(500, "oops"), Event.LOST),
         (Ambiguous(None, "reset"), Event.LOST),
         (Ambiguous(200, "success is false"), Event.LOST),
         (NotSent("no route"), Event.NOT_SENT),
-    ],
-)
-def test_every_other_answer_is_a_refusal_unknown_or_never_left(
-    given: Refused | Ambiguous | NotSent, event: Event
-) -> None:
-    verdict = classify_answer(given, CANDIDATE, BY_ID)
-    assert (verdict.event, verdict.message) == (event, given.message)
+    ]
+    for other, event in cases:
+        verdict = classify_answer(other, CANDIDATE, BY_ID)
+        assert (verdict.event, verdict.message) == (event, other.message)
 
 
 def test_fields_that_came_back_altered_are_named() -> None:

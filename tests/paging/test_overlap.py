@@ -1,7 +1,6 @@
 """When two pages join, and what their overlap shows of the changes between them."""
 
 import numpy as np
-import pytest
 from hypothesis import given, strategies as st
 
 from connector.paging.overlap import (
@@ -24,9 +23,8 @@ def join(ids: list[int], offset: int, seen: list[int] | None = None) -> PageOver
     return decide_overlap(np.array(BEFORE), 100, np.array(ids), offset, fresh)
 
 
-@pytest.mark.parametrize(
-    ("ids", "offset", "overlap"),
-    [
+def test_a_page_joins_the_rows_before_it() -> None:
+    cases: list[tuple[list[int], int, PageOverlap]] = [
         ([40, 50, 60], 103, PageOverlap(OverlapKind.MATCHED)),
         ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, shift=-1)),  # one vanished before
         ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, shift=1)),  # one appeared before
@@ -39,15 +37,15 @@ def join(ids: list[int], offset: int, seen: list[int] | None = None) -> PageOver
         ([50, 40, 60], 103, PageOverlap(OverlapKind.MOVED)),
         ([10, 60, 70, 80], 103, PageOverlap(OverlapKind.MOVED)),  # four of five are missing: no witness
         ([40, 41, 42, 50], 103, PageOverlap(OverlapKind.MOVED)),  # as many came between as stayed
-    ],
-)
-def test_a_page_joins_the_rows_before_it(ids: list[int], offset: int, overlap: PageOverlap) -> None:
-    assert join(ids, offset, seen=[1, 2, 3]) == overlap
+    ]
+    for ids, offset, overlap in cases:
+        assert join(ids, offset, seen=[1, 2, 3]) == overlap
 
 
-@pytest.mark.parametrize(("ids", "direction"), [([1, 2, 3], 1), ([3, 2, 1], -1), ([1, 1], 0), ([1, 3, 2], 0), ([7], 1)])
-def test_ids_of_a_page_have_a_direction(ids: list[int], direction: int) -> None:
-    assert decide_direction(np.array(ids)) == direction
+def test_ids_of_a_page_have_a_direction() -> None:
+    cases: list[tuple[list[int], int]] = [([1, 2, 3], 1), ([3, 2, 1], -1), ([1, 1], 0), ([1, 3, 2], 0), ([7], 1)]
+    for ids, direction in cases:
+        assert decide_direction(np.array(ids)) == direction
 
 
 IDS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=30)
@@ -76,9 +74,8 @@ def totals_of(*counts: int | None) -> Totals:
     return totals
 
 
-@pytest.mark.parametrize(
-    ("counts", "appeared", "vanished", "distinct", "fits"),
-    [
+def test_distinct_ids_fit_the_window_of_rule_4() -> None:
+    cases: list[tuple[list[int], int, int, int, bool]] = [
         ([100, 100], 0, 0, 100, True),
         ([100, 100], 0, 0, 99, False),
         ([100, 100], 0, 0, 101, False),
@@ -87,17 +84,13 @@ def totals_of(*counts: int | None) -> Totals:
         ([100, 102], 2, 0, 104, True),
         ([100, 102], 2, 0, 105, False),
         ([], 0, 0, 0, False),
-    ],
-)
-def test_distinct_ids_fit_the_window_of_rule_4(
-    counts: list[int], appeared: int, vanished: int, distinct: int, fits: bool
-) -> None:
-    assert ListChanges(appeared, vanished).allow(distinct, totals_of(*counts)) is fits
+    ]
+    for counts, appeared, vanished, distinct, fits in cases:
+        assert ListChanges(appeared, vanished).allow(distinct, totals_of(*counts)) is fits
 
 
-@pytest.mark.parametrize(
-    ("overlap", "before", "after", "appeared", "vanished"),
-    [
+def test_a_change_shows_in_the_ranks_of_an_overlap() -> None:
+    cases: list[tuple[PageOverlap, int, int, int, int]] = [
         (PageOverlap(OverlapKind.MATCHED), 100, 100, 0, 0),
         (PageOverlap(OverlapKind.MATCHED, shift=2), 100, 102, 2, 0),  # two before the overlap
         (PageOverlap(OverlapKind.MATCHED), 100, 102, 2, 0),  # two behind it
@@ -105,15 +98,12 @@ def test_distinct_ids_fit_the_window_of_rule_4(
         (PageOverlap(OverlapKind.MATCHED, vanished=1), 100, 99, 0, 1),
         (PageOverlap(OverlapKind.MATCHED, appeared=1), 100, 100, 1, 1),  # among the shared rows; so one vanished behind
         (PageOverlap(OverlapKind.MATCHED, shift=0, appeared_before=1), 100, 100, 1, 1),
-    ],
-)
-def test_a_change_shows_in_the_ranks_of_an_overlap(
-    overlap: PageOverlap, before: int, after: int, appeared: int, vanished: int
-) -> None:
-    changes = ListChanges()
-    changes.record_overlap(overlap, before, after)
+    ]
+    for overlap, before, after, appeared, vanished in cases:
+        changes = ListChanges()
+        changes.record_overlap(overlap, before, after)
 
-    assert (changes.appeared, changes.vanished, changes.is_exact) == (appeared, vanished, True)
+        assert (changes.appeared, changes.vanished, changes.is_exact) == (appeared, vanished, True)
 
 
 def test_changes_without_a_total_count_are_not_exact() -> None:

@@ -41,7 +41,7 @@ def test_columns_become_fields_in_the_order_of_the_field_table() -> None:
 
 APOSTROPHES = ["'62", " '+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'", "", None]
 FORMS = ("%d/%m/%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y")
-STEPS: list[tuple[str, dict[str, object], list[str | None], list[object]]] = [
+STEPS: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
     # field, rule of the column, its cells, what comes of them
     ("phone", {}, [" a ", "\u00a0b\u2003", "", "  ", None, "007", "NA"], ["a", "b", None, None, None, "007", "NA"]),
     ("phone", {"is_trimmed": False}, [" a ", "  ", "", None], [" a ", "  ", None, None]),
@@ -116,11 +116,9 @@ STEPS: list[tuple[str, dict[str, object], list[str | None], list[object]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("field", "rule", "cells", "expected"), STEPS)
-def test_a_rule_reads_the_cells_of_its_column(
-    field: str, rule: dict[str, Any], cells: list[str | None], expected: list[object]
-) -> None:
-    assert apply_one(cells, field, ColumnRule(column="cell", **rule)) == expected
+def test_a_rule_reads_the_cells_of_its_column() -> None:
+    for field, rule, cells, expected in STEPS:
+        assert apply_one(cells, field, ColumnRule(column="cell", **rule)) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,9 +128,8 @@ def test_a_constant_fills_every_row(field: str, value: str, expected: object) ->
     assert apply_one(["x", None], field, ColumnRule(value=value)) == [expected] * 2
 
 
-@pytest.mark.parametrize(
-    ("cell", "split", "tags"),
-    [
+def test_tags() -> None:
+    cases: list[tuple[str | None, str | None, list[str] | None]] = [
         ("a", None, ["a"]),
         ("a, b ,,c,", None, ["a", "b", "c"]),
         ("a|b, c", "|", ["a", "b, c"]),
@@ -165,37 +162,33 @@ def test_a_constant_fills_every_row(field: str, value: str, expected: object) ->
         ('"half open, b', None, ["half open, b"]),
         ('"a" b\nc, d', None, ['"a" b\nc', "d"]),
         ('"', None, None),
-    ],
-)
-def test_tags(cell: str | None, split: str | None, tags: list[str] | None) -> None:
-    alone = apply_one([cell], "tags", ColumnRule(column="cell", split=split))
-    among = apply_one(["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=split))
-    assert alone == [tags]
-    assert among == [["x"], tags, ["y"], None, ["z"]]
+    ]
+    for cell, split, tags in cases:
+        alone = apply_one([cell], "tags", ColumnRule(column="cell", split=split))
+        among = apply_one(["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=split))
+        assert alone == [tags]
+        assert among == [["x"], tags, ["y"], None, ["z"]]
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
+def test_a_list_of_anything_but_plain_values_makes_no_tags_and_is_a_fault() -> None:
+    for cell in [
         '[{"id": 1, "name": "VIP"}]', '[["a"], ["b"]]', '{"name": "VIP"}', r'["\ud800"]', "[vip, news]",
         "[12345678901234567890123]", "[1e999]",
         "['a', {'b': 1}]", "{{a},{b}}", "{a,{b}}", '{a"b}', "[(1, 2)]",
         '[{"id":1', '"name":"VIP"}]', '"id":1', 'id":1},"x"]', '{"a":1}, {"b":2}', '["VIP","ne', "['a', 'b", "[VIP, ne",
         "['vip' 'news']", "['vip'\n 'news']", "{'vip': 1}", "('vip', 1, (2,))",
         "{vip,new", '["a"], ["b"]', "[VIP, news] x", 'x, ["a"',
-    ],
-)  # fmt: skip
-def test_a_list_of_anything_but_plain_values_makes_no_tags_and_is_a_fault(cell: str) -> None:
-    mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
-    assert [to_plain(tags) for tags in mapped.frame["tags"]] == [["x"], None, None]
-    assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "list")]
+    ]:  # fmt: skip
+        mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
+        assert [to_plain(tags) for tags in mapped.frame["tags"]] == [["x"], None, None]
+        assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "list")]
 
 
-@pytest.mark.parametrize("cell", ["VIP;News", "VIP|News", "VIP\nNews", "VIP;"])
-def test_tags_that_another_sign_divides_are_a_fault_until_a_job_names_the_sign(cell: str) -> None:
-    mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
-    assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "split")]
-    assert 'split: ";"' in mapped.faults[0].message
+def test_tags_that_another_sign_divides_are_a_fault_until_a_job_names_the_sign() -> None:
+    for cell in ["VIP;News", "VIP|News", "VIP\nNews", "VIP;"]:
+        mapped = apply_mapping(build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")}))
+        assert [(fault.position, fault.field, fault.code) for fault in mapped.faults] == [(1, "tags", "split")]
+        assert 'split: ";"' in mapped.faults[0].message
 
 
 def test_an_array_of_numpy_is_not_read_as_one_tag() -> None:
@@ -210,22 +203,20 @@ def test_tags_written_as_json_come_back_as_they_were(lists: list[list[str]]) -> 
     assert apply_one(cells, "tags", ColumnRule(column="cell")) == lists
 
 
-@pytest.mark.parametrize(
-    ("cell", "form", "day"),
-    [
+def test_a_year_of_two_digits_is_not_in_the_future() -> None:
+    cases: list[tuple[str, str, str]] = [
         ("31.12.45", "%d.%m.%y", "1945-12-31"),
         ("31.12.26", "%d.%m.%y", "1926-12-31"),
         ("24.11.26", "%d.%m.%y", "2026-11-24"),
         ("1/2/68", "%m/%d/%y", "1968-01-02"),
         ("1/2/69", "%m/%d/%y", "1969-01-02"),
         ("01.01.2045", "%d.%m.%Y", "2045-01-01"),
-    ],
-)
-def test_a_year_of_two_digits_is_not_in_the_future(cell: str, form: str, day: str) -> None:
-    mapping = FieldMapping({"birthday": ColumnRule(column="cell", format=(form,))})
-    assert apply_mapping(build_frame(cell=[cell]), mapping, today=date(2026, 11, 25)).frame["birthday"].tolist() == [
-        day
     ]
+    for cell, form, day in cases:
+        mapping = FieldMapping({"birthday": ColumnRule(column="cell", format=(form,))})
+        assert apply_mapping(build_frame(cell=[cell]), mapping, today=date(2026, 11, 25)).frame[
+            "birthday"
+        ].tolist() == [day]
 
 
 def test_an_empty_chunk_keeps_its_types() -> None:

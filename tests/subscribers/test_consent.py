@@ -1,7 +1,6 @@
 """Columns that tell who wants no email: the columns that the connector notices, and their effect on is_active."""
 
 import pandas as pd
-import pytest
 
 from connector.subscribers.consent import build_consent_rule, find_consent, is_unsubscribed_header
 from connector.subscribers.headers import guess_mapping
@@ -122,18 +121,16 @@ def test_a_column_of_unsubscribed_people_is_noticed_and_makes_them_inactive() ->
     assert find_consent(frame, FieldMapping({}), ["opt-out"]) == []
 
 
-@pytest.mark.parametrize(
-    ("header", "cells"),
-    [
+def test_a_column_with_other_words_than_yes_and_no_is_noticed() -> None:
+    cases: list[tuple[str, list[str]]] = [
         ("Newsletter", ["Ja", "nein", "k.A."]),
         ("Newsletter", ["ja", "Nein, danke"]),
         ("Email permission status", ["Opted out (by contact)", "Explicit"]),
         ("E-Mail-Status", ["Unsubscribed by customer", "Subscribed"]),
-    ],
-)
-def test_a_column_with_other_words_than_yes_and_no_is_noticed(header: str, cells: list[str]) -> None:
-    frame = pd.DataFrame({"email": "a@x.com", header: cells}, dtype="str")
-    assert find_consent(frame, guess_mapping(["email", header]), ()) == [header]
+    ]
+    for header, cells in cases:
+        frame = pd.DataFrame({"email": "a@x.com", header: cells}, dtype="str")
+        assert find_consent(frame, guess_mapping(["email", header]), ()) == [header]
 
 
 OTHER_COLUMNS = [

@@ -33,30 +33,26 @@ def build_frame(**columns: list[Any]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(values, dtype=types.get(name, "str")) for name, values in columns.items()})
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_spellings_of_one_address_are_one_identity() -> None:
+    cases: list[tuple[str, str]] = [
         ("ann@example.com", " Ann@EXAMPLE.com "),
         ("ann@bücher.example", "ann@xn--bcher-kva.example"),
         ("jose\u0301@example.com", "josé@example.com"),
         ("ANN@BÜCHER.example", "ann@bu\u0308cher.example"),
-    ],
-)
-def test_spellings_of_one_address_are_one_identity(one: str, other: str) -> None:
-    assert digest_identity("email", one) == digest_identity("email", other)
+    ]
+    for one, other in cases:
+        assert digest_identity("email", one) == digest_identity("email", other)
 
 
-@pytest.mark.parametrize(
-    ("field", "one", "other"),
-    [
+def test_different_values_are_different_identities() -> None:
+    cases: list[tuple[str, str, str]] = [
         ("email", "ann+news@example.com", "ann@example.com"),
         ("email", "a.nn@example.com", "ann@example.com"),
         ("client_user_id", "A1", "a1"),
         ("client_user_id", "007", "7"),
-    ],
-)
-def test_different_values_are_different_identities(field: str, one: str, other: str) -> None:
-    assert digest_identity(field, one) != digest_identity(field, other)
+    ]
+    for field, one, other in cases:
+        assert digest_identity(field, one) != digest_identity(field, other)
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16)))
@@ -120,9 +116,8 @@ def test_digests_are_separated_by_their_group() -> None:
     assert len(separate_digests(digests[:0], groups[:0])) == 0
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "texts"),
-    [
+def test_an_identity_has_the_spelling_as_sent_and_the_normal_spellings() -> None:
+    cases: list[tuple[str, str, tuple[str, ...]]] = [
         ("email", "ann@x.org", ("ann@x.org",)),
         ("email", "ann+b@x.org", ("ann+b@x.org",)),
         ("email", "Ann@x.org", ("Ann@x.org", "ann@x.org")),
@@ -134,12 +129,9 @@ def test_digests_are_separated_by_their_group() -> None:
         ("email", "No address", ("No address", "no address")),
         ("client_user_id", "A-7", ("A-7",)),
         ("client_user_id", " A-7 ", (" A-7 ", "A-7")),
-    ],
-)
-def test_an_identity_has_the_spelling_as_sent_and_the_normal_spellings(
-    field: str, value: str, texts: tuple[str, ...]
-) -> None:
-    assert build_spellings(field, value) == texts
+    ]
+    for field, value, texts in cases:
+        assert build_spellings(field, value) == texts
 
 
 @given(st.sampled_from(["email", "client_user_id"]), st.text(min_size=1))
@@ -150,9 +142,8 @@ def test_spellings_have_one_identity_and_include_the_normal_form(field: str, val
     assert all(normalise_identity(field, text) == normal for text in spellings)
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "traits"),
-    [
+def test_a_text_has_the_traits_that_plain_texts_lack() -> None:
+    cases: list[tuple[str, str, set[str]]] = [
         ("email", "ann.lee-1_2@x-y.org", set()),
         ("email", "Ann@x.org", {"local: capitals"}),
         ("email", "ann@X.org", {"domain: capitals"}),
@@ -179,10 +170,9 @@ def test_spellings_have_one_identity_and_include_the_normal_form(field: str, val
         ("client_user_id", "0a", {"leading zero"}),
         ("client_user_id", "a/7 b", {"/", " "}),
         ("client_user_id", "é7", {"beyond ASCII"}),
-    ],
-)
-def test_a_text_has_the_traits_that_plain_texts_lack(field: str, text: str, traits: set[str]) -> None:
-    assert classify(field, text).traits == traits
+    ]
+    for field, text, traits in cases:
+        assert classify(field, text).traits == traits
 
 
 @given(
@@ -202,29 +192,24 @@ def test_a_plain_text_has_no_trait(field: str, text: str) -> None:
         assert not text.startswith("0")
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "is_so"),
-    [
+def test_only_letters_beyond_ascii_have_spellings_that_differ_in_more_than_case() -> None:
+    cases: list[tuple[str, str, bool]] = [
         ("email", "Ann+b@X.org", True),
         ("email", "jörg@x.org", False),
         ("email", "ann@bücher.de", False),
         ("email", "ann@xn--bcher-kva.de", False),
         ("client_user_id", "É7", True),
-    ],
-)
-def test_only_letters_beyond_ascii_have_spellings_that_differ_in_more_than_case(
-    field: str, value: str, is_so: bool
-) -> None:
-    assert has_spellings_by_case_alone(field, value) is is_so
+    ]
+    for field, value, is_so in cases:
+        assert has_spellings_by_case_alone(field, value) is is_so
 
 
 def build(field: str, *values: str) -> Suppression:
     return Suppression("nightly", field, (digest_identity(field, value) for value in values))
 
 
-@pytest.mark.parametrize(
-    ("field", "listed", "values", "is_held"),
-    [
+def test_a_suppression_list_holds_the_normal_form_of_its_field() -> None:
+    cases: list[tuple[str, str, dict[str, object], bool]] = [
         ("email", "ann@example.com", {"email": "ann@example.com"}, True),
         ("email", " Ann@EXAMPLE.com ", {"email": "ann@example.com"}, True),
         ("email", "A1", {"client_user_id": "A1"}, False),
@@ -232,16 +217,13 @@ def build(field: str, *values: str) -> Suppression:
         ("client_user_id", " A1 ", {"client_user_id": "A1", "email": "ann@example.com"}, True),
         ("client_user_id", "A1", {"email": "A1"}, False),
         ("client_user_id", "7", {"client_user_id": 7}, False),
-    ],
-)
-def test_a_suppression_list_holds_the_normal_form_of_its_field(
-    field: str, listed: str, values: dict[str, object], is_held: bool
-) -> None:
-    suppression = build(field, "somebody-else@example.com", listed)
-    assert suppression.holds(values) is is_held
-    frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
-    if len(frame):
-        assert suppression.build_mask(frame).tolist() == [is_held]
+    ]
+    for field, listed, values, is_held in cases:
+        suppression = build(field, "somebody-else@example.com", listed)
+        assert suppression.holds(values) is is_held
+        frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
+        if len(frame):
+            assert suppression.build_mask(frame).tolist() == [is_held]
 
 
 VALUES = st.sampled_from([f"person{number}@example.com" for number in range(12)])

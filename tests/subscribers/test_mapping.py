@@ -44,9 +44,8 @@ def test_no_header_and_foreign_headers_map_to_nothing() -> None:
 PLAIN = "first_name last_name email phone address_zip address_city"
 
 
-@pytest.mark.parametrize(
-    ("headers", "fields"),
-    [
+def test_the_words_of_eight_languages_are_recognised() -> None:
+    cases: list[tuple[str, str]] = [
         ("fname lname email opted_in", "first_name last_name email is_active"),
         ("Vorname Nachname E-Mail-Adresse Telefonnummer PLZ Wohnort Straße", f"{PLAIN} address_line1"),
         ("Prénom Nom_de_famille Courriel Téléphone Code_postal Ville", PLAIN),
@@ -55,30 +54,25 @@ PLAIN = "first_name last_name email phone address_zip address_city"
         ("Primeiro_nome Sobrenome Endereço_de_email Celular CEP Cidade", PLAIN),
         ("Voornaam Achternaam E-mailadres Telefoonnummer Postcode Woonplaats", PLAIN),
         ("Imię Nazwisko Adres_e-mail Numer_telefonu Kod_pocztowy Miasto", PLAIN),
-    ],
-)
-def test_the_words_of_eight_languages_are_recognised(headers: str, fields: str) -> None:
-    assert show(guess_mapping(headers.split())) == dict(zip(fields.split(), headers.split(), strict=True))
+    ]
+    for headers, fields in cases:
+        assert show(guess_mapping(headers.split())) == dict(zip(fields.split(), headers.split(), strict=True))
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
+def test_whole_names_go_whole_to_the_first_name() -> None:
+    for header in [
         "Name", "Full name", "Nome completo", "Vollständiger Name", "Kontaktname", "Nom complet", "Nom & prénom",
         "Nombre y apellidos", "Volledige naam", "Imię i nazwisko", "Vor- und Nachname", "Contact Name",
-    ],
-)  # fmt: skip
-def test_whole_names_go_whole_to_the_first_name(header: str) -> None:
-    mapping = guess_mapping(["email", header])
-    assert show(mapping) == {"email": "email", "first_name": header}
-    assert mapping.whole_name == header
-    assert override_mapping(mapping, {"phone": "email"}, ["email", header]).whole_name == header
-    assert override_mapping(mapping, {"first_name": ""}, ["email", header]).whole_name is None
+    ]:  # fmt: skip
+        mapping = guess_mapping(["email", header])
+        assert show(mapping) == {"email": "email", "first_name": header}
+        assert mapping.whole_name == header
+        assert override_mapping(mapping, {"phone": "email"}, ["email", header]).whole_name == header
+        assert override_mapping(mapping, {"first_name": ""}, ["email", header]).whole_name is None
 
 
-@pytest.mark.parametrize(
-    ("headers", "fields", "whole_name", "unused"),
-    [
+def test_a_column_of_names_beside_others_is_sent_only_where_its_meaning_is_clear() -> None:
+    cases: list[tuple[list[str], dict[str, str], str | None, str | None]] = [
         (["Nome", "Cognome"], {"first_name": "Nome", "last_name": "Cognome"}, None, None),
         (["Nombre", "Apellidos"], {"first_name": "Nombre", "last_name": "Apellidos"}, None, None),
         (["Prénom", "Nom"], {"first_name": "Prénom", "last_name": "Nom"}, None, None),
@@ -87,15 +81,12 @@ def test_whole_names_go_whole_to_the_first_name(header: str) -> None:
         (["Name", "Surname"], {"last_name": "Surname"}, None, "Name"),
         (["Full Name", "First Name", "Last Name"], {"first_name": "First Name", "last_name": "Last Name"}, None,
          "Full Name"),
-    ],
-)  # fmt: skip
-def test_a_column_of_names_beside_others_is_sent_only_where_its_meaning_is_clear(
-    headers: list[str], fields: dict[str, str], whole_name: str | None, unused: str | None
-) -> None:
-    mapping = guess_mapping(headers)
-    assert show(mapping) == fields
-    assert mapping.whole_name == whole_name
-    assert find_unused_name([header for header in headers if header not in mapping.columns]) == unused
+    ]  # fmt: skip
+    for headers, fields, whole_name, unused in cases:
+        mapping = guess_mapping(headers)
+        assert show(mapping) == fields
+        assert mapping.whole_name == whole_name
+        assert find_unused_name([header for header in headers if header not in mapping.columns]) == unused
 
 
 def test_no_header_means_two_fields_and_every_field_has_some() -> None:
@@ -134,21 +125,17 @@ def test_an_override_with_an_empty_column_removes_a_field() -> None:
     assert "phone" not in mapping.rules
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
+def test_an_unknown_field_or_column_is_refused_with_the_known_names() -> None:
+    cases: list[tuple[dict[str, str], list[str]]] = [
         ({"emial": "Mail"}, ["field 'emial'", "Did you mean email?", "client_user_id"]),
         ({"base_id": "Mail"}, ["field 'base_id'"]),
         ({"email": "mial"}, ["column 'mial'", "Did you mean", "Mail", "Email, Phone, Mail, Labels"]),
         ({"email": "mail"}, ["Did you mean Mail"]),
-    ],
-)
-def test_an_unknown_field_or_column_is_refused_with_the_known_names(
-    overrides: dict[str, str], words: list[str]
-) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        override_mapping(guess_mapping(COLUMNS), overrides, COLUMNS)
-    assert all(word in str(caught.value) for word in words)
+    ]
+    for overrides, words in cases:
+        with pytest.raises(ConfigurationError) as caught:
+            override_mapping(guess_mapping(COLUMNS), overrides, COLUMNS)
+        assert all(word in str(caught.value) for word in words)
 
 
 def test_one_error_names_all_missing_columns() -> None:
@@ -157,14 +144,16 @@ def test_one_error_names_all_missing_columns() -> None:
         require_columns(mapping, COLUMNS)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"column": "a", "split": ""}, {"column": "a", "default": ""}, {"column": "a", "case": "Title"}],
-    ids=str,
-)
-def test_a_rule_that_no_job_file_can_hold_is_refused(given: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError):
-        ColumnRule(**given)  # type: ignore[arg-type] # wrong on purpose
+def test_a_rule_that_no_job_file_can_hold_is_refused() -> None:
+    cases: list[dict[str, object]] = [
+        {},
+        {"column": "a", "split": ""},
+        {"column": "a", "default": ""},
+        {"column": "a", "case": "Title"},
+    ]
+    for given in cases:
+        with pytest.raises(ConfigurationError):
+            ColumnRule(**given)  # type: ignore[arg-type] # wrong on purpose
 
 
 @pytest.mark.parametrize(

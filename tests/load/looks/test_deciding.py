@@ -1,7 +1,5 @@
 """The table of `decide_lookup`: how subscribers are looked up next."""
 
-import pytest
-
 from connector.load.lookups import KeysCost, LookupProgress, SweepCost, Way, decide_lookup
 
 FILTER, SWEEP, AS_SENT, NONE = Way.FILTER, Way.SWEEP, Way.FILTER_AS_SENT, Way.NONE
@@ -13,9 +11,8 @@ SPELLED = KeysCost(10, has_other_spellings=True)
 CAPITALS = KeysCost(10, untellable=10, has_other_spellings=True)
 
 
-@pytest.mark.parametrize(
-    ("sweep", "keys", "progress", "way"),
-    [
+def test_decide_lookup_returns_the_next_way() -> None:
+    cases: list[tuple[SweepCost, KeysCost, LookupProgress, Way]] = [
         # the cheaper way first
         (LONG, FEW, LookupProgress(), FILTER),
         (LONG, MANY, LookupProgress(), SWEEP),
@@ -47,11 +44,8 @@ CAPITALS = KeysCost(10, untellable=10, has_other_spellings=True)
         (USELESS, SPELLED, LookupProgress(frozenset({SWEEP})), FILTER),
         (USELESS, SPELLED, LookupProgress(frozenset({SWEEP, FILTER})), AS_SENT),
         (USELESS, SPELLED, LookupProgress(frozenset({SWEEP, FILTER, AS_SENT})), NONE),
-    ],
-)
-def test_decide_lookup_returns_the_next_way(
-    sweep: SweepCost, keys: KeysCost, progress: LookupProgress, way: Way
-) -> None:
-    lookup = decide_lookup(sweep, keys, progress)
-    assert lookup.way is way
-    assert lookup.reason
+    ]
+    for sweep, keys, progress, way in cases:
+        lookup = decide_lookup(sweep, keys, progress)
+        assert lookup.way is way
+        assert lookup.reason

@@ -24,9 +24,8 @@ def certificate(reason: Reason) -> Certificate:
     return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, at, at)
 
 
-@pytest.mark.parametrize(
-    ("reason", "seen", "seen_before", "latest", "lag"),
-    [
+def test_a_sweep_counts_whom_it_shows_all_at_one_moment_or_showed_before() -> None:
+    cases: list[tuple[Reason, set[int], set[int], float, float]] = [
         (Reason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
         (Reason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
         (Reason.TWO_SWEEPS, {1}, set(), 100.0, 100.0),
@@ -37,13 +36,10 @@ def certificate(reason: Reason) -> Certificate:
         (Reason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
         (Reason.ID_ORDER, {1}, {1, 2}, 100.0, 100.0),  # whoever does not show now does not count
         (Reason.UNSTABLE_ORDER, {1}, set(), 100.0, 0.0),  # rows may be skipped there: no sign of lag
-    ],
-)
-def test_a_sweep_counts_whom_it_shows_all_at_one_moment_or_showed_before(
-    reason: Reason, seen: set[int], seen_before: set[int], latest: float, lag: float
-) -> None:
-    visibility = read_visibility([OLD, NEW], frozenset(seen), frozenset(seen_before), certificate(reason), 300.0)
-    assert (visibility.latest_seen_at, visibility.lag_s) == (latest, lag)
+    ]
+    for reason, seen, seen_before, latest, lag in cases:
+        visibility = read_visibility([OLD, NEW], frozenset(seen), frozenset(seen_before), certificate(reason), 300.0)
+        assert (visibility.latest_seen_at, visibility.lag_s) == (latest, lag)
 
 
 def test_who_was_confirmed_after_a_sweep_began_is_no_sign_of_lag() -> None:

@@ -25,9 +25,8 @@ NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - as databases give it
 EAST = timezone(timedelta(hours=2))
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
+def test_the_start_decides_the_kind_of_the_cursor() -> None:
+    cases: list[tuple[str, CursorKind]] = [
         ("0", CursorKind.INTEGER),
         ("-7", CursorKind.INTEGER),
         ("2026-11-21", CursorKind.DATE),
@@ -38,16 +37,15 @@ EAST = timezone(timedelta(hours=2))
         ("A-1", CursorKind.TEXT),
         ("1.5", CursorKind.TEXT),
         ("20261121", CursorKind.INTEGER),
-    ],
-)
-def test_the_start_decides_the_kind_of_the_cursor(text: str, kind: CursorKind) -> None:
-    assert find_kind(text) is kind
+    ]
+    for text, kind in cases:
+        assert find_kind(text) is kind
 
 
-@pytest.mark.parametrize("text", ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30])
-def test_a_start_that_is_no_value_of_its_kind_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        parse_cursor(text, find_kind(text))
+def test_a_start_that_is_no_value_of_its_kind_is_refused() -> None:
+    for text in ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30]:
+        with pytest.raises(ValueError, match="must be"):
+            parse_cursor(text, find_kind(text))
 
 
 VALUES: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
@@ -76,9 +74,8 @@ def test_the_largest_value_is_found_in_any_order_and_any_chunks(drawn: tuple[Cur
     assert watch.strays == 0
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "read"),
-    [
+def test_a_value_of_a_database_is_read_as_the_kind_of_the_cursor() -> None:
+    cases: list[tuple[object, CursorKind, CursorValue | None]] = [
         (NOON, CursorKind.TIMESTAMP, NOON),
         (date(2026, 11, 21), CursorKind.TIMESTAMP, datetime(2026, 11, 21)),  # noqa: DTZ001
         ("2026-11-21 12:00:00", CursorKind.TIMESTAMP, NOON),
@@ -101,17 +98,13 @@ def test_the_largest_value_is_found_in_any_order_and_any_chunks(drawn: tuple[Cur
         ("a\0b", CursorKind.TEXT, None),
         ("Ünï", CursorKind.TEXT, "Ünï"),
         (None, CursorKind.TEXT, None),
-    ],
-)
-def test_a_value_of_a_database_is_read_as_the_kind_of_the_cursor(
-    value: object, kind: CursorKind, read: CursorValue | None
-) -> None:
-    assert read_value(value, kind) == read
+    ]
+    for value, kind, read in cases:
+        assert read_value(value, kind) == read
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "largest"),
-    [
+def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
+    cases: list[tuple[list[object], CursorKind, CursorValue | None]] = [
         ([9, 10], CursorKind.INTEGER, 10),
         (["9", "10"], CursorKind.INTEGER, 10),
         ([Decimal("9.9"), Decimal("10.10")], CursorKind.INTEGER, 10),
@@ -123,14 +116,11 @@ def test_a_value_of_a_database_is_read_as_the_kind_of_the_cursor(
         ),
         ([NOON, NOON.replace(tzinfo=EAST)], CursorKind.TIMESTAMP, NOON),
         ([None, None], CursorKind.INTEGER, None),
-    ],
-)
-def test_values_are_compared_as_their_kind_and_not_as_text(
-    values: list[object], kind: CursorKind, largest: CursorValue | None
-) -> None:
-    watch = CursorWatch("c", kind)
-    watch.record(values, 1)
-    assert watch.largest == largest
+    ]
+    for values, kind, largest in cases:
+        watch = CursorWatch("c", kind)
+        watch.record(values, 1)
+        assert watch.largest == largest
 
 
 def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
@@ -141,9 +131,8 @@ def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
     assert watch.missing == 2
 
 
-@pytest.mark.parametrize(
-    ("value", "lookback_s", "earlier"),
-    [
+def test_a_lookback_moves_the_beginning_back() -> None:
+    cases: list[tuple[CursorValue, float, CursorValue]] = [
         (NOON, 600, NOON - timedelta(minutes=10)),
         (datetime(1, 1, 1, 0, 5, tzinfo=UTC), 600, datetime(1, 1, 2, 0, 5, tzinfo=UTC)),
         (date(2026, 11, 21), 600, date(2026, 11, 20)),
@@ -151,10 +140,9 @@ def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
         (date(2026, 11, 21), 0, date(2026, 11, 21)),
         (7, 0, 7),
         ("a", 0, "a"),
-    ],
-)
-def test_a_lookback_moves_the_beginning_back(value: CursorValue, lookback_s: float, earlier: CursorValue) -> None:
-    assert look_back(value, lookback_s) == earlier
+    ]
+    for value, lookback_s, earlier in cases:
+        assert look_back(value, lookback_s) == earlier
 
 
 EVERYWHERE = [
@@ -190,16 +178,15 @@ def test_a_cursor_in_a_text_or_a_comment_of_a_query_does_not_count(database: str
     assert uses_cursor(query, database) is is_there
 
 
-@pytest.mark.parametrize("kind", sorted(OPEN))
-def test_a_cursor_in_a_text_or_a_comment_is_not_replaced(kind: str) -> None:
-    cast = ":cursor::integer" if kind in ("postgresql", "duckdb") else ":cursor"
-    query = (
-        f"select id, ':cursor 12:30 :draft' as t from people where id >= {cast} /* not :cursor */ -- nor it's :cursor"
-    )
-    with OPEN[kind]() as database:
-        database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
-        with IncrementalSource(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
-            source.begin_at(2)
-            rows = read_all(source)
-    assert sorted(row["id"] or "" for row in rows) == ["2", "3"]
-    assert {row["t"] for row in rows} == {":cursor 12:30 :draft"}
+def test_a_cursor_in_a_text_or_a_comment_is_not_replaced() -> None:
+    for kind in sorted(OPEN):
+        cast = ":cursor::integer" if kind in ("postgresql", "duckdb") else ":cursor"
+        comments = "/* not :cursor */ -- nor it's :cursor"
+        query = f"select id, ':cursor 12:30 :draft' as t from people where id >= {cast} {comments}"
+        with OPEN[kind]() as database:
+            database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
+            with IncrementalSource(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
+                source.begin_at(2)
+                rows = read_all(source)
+        assert sorted(row["id"] or "" for row in rows) == ["2", "3"]
+        assert {row["t"] for row in rows} == {":cursor 12:30 :draft"}
