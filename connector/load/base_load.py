@@ -211,6 +211,7 @@ class Loader:
             del chunk.to_create[index]
         new = [index for index, state in chunk.to_create.items() if state is State.NONE]
         problems = await self._mistaken_ids.find_problems(planned, new, self.presence.listed)
+        tally.add_taken(len(problems))
         for index, row in zip(problems, self._read(planned, problems), strict=True):
             tally.report(Problem(row.source, Outcome.INVALID, "", *problems[index]))
             del chunk.to_create[index]

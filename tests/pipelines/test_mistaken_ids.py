@@ -70,6 +70,14 @@ def test_an_id_with_needless_decimals_exists_if_the_service_has_it_so(connector:
     assert (ended.code, ended.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), ended.stderr
 
 
+def test_a_mistaken_id_counts_once_if_the_run_ends_early(connector: Connector, tmp_path: Path) -> None:
+    plant(connector.sandbox, None, ClientUserId="42", IsActive=True)
+    connector.sandbox.switch(stray_refusal=1, stray_statuses="403")
+    path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "77,true", "78,true")
+    ended = connector.import_file(path, "--identity", "client_user_id")
+    assert (ended.code, ended.rows["invalid"], sum(ended.rows.values())) == (3, 1, 2 * 3), ended.stderr
+
+
 def test_ids_in_one_spelling_are_loaded_into_an_empty_base(connector: Connector, tmp_path: Path) -> None:
     ended = import_ids(connector, tmp_path, "{:05}".format)
     assert (ended.code, ended.rows) == (0, {"read": 30, "created": 30}), ended.stderr
