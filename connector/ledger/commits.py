@@ -19,7 +19,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from connector.ledger.entries import Intent, Ledger, Move
+from connector.ledger.entries import Entry, Intent, Ledger, Move
 from connector.ledger.records import learn_base, mark_misanswered_base
 from connector.ledger.store import Base
 from connector.states import Event, State
@@ -164,6 +164,11 @@ class LedgerWriter:
             return step(ledger)
 
         return await self._commits.ask(write, then)
+
+    async def find_entries(self, identities: Sequence[bytes]) -> dict[bytes, Entry]:
+        """Return the entries of these identities of the base, after all recorded moves."""
+        base = self.base
+        return await self.ask(lambda ledger: ledger.find_entries(base, identities))
 
     async def intend(self, intents: Sequence[tuple[State, Intent]]) -> None:
         """Return once these intents are durable, each with the state that its entry leaves. Only then may a request

@@ -169,7 +169,7 @@ class Loader:
         remaining = [(index, *digest) for index, digest in pairs if digest[0] in different]
         self._count_rows(Outcome.EXISTS, planned, _leave_out(indices, [index for index, _, _ in remaining]))
         others = [identity for _, identity, _ in remaining if different[identity]]
-        entries = await journal.ask(lambda ledger: ledger.find_entries(base, others)) if others else {}
+        entries = await journal.find_entries(others) if others else {}
         to_create: dict[int, State] = {}
         held, to_compare, recently_refused, unknown, opted_out = (dict[int, Entry]() for _ in range(5))
         for index, identity, fingerprint in remaining:

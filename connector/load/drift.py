@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.ledger.entries import Entry, Ledger
-from connector.ledger.store import Base
 from connector.listing.base_reader import has_identity
 from connector.listing.hidden import learn_hidden_classes
 from connector.listing.pages import ListFailed
@@ -118,7 +117,7 @@ class _Comparison:
         self._sessions = {id(session.journal): session for session in sessions}
         self._verdicts = np.zeros(len(waiting), dtype=np.int8)
         self._is_asked = np.zeros(len(waiting), dtype=bool)
-        self._kept_at = np.full(len(waiting), -1, dtype=np.int64)
+        self._difference_at = np.full(len(waiting), -1, dtype=np.int64)
         self._activities = np.zeros(len(waiting), dtype=np.int8)
         self._recorded: dict[int, str] = {}
         self._names: dict[int, str] = {}  # of subscribers whose rows this run has not read
@@ -138,7 +137,7 @@ class _Comparison:
             return
         try:
             await self._find_ids(chosen)
-            self._take_shown()
+            self._compare_shown()
             by_look_up = len(self._ids) <= _LOOKED_UP and await self._look_up()
             if not by_look_up or await self._may_miss_opt_outs():
                 await self._find_ids(range(len(self._waiting)))
@@ -148,7 +147,7 @@ class _Comparison:
 
     async def _find_ids(self, indices: Sequence[int]) -> None:
         """Read the service's ids of these rows from the ledger."""
-        ids, at = list[int](), list[int]()
+        ids, asked_indices = list[int](), list[int]()
         for part in _split(indices):
             rows = [self._waiting.read(index) for index in part]
             for index, entry in zip(part, await self._find_entries(rows), strict=True):
@@ -158,18 +157,17 @@ class _Comparison:
                     self._names.setdefault(index, f"Id {entry.subscriber_id}")
                 if entry is not None and entry.subscriber_id is not None:
                     ids.append(entry.subscriber_id)
-                    at.append(index)
+                    asked_indices.append(index)
                     if entry.altered:
                         self._altered[index] = frozenset(entry.altered.split())
         order = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
-        self._ids, self._indices = np.array(ids, dtype=np.int64)[order], np.array(at, dtype=np.int64)[order]
+        self._ids, self._indices = np.array(ids, dtype=np.int64)[order], np.array(asked_indices, dtype=np.int64)[order]
 
     async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:
         found: list[Entry | None] = [None] * len(rows)
         for session, mine in self._split_by_session(rows):
             identities = [rows[index].row.identity for index in mine]
-            base, journal = session.journal.base, session.journal
-            entries = await journal.ask(partial(_find, base, identities))
+            entries = await session.journal.find_entries(identities)
             for index in mine:
                 found[index] = entries.get(rows[index].row.identity)
         return found
@@ -181,7 +179,7 @@ class _Comparison:
         for owner, mine in by_owner.items():
             yield self._sessions[owner], mine
 
-    def _take_shown(self) -> None:
+    def _compare_shown(self) -> None:
         """Compare rows that this run's look-ups have shown already; the others wait."""
         kept = self._session.access.state.shown
         for part in _split(self._ids.tolist()):
@@ -248,9 +246,9 @@ class _Comparison:
         shown = np.array([wire["Id"] for wire in wire_objects], dtype=np.int64)
         at = np.minimum(np.searchsorted(self._ids, shown), len(self._ids) - 1)
         for number in np.flatnonzero(self._ids[at] == shown).tolist():
-            self._judge(int(self._indices[at[number]]), wire_objects[number])
+            self._compare_row(int(self._indices[at[number]]), wire_objects[number])
 
-    def _judge(self, index: int, wire: Mapping[str, Any]) -> None:
+    def _compare_row(self, index: int, wire: Mapping[str, Any]) -> None:
         waiting = self._waiting.read(index)
         session = self._sessions[id(waiting.owner)]
         base, listed_base = session.journal.base, wire.get("Base")
@@ -269,35 +267,38 @@ class _Comparison:
         differing = differing_fields(names, values, listed)
         self._verdicts[index] = _DIFFERENT if differing else _EQUAL
         if differing:
-            difference = [[names[index], listed[index], values[index]] for index in differing]
-            self._kept_at[index] = self._differences.add([difference])
+            difference = [[names[number], listed[number], values[number]] for number in differing]
+            self._difference_at[index] = self._differences.add([difference])
 
     async def end(self) -> None:
         """Record the findings in the ledger and then report the outcomes, a few thousand rows at a time."""
-        waiting, at = self._waiting, self._session.clock.now().timestamp()
+        waiting = self._waiting
         for part in _split(range(len(waiting))):
             rows = [waiting.read(index) for index in part]
-            await self._record(part, rows, at)
+            for session, mine in self._split_by_session(rows):
+                await self._record(session, [(part[index], rows[index].row) for index in mine])
             for index, waiting_row in zip(part, rows, strict=True):
                 self._report(index, waiting_row)
             waiting.ended = part[-1] + 1
         waiting.clear()
 
-    async def _record(self, indices: Sequence[int], rows: Sequence[WaitingRow], at: float) -> None:
-        for session, mine in self._split_by_session(rows):
-            verdicts = [(rows[index].row, int(self._verdicts[indices[index]])) for index in mine]
-            equal = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _EQUAL]
-            different = [(row.identity, row.fingerprint) for row, verdict in verdicts if verdict == _DIFFERENT]
-            opted_out = [
-                rows[index].row.identity for index in mine if self._is_opt_out(indices[index], rows[index].row)
-            ]
-            over = [
-                rows[index].row.identity
-                for index in mine
-                if self._is_over(indices[index], rows[index].row, session.source_job)
-            ]
-            base, job = session.journal.base, session.source_job
-            await session.journal.ask(partial(_write, base, job, equal, different, opted_out, over, at))
+    async def _record(self, session: Session, rows: Sequence[tuple[int, LoadRow]]) -> None:
+        """Record the findings about these rows of one base, each with its index."""
+        base, job, reported_at = session.journal.base, session.source_job, session.clock.now().timestamp()
+        digests = [(row.identity, row.fingerprint) for _, row in rows]
+        verdicts = [self._verdicts[index] for index, _ in rows]
+        equal = [digest for digest, verdict in zip(digests, verdicts, strict=True) if verdict == _EQUAL]
+        different = [digest for digest, verdict in zip(digests, verdicts, strict=True) if verdict == _DIFFERENT]
+        opted_out = [row.identity for index, row in rows if self._is_opt_out(index, row)]
+        over = [row.identity for index, row in rows if self._is_over(index, row, job)]
+
+        def write(ledger: Ledger) -> None:
+            ledger.clear_opt_outs(base, over)
+            ledger.record_equal(base, equal)
+            ledger.record_reported(base, different, reported_at)
+            ledger.record_opt_outs(base, job, opted_out)
+
+        await session.journal.ask(write)
 
     def _is_opt_out(self, index: int, row: LoadRow) -> bool:
         """Return whether the row says inactive and the service shows its subscriber as active."""
@@ -324,7 +325,7 @@ class _Comparison:
         elif verdict == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         elif verdict == _DIFFERENT:
-            kept = self._differences.read(int(self._kept_at[index]))
+            kept = self._differences.read(int(self._difference_at[index]))
             tally.report_change(Change(row.source, row.name, tuple((field, was, now) for field, was, now in kept)))
         elif self._is_asked[index]:
             _report_uncompared(waiting_row, tally, self._reason)
@@ -334,26 +335,6 @@ class _Comparison:
 
 def _split(indices: Sequence[int]) -> Iterator[Sequence[int]]:
     return (indices[begin : begin + _AT_ONCE] for begin in range(0, len(indices), _AT_ONCE))
-
-
-def _find(base: Base, identities: Sequence[bytes], ledger: Ledger) -> dict[bytes, Entry]:
-    return ledger.find_entries(base, identities)
-
-
-def _write(
-    base: Base,
-    job: str,
-    equal: Sequence[tuple[bytes, bytes]],
-    different: Sequence[tuple[bytes, bytes]],
-    opted_out: Sequence[bytes],
-    over: Sequence[bytes],
-    at: float,
-    ledger: Ledger,
-) -> None:
-    ledger.clear_opt_outs(base, over)
-    ledger.record_equal(base, equal)
-    ledger.record_reported(base, different, at)
-    ledger.record_opt_outs(base, job, opted_out)
 
 
 def list_compared(values: Mapping[str, object], identity: str) -> Iterator[str]:

@@ -188,7 +188,7 @@ class MistakenIds:
         if not self._has_known:
             return set()
         by_identity = {digest_identity(_FIELD, text): text for text in texts}
-        entries = await journal.ask(lambda ledger: ledger.find_entries(base, list(by_identity)))
+        entries = await journal.find_entries(list(by_identity))
         return {
             by_identity[identity]
             for identity, entry in entries.items()

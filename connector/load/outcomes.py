@@ -290,7 +290,7 @@ class Outcomes:
 
     async def _end_held_rows(self) -> None:
         session = self._session
-        entries = await self._find_entries([held.row.identity for held in self._held_rows])
+        entries = await self._session.journal.find_entries([held.row.identity for held in self._held_rows])
         confirmed = {
             identity: entry.subscriber_id for identity, entry in entries.items() if entry.state is State.CONFIRMED
         }
@@ -322,7 +322,7 @@ class Outcomes:
     async def _end_resolved(self) -> None:
         """End entries that are UNKNOWN no more: two lines of one base became one, and a listing has shown the
         subscribers, or the load of the other line got them refused."""
-        for identity, entry in (await self._find_entries(list(self.unresolved))).items():
+        for identity, entry in (await self._session.journal.find_entries(list(self.unresolved))).items():
             if entry.state is State.CONFIRMED:
                 unresolved = self.unresolved.pop(identity)
                 if unresolved.row is not None:
@@ -340,7 +340,7 @@ class Outcomes:
             if self._mode is RunMode.LOAD:
                 await self._reject_unsent()
             await self.update()
-            entries = await self._find_entries(list(self.unresolved))
+            entries = await self._session.journal.find_entries(list(self.unresolved))
         except LedgerError as error:
             failure = error
         for held in self._held_rows:
@@ -364,7 +364,7 @@ class Outcomes:
 
     async def _reject_unsent(self) -> None:
         """Move refused entries that this run does not send again back to REJECTED: a later run knows their refusal."""
-        base, entries = self._session.journal.base, await self._find_entries(list(self.unresolved))
+        base, entries = self._session.journal.base, await self._session.journal.find_entries(list(self.unresolved))
         refused = [
             (identity, unresolved.status, unresolved.message)
             for identity, unresolved in self.unresolved.items()
@@ -372,10 +372,6 @@ class Outcomes:
             if entries[identity].state is State.UNKNOWN
         ]
         await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused))
-
-    async def _find_entries(self, identities: list[bytes]) -> dict[bytes, Entry]:
-        base = self._session.journal.base
-        return await self._session.journal.ask(lambda ledger: ledger.find_entries(base, identities))
 
     # Reports
 

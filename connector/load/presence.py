@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.ledger.entries import Entry, Ledger
+from connector.ledger.entries import Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, keep_shown
 from connector.listing.base_list import (
@@ -95,9 +95,9 @@ class BasePresence:
         if self.session.policy.is_looking:
             self.until = _NEVER
 
-    def _note_twins_of_first(self, rows: SweptRows) -> None:
-        """Note that the first new subscriber of the run was in the base before: the list showed the base only after the
-        answer to that create had its Id."""
+    def _record_twins_of_first(self, rows: SweptRows) -> None:
+        """Record that the first new subscriber of the run was in the base before the run: the list showed the base only
+        after the answer to that create had its Id."""
         first, base_id = self.session.canaries.first, self.session.journal.base.service_id
         if first is None or first.base_id != base_id:
             return
@@ -116,7 +116,7 @@ class BasePresence:
             self.lacking = counts.lacking
         if counts.doubled:
             base = self.session.journal.base
-            self._note_twins_of_first(listing.rows)
+            self._record_twins_of_first(listing.rows)
             self.session.tally.add_message(
                 f"identities that are in the base {describe_other(base.service_id, base.name)} more than once already: "
                 f"{counts.doubled:,}. The interface of the service cannot remove subscribers: remove them on the "
@@ -275,19 +275,17 @@ class AccountPresence:
         """Cover the bases that the listing serves. Return the wants that the listing does not cover."""
         remaining = list[Want]()
         for want in wants:
-            if self._listing is None or want.base.access.known or not await self._is_listed(want, self._listing):
+            base, listing = want.base, self._listing
+            if listing is None or base.access.known:
                 remaining.append(want)
+                continue
+            if base.listed is not listing.rows:
+                await base.record(listing)
+            if await base.detect_hidden(is_swept=True):
+                await self._list_hidden(want)
+            else:
+                base.cover(None, listing.began_at)
         return remaining
-
-    async def _is_listed(self, want: Want, listing: Listing) -> bool:
-        base = want.base
-        if base.listed is not listing.rows:
-            await base.record(listing)
-        if await base.detect_hidden(is_swept=True):
-            await self._list_hidden(want)
-        else:
-            base.cover(None, listing.began_at)
-        return True
 
     async def count_newcomers(self) -> int:
         """Return how many subscribers of the run's bases one page after the end of the run's listing shows that this
@@ -299,8 +297,7 @@ class AccountPresence:
         for base in bases:
             access = base.access
             listed = build_reader(access, [access.policy.identity]).read(rows)
-            find = partial(_find_entries, access.journal.base, [identity for identity, _ in listed])
-            entries = await access.journal.ask(find)
+            entries = await access.journal.find_entries([identity for identity, _ in listed])
             ids_of = defaultdict[bytes, set[int]](set)
             for identity, subscriber_id in listed:
                 ids_of[identity].add(subscriber_id)
@@ -359,8 +356,7 @@ class AccountPresence:
         sample, absent = keys[:: max(1, len(keys) // _ABSENT_SAMPLED)], list[tuple[BasePresence, LookupKey]]()
         for base in {id(base): base for base, _ in sample}.values():
             ours = [key for of, key in sample if of is base]
-            find = partial(_find_entries, base.session.journal.base, [key.identity for key in ours])
-            entries = await base.session.journal.ask(find)
+            entries = await base.session.journal.find_entries([key.identity for key in ours])
             there = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
             absent += [(base, key) for key in ours if key.identity not in there]
         return absent[:: max(1, len(absent) // (2 * _ABSENT_ASKED))]
@@ -424,7 +420,3 @@ def _is_too_old(session: Session, began_at: float) -> bool:
 def _find_answered(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
     """Return the ids with which the service has answered creates of this ledger, of any identity."""
     return {holder.subscriber_id for holder in ledger.find_holders(base.account, ids) if holder.run_key is not None}
-
-
-def _find_entries(base: Base, identities: Sequence[bytes], ledger: Ledger) -> dict[bytes, Entry]:
-    return ledger.find_entries(base, identities)
