@@ -74,7 +74,7 @@ class _BaseLoad:
     """The load of one base; `created` is the number of rows that the load has created."""
 
     session: Session
-    load: Loader
+    loader: Loader
     created: int = 0
 
     @property
@@ -115,7 +115,8 @@ class BaseLoads:
         `bases` are the bases of the rows; None if all rows are for one base. Raises RunAborted if the run cannot go on;
         the rows that the run did not reach are `unsent`.
         """
-        self._refuse_too_many(bases)
+        if bases is not None and isinstance(self._base, BaseColumn) and self._base.values is None:
+            refuse_too_many(self._base, len({*self._loads, *(base for base, _ in bases.split())}))
         chunks = list[tuple[_BaseLoad, SortedChunk]]()
         try:
             for base_ref, part in self._split(planned, bases):
@@ -123,17 +124,17 @@ class BaseLoads:
                     continue
                 base_load = self._loads.get(base_ref) or await self._open(base_ref)
                 with self._use(base_load):
-                    chunk = await base_load.load.sort(part)
+                    chunk = await base_load.loader.sort(part)
                 chunk.is_unsure = any(other is base_load for other, _ in chunks)  # the chunk has two names of one base
                 chunks.append((base_load, chunk))
-            wants = [base_load.load.want(chunk) for base_load, chunk in chunks]
+            wants = [base_load.loader.want(chunk) for base_load, chunk in chunks]
             await self._account.learn([want for want in wants if want is not None])
             for base_load, chunk in chunks:
                 with self._use(base_load):
-                    await base_load.load.create_new(chunk)
+                    await base_load.loader.create_new(chunk)
         finally:
             for base_load, chunk in chunks:
-                base_load.load.hold(chunk)
+                base_load.loader.hold(chunk)
 
     async def settle(self) -> None:
         """Settle the unknown creates of each base, also of bases without rows in which the job has unsettled entries.
@@ -173,7 +174,7 @@ class BaseLoads:
 
     async def describe_newcomers(self) -> str | None:
         """Return a message about subscribers that another program has created in the bases since this run's listing, or
-        None. The service is base_ref only if this run has created a subscriber. Raises like `load`."""
+        None. A request is sent only if this run has created a subscriber. Raises like `load`."""
         if self.mode is not RunMode.LOAD or not any(base_load.created for base_load in self._begun):
             return None
         if not (newcomer_count := await self._account.count_newcomers()):
@@ -202,7 +203,7 @@ class BaseLoads:
     def describe_lacking(self) -> Iterator[str]:
         """Yield a message for each base whose confirmed subscribers are missing on the complete list of this run."""
         for base_load in self._begun:
-            if lacking_count := base_load.load.presence.lacking:
+            if lacking_count := base_load.loader.presence.lacking:
                 yield (
                     f"{describe_base(base_load.base)}: the list is complete and lacks "
                     f"{count(lacking_count, 'subscriber')} that earlier runs have created or seen in the base. "
@@ -236,18 +237,12 @@ class BaseLoads:
         surveyed = self._survey._loads.get(base_ref) if self._survey is not None else None
         session = self._run.open_session(base, base_ref.name) if surveyed is None else surveyed.session
         session.limits, session.journal.base = self._run.limits, base
-        presence = BasePresence(session, self._account) if surveyed is None else surveyed.load.presence
+        presence = BasePresence(session, self._account) if surveyed is None else surveyed.loader.presence
         base_load = self._loads[base_ref] = _BaseLoad(session, self._make(session, self.mode, presence))
         self._begun.append(base_load)
         with self._use(base_load):
-            await base_load.load.begin()
+            await base_load.loader.begin()
         return base_load
-
-    def _refuse_too_many(self, bases: RowBases | None) -> None:
-        """Raise RunAborted, before a row of the chunk is sent, if its cells name too many bases."""
-        if bases is None or not isinstance(self._base, BaseColumn) or self._base.values is not None:
-            return
-        refuse_too_many(self._base, len({*self._loads, *(base for base, _ in bases.split())}))
 
     @contextmanager
     def _use(self, base_load: _BaseLoad) -> Iterator[None]:
@@ -274,25 +269,25 @@ class BaseLoads:
             if look_index and not await control.rest(self._run.frame.policy.quiet_period_s):
                 return
             loads = {id(base_load.session.access): base_load for base_load in self._begun}
-            groups = [await base_load.load.settler.begin_look() for base_load in self._begun]
+            groups = [await base_load.loader.settler.begin_look() for base_load in self._begun]
             async for part in look_up_keys(groups):
                 base_load = loads[id(part.access)]
                 with self._use(base_load):
-                    await base_load.load.settler.record_look(part)
+                    await base_load.loader.settler.record_look(part)
             for base_load in self._begun:
                 with self._use(base_load):
-                    await base_load.load.settler.end_look()
+                    await base_load.loader.settler.end_look()
             control.check()
-            if not any(base_load.load.settler.has_unsettled for base_load in self._begun):
+            if not any(base_load.loader.settler.has_unsettled for base_load in self._begun):
                 return
 
     async def _settle(self, base_load: _BaseLoad) -> None:
         with self._use(base_load):
-            await base_load.load.settle()
+            await base_load.loader.settle()
 
     async def _close(self, base_load: _BaseLoad) -> None:
         with self._use(base_load):
-            await base_load.load.close()
+            await base_load.loader.close()
 
     async def _open_unsettled(self) -> None:
         for base in await self._run.commits.ask(self._find_unsettled):
