@@ -49,8 +49,10 @@ class Forked:
         *,
         has_reader: bool = True,
         is_bound: bool = False,
+        terminal: str = "",
     ) -> None:
-        """Start the process. Without `has_reader`, stdout has no reader. `is_bound`: permissions bind root."""
+        """Start the process. Without `has_reader`, stdout has no reader. `is_bound`: permissions bind root. `terminal`:
+        the path of a terminal for all streams."""
         self._streams = TemporaryDirectory(prefix="connector-streams-")
         paths = [Path(self._streams.name) / name for name in ("stdin", "stdout", "stderr")]
         for path, content in zip(paths, (stdin, "", ""), strict=True):
@@ -58,7 +60,9 @@ class Forked:
         if not has_reader:
             paths[1].unlink()
             os.mkfifo(paths[1])
-        self._outputs = paths[1:]
+        self._outputs = [] if terminal else paths[1:]
+        if terminal:
+            paths = [Path(terminal)] * 3
         self._process = _CONTEXT.Process(
             target=_be_the_command, args=(arguments, dict(environ), folder, paths, is_bound)
         )
@@ -91,9 +95,10 @@ class Forked:
     def communicate(self, timeout: float = 120.0) -> tuple[str, str]:
         """Return stdout and stderr at the end of the process. Raises TimeoutError after `timeout` seconds."""
         self._process.join(timeout)
-        stdout, stderr = ("" if path.is_fifo() else path.read_text(encoding="utf-8") for path in self._outputs)
+        outputs = ["" if path.is_fifo() else path.read_text(encoding="utf-8") for path in self._outputs]
+        stdout, stderr = outputs or ("", "")
         if self.returncode is None:
-            raise TimeoutError(f"it did not end within {timeout} s: {stderr}")
+            raise TimeoutError(f"the command did not end within {timeout} s: {stderr}")
         return stdout, stderr
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.pipelines.conftest import ROOT, Connector, write_csv
 
-ROWS = int(os.environ.get("CONNECTOR_TEST_ROWS", "10000"))  # 1000000 for the promise itself, in about five minutes
+ROWS = int(os.environ.get("CONNECTOR_TEST_ROWS", "3000"))  # 1000000 for the promise itself, in about five minutes
 LARGEST_MB = 400
 
 # A small process starts the import: the peak of a child counts from the fork, and pytest may hold more memory.

@@ -3,15 +3,15 @@
 import os
 import pty
 import re
-import subprocess
-import sys
+import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import ROOT, Connector, list_stored, write_csv
+from tests.pipelines.conftest import Connector, list_stored, wait_for, write_csv
+from tests.pipelines.forked import Forked
 
 PEOPLE = ("email,first_name,is_active,Stadt", "ann@x.org,Ann,yes,Köln", "bob@x.org,Bob,no,Ulm", "nobody,Cem,yes,Bonn")
 
@@ -26,13 +26,12 @@ def import_on_terminal(
 ) -> tuple[int, str]:
     """Run an import whose standard input, output and error are a terminal of 80 columns; return what it shows."""
     ours, theirs = pty.openpty()
-    environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", "TERM": "dumb"}
     if not {"--base-name", "--job"} & set(options):
         options = ("--base-name", "News", *options)
-    command = [sys.executable, "-m", "pipelines", "import", *map(str, (people, *options))]
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=connector.folder, env=environ, start_new_session=True
-    )
+    arguments = ["import", *map(str, (people, *options))]
+    environ = connector.build_environ({"COLUMNS": "80", "TERM": "dumb"})
+    process = Forked(arguments, environ, connector.folder, terminal=os.ttyname(theirs))
+    wait_for(lambda: process.poll() is not None or select.select([ours], [], [], 0)[0] != [])
     os.close(theirs)
     shown, is_answered = b"", False
     try:
@@ -45,7 +44,9 @@ def import_on_terminal(
     except OSError:  # the other side has closed
         pass
     os.close(ours)
-    return process.wait(60), re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "")
+    with process:
+        process.communicate()
+    return process.returncode, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r", "")
 
 
 QUESTION = "Create 2 subscribers in News (1 active, 1 inactive)? This cannot be undone. [y/N]"

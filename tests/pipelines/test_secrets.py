@@ -10,6 +10,7 @@ from pathlib import Path
 
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, wait_for, write_addresses
+from tests.pipelines.in_process import run_in_process
 from tests.pipelines.test_every_command import ALL, FILES, SPEAKING
 
 TOKEN, PASSWORD = "canary-token-83b1f0c2", "canary-password-5d9e"
@@ -85,13 +86,13 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
             () if command.startswith(("init", "schema")) else ("-vv", "--log-format", "json", "--report", "run.html")
         )
         (tmp_path / "run.html").unlink(missing_ok=True)
-        with connector.start(*command.split(), *log, environ=environ) as process:
-            texts = process.communicate()
+        arguments = [*command.split(), *log]
+        exit_code, *texts = run_in_process(arguments, connector.build_environ(environ), connector.folder)
         run_number = len(list(said.iterdir()))
         page = tmp_path / "run.html"
         report = page.read_text() if page.exists() else ""
         (said / f"{run_number:02d} {command.replace('/', '-')}").write_text("\n".join([*texts, report]))
-        return int(process.returncode)
+        return exit_code
 
     with SandboxProcess(token=TOKEN) as own:
         good = Connector(own, tmp_path)

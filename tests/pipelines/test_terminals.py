@@ -11,10 +11,7 @@ import pytest
 from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, write_csv
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-LOCALES: dict[str, dict[str, str]] = {
-    "ascii locale": ASCII,
-    "latin-1": {"PYTHONIOENCODING": "iso8859-1:strict"},
-}
+LATIN_1 = {"PYTHONIOENCODING": "iso8859-1:strict"}
 NAME = "Kunden Łódź é 🎂"
 BASE = "Łódź é 日本"
 JOB = (
@@ -43,11 +40,8 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
     commands: tuple[tuple[tuple[str | Path, ...], int], ...] = (
         (("import", file, "--job", "job.yaml", "-vv"), 1),
         (("sync", "job.yaml", "--report", "run.html"), 1),
-        (("plan", file, "--job", "job.yaml"), 1),
-        (("validate", file, "--active"), 1),
         (("init", file, "--base-id", "7"), 0),
         (("export", f"{NAME}.export.csv"), 0),
-        (("status",), 0),
         (("import", "Ł é.csv"), 2),
         (("Łé",), 2),
     )
@@ -62,21 +56,20 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
     assert BASE in (connector.folder / "run.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("locale", LOCALES.values(), ids=LOCALES)
-def test_json_is_complete_in_any_encoding(connector: Connector, locale: dict[str, str]) -> None:
+def test_json_is_complete_in_ascii(connector: Connector) -> None:
     file = write_csv(connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
     (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")
-    code, stdout, stderr = run(connector, locale, "import", file, *options)
+    code, stdout, stderr = run(connector, ASCII, "import", file, *options)
     assert (code, BASE in json.loads(stdout)["base"]) == (1, True)
     assert any("Größe Ł" in json.loads(line)["message"] for line in stderr.decode().splitlines())
-    code, stdout, stderr = run(connector, locale, "sync", "Łé.yaml", "--output", "json")
+    code, stdout, stderr = run(connector, ASCII, "sync", "Łé.yaml", "--output", "json")
     assert (code, json.loads(stdout)["status"]) == (2, "usage")
 
 
 def test_characters_that_a_stream_lacks_are_escapes(connector: Connector) -> None:
     file = write_csv(connector.folder / f"{NAME}.csv", "email", "ann@example.com")
-    code, stdout, _ = run(connector, LOCALES["latin-1"], "plan", file, "--active", "--base-name", BASE)
+    code, stdout, _ = run(connector, LATIN_1, "plan", file, "--active", "--base-name", BASE)
     assert code == 0, stdout
     assert b"Kunden \\u0141\xf3d\\u017a \xe9 \\U0001f382" in stdout
     assert b"+-" in stdout  # a table's borders
