@@ -3,11 +3,14 @@
 A campaign: it installs hundreds of megabytes, so it runs when CONNECTOR_TEST_TOOLS is set.
 """
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import Protocol
 
 import duckdb
 import pytest
@@ -19,8 +22,12 @@ pytestmark = pytest.mark.skipif("CONNECTOR_TEST_TOOLS" not in os.environ, reason
 
 _INSTALL_S, _RUN_S = 900, 300
 
-Run = Callable[[Sequence[str]], str]
-"""Run a command of the environment in the test's folder and return its output."""
+
+class Run(Protocol):
+    """Runs a command of the environment in the test's folder."""
+
+    def __call__(self, command: Sequence[str], stdin: str = "") -> str:
+        """Return the output of the command."""
 
 
 @pytest.fixture
@@ -36,9 +43,9 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def open_environment(folder: Path, sandbox: SandboxProcess, *requirements: str) -> Run:
-    """Make an environment with the connector and these, beside the folder, which is its home."""
-    environment = folder.with_name("environment")
+def open_environment(folder: Path, sandbox: SandboxProcess, *requirements: str, name: str = "environment") -> Run:
+    """Make an environment with these requirements beside the folder, which is the home of its programs."""
+    environment = folder.with_name(name)
     # tests/conftest.py leaves no certificates, and uv needs those of the machine
     own = ("CONNECTOR_", "AIRFLOW_", "SSL_CERT_")
     machine = {name: value for name, value in os.environ.items() if not name.startswith(own)}
@@ -54,12 +61,13 @@ def open_environment(folder: Path, sandbox: SandboxProcess, *requirements: str) 
         "AIRFLOW__CORE__DAGS_FOLDER": str(folder),
     }
 
-    def run(command: Sequence[str]) -> str:
+    def run(command: Sequence[str], stdin: str = "") -> str:
         program = str(environment / "bin" / command[0])
         ended = subprocess.run(
             [program, *command[1:]],
             cwd=folder,
             env=settings,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=_RUN_S,
@@ -125,3 +133,34 @@ def test_dbt_builds_its_models_over_the_history(sandbox: SandboxProcess, folder:
     assert emails == [("ann@example.com",), ("bob@example.com",), ("cem@example.com",)]
     assert counts[-1][:2] == (3, 2)
     assert sum(came for *_, came, _ in counts) == 3
+
+
+def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: SandboxProcess, folder: Path) -> None:
+    """A thousand records go through two pipes, whose ends are in environments of their own."""
+    sandbox.switch(drop_after=0.05, error_after=0.05)
+    own = open_environment(folder, sandbox, f"{ROOT}[singer]", name="own")
+    tap = open_environment(folder, sandbox, "tap-jsonl", name="tap")
+    target = open_environment(folder, sandbox, "target-jsonl", "setuptools", name="target")
+    people = [{"email": f"p{number}@example.com", "first_name": f"P{number}"} for number in range(1000)]
+    (folder / "people.jsonl").write_text("".join(json.dumps(person) + "\n" for person in people))
+    (folder / "tap.json").write_text('{"path": "people.jsonl", "stream_name": "contacts", "primary_keys": ["email"]}')
+    (folder / "target.json").write_text('{"job": "job.yaml", "batch_size_rows": 300}')
+    (folder / "all.json").write_text("{}")
+    (job,) = (block for block in read_blocks(ROOT / "docs" / "how-to" / "singer.md") if block.name == "job.yaml")
+    (folder / "job.yaml").write_text(f"{job.text}load: {{quiet_period: 1s}}\n", encoding="utf-8")
+    stream = tap(("tap-jsonl", "--config", "tap.json"))
+    for _ in range(2):
+        own(("target-subscribers", "--config", "target.json"), stream)
+    assert sandbox.stats()["subscribers"] == 1000
+    listed = own(("tap-subscribers", "--config", "all.json"))
+    target(("target-jsonl",), listed)
+    own(("connector", "export", "exported.jsonl", "--quiet"))
+    (written,) = folder.glob("subscribers-*.jsonl")
+    rows, exported = (
+        sorted(
+            (json.loads(line) | {"_run_id": "", "_exported_at": ""} for line in path.read_text("utf-8").splitlines()),
+            key=itemgetter("id"),
+        )
+        for path in (written, folder / "exported.jsonl")
+    )
+    assert rows == exported
