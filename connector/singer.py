@@ -4,17 +4,15 @@ The service, the token and the ledger come from the environment, as for the comm
 """
 
 import json
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
-from pathlib import Path
 from typing import Any, ClassVar, assert_never
 
-import orjson
 from singer_sdk import BatchSink, Stream, Tap, Target, typing as singer
 
 from connector import Connector
 from connector.fields import FIELDS, Kind
+from connector.records import load_records
 from connector.warehouse.columns import RUN_MEANINGS
 
 _STREAM = "subscribers"
@@ -80,16 +78,11 @@ class SubscriberSink(BatchSink):
 
     def process_batch(self, context: dict[str, Any]) -> None:
         """Create the subscribers of a batch. Raises ConnectorError if a record has no outcome."""
-        with tempfile.TemporaryDirectory(prefix="connector-singer-") as folder:
-            path = Path(folder) / f"{self.stream_name}.jsonl"
-            with path.open("wb") as file:
-                file.writelines(orjson.dumps(record, default=str) + b"\n" for record in context["records"])
-            report = Connector().import_file(path, job=self.config["job"])
+        report = load_records(context["records"], self.config["job"], self.stream_name)
         counts = ", ".join(f"{number} {outcome}" for outcome, number in report.rows.items() if number)
         self.logger.info("run %s: %s, %s", report.run_id, report.status, counts)
         for message in report.messages:
             self.logger.warning("%s", message)
-        report.raise_for_status()
 
 
 class TargetSubscribers(Target):

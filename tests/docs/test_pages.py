@@ -103,7 +103,9 @@ def test_a_pages_commands_run_as_printed(page: Path, server: SandboxProcess, tmp
         ended = subprocess.run(
             ["bash", "-e", "-u", "-c", script],
             cwd=folder,
-            env=bare | {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path / "home")},
+            env=bare
+            | {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path / "home")}
+            | {"DLT_DATA_DIR": str(tmp_path / "dlt")},  # else /var/dlt, for root
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

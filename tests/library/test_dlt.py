@@ -1,0 +1,125 @@
+"""The resource and the destination of dlt, in pipelines of their own processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import count_stored, wait_for
+
+JOB = """\
+job: contacts
+subscriber:
+  base: {name: Newsletter}
+  fields: {email: mail, first_name: first, is_active: {value: true}}
+load: {quiet_period: 200ms}
+"""
+LOAD = """
+import sys
+import dlt
+from connector.dlt import subscriber_destination
+
+people = [{"number": number, "mail": f"p{number}@example.com", "first": f"P{number}"} for number in range(150)]
+destination = subscriber_destination("job.yaml", batch_rows=40)
+pipeline = dlt.pipeline("contacts", destination=destination, pipelines_dir="pipelines")
+if not pipeline.has_pending_data:
+    pipeline.extract(people, table_name="contacts")
+    pipeline.normalize()
+pipeline.load(raise_on_failed_jobs=True)
+"""
+READ = """
+import sys
+import dlt
+from connector.dlt import subscribers
+
+pipeline = dlt.pipeline("lists", destination=dlt.destinations.duckdb("lists.duckdb"), pipelines_dir="pipelines",
+                        dataset_name="esp")
+pipeline.run(subscribers(is_active=True))
+"""
+
+
+@pytest.fixture
+def sandbox() -> Iterator[SandboxProcess]:
+    with SandboxProcess() as started:
+        yield started
+
+
+def start(script: str, sandbox: SandboxProcess, folder: Path) -> subprocess.Popen[str]:
+    (folder / "job.yaml").write_text(JOB)
+    settings = {
+        "CONNECTOR_BASE_URL": sandbox.base_url,
+        "CONNECTOR_TOKEN": sandbox.token,
+        "CONNECTOR_STATE_DIR": str(folder / "state"),
+        "RUNTIME__DLTHUB_TELEMETRY": "false",
+        "HOME": str(folder),
+        "DLT_DATA_DIR": str(folder / "dlt"),  # else /var/dlt, for root
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", script], cwd=folder, env=os.environ | settings, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(script: str, sandbox: SandboxProcess, folder: Path) -> tuple[int, str]:
+    with start(script, sandbox, folder) as process:
+        _, errors = process.communicate()
+    return process.returncode, errors
+
+
+def test_the_destination_creates_each_row_once_although_answers_are_lost(
+    sandbox: SandboxProcess, tmp_path: Path
+) -> None:
+    sandbox.switch(drop_after=0.1, error_after=0.1, seed=5)
+    for _ in range(2):  # the second pipeline loads the same rows again
+        code, errors = run(LOAD, sandbox, tmp_path)
+        assert code == 0, errors
+    assert sorted(count_stored(sandbox).values()) == [1] * 150
+
+
+def test_a_killed_load_replays_its_batch_and_creates_nobody_twice(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    sandbox.switch(latency_ms=20)
+    with start(LOAD, sandbox, tmp_path) as process:
+        wait_for(lambda: process.poll() is not None or count_stored(sandbox).total() > 20)
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    code, errors = run(LOAD, sandbox, tmp_path)
+    assert code == 0, errors
+    assert sorted(count_stored(sandbox).values()) == [1] * 150
+
+
+def test_a_run_that_ends_early_fails_the_load_and_a_later_load_completes_it(
+    sandbox: SandboxProcess, tmp_path: Path
+) -> None:
+    sandbox.switch(blocked_from=30, blocked_status=403)
+    assert run(LOAD, sandbox, tmp_path)[0] != 0
+    sandbox.switch(blocked_from=0)
+    code, errors = run(LOAD, sandbox, tmp_path)
+    assert code == 0, errors
+    assert sorted(count_stored(sandbox).values()) == [1] * 150
+
+
+def test_the_resource_replaces_a_table_by_the_certified_list(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    assert run(LOAD, sandbox, tmp_path)[0] == 0
+    for _ in range(2):
+        code, errors = run(READ, sandbox, tmp_path)
+        assert code == 0, errors
+    assert query(tmp_path, "select count(*), count(distinct id), min(email) from esp.subscribers") == [
+        (150, 150, "p0@example.com")
+    ]
+    sandbox.switch(order="shuffled", max_limit=20)
+    code, errors = run(READ, sandbox, tmp_path)
+    assert code != 0
+    assert "The list is incomplete" in errors
+    assert query(tmp_path, "select count(*) from esp.subscribers") == [(150,)]
+
+
+def query(folder: Path, statement: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(folder / "lists.duckdb"), read_only=True) as warehouse:
+        return warehouse.execute(statement).fetchall()
