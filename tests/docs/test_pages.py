@@ -79,15 +79,10 @@ def server() -> Iterator[SandboxProcess]:
         yield sandbox
 
 
-_EACH_TIME = ("README", "tutorial")  # the others in a run of this file, or of everything
 RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for block in read_blocks(page))]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page if page.stem in _EACH_TIME else pytest.param(page, marks=pytest.mark.campaign) for page in RUNNABLE],
-    ids=[page.stem for page in RUNNABLE],
-)
+@pytest.mark.parametrize("page", RUNNABLE, ids=[page.stem for page in RUNNABLE])
 def test_a_pages_commands_run_as_printed(page: Path, server: SandboxProcess, tmp_path: Path) -> None:
     server.reset()
     programs, folder = tmp_path / "bin", tmp_path / "folder"

@@ -56,7 +56,7 @@ asyncio.run(notebook())
 """
 
 
-@pytest.mark.parametrize("name", ["read_subscribers", pytest.param("read_batches", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("name", ["read_subscribers", "read_batches"])
 def test_who_interrupts_a_notebook_ends_the_reading(sandbox: SandboxProcess, name: str) -> None:
     sandbox.seed(20_000, base_name="News")
     sandbox.switch(latency_ms=300)
