@@ -25,13 +25,13 @@ def build_suspect(ids: list[int], order: Order) -> Suspect:
     return Suspect(certificate, ListQuery(limit=1000), {}, np.array(sorted(ids), dtype=np.int64), listed=listed)
 
 
-def answer_all(suspect: Suspect, now: list[int]) -> list[Answer]:
+def answer_all(suspect: Suspect, now: list[int], *, finds_ids: bool = True) -> list[Answer]:
     """Ask every question of a service that lists `now`, of subscribers without any class."""
     answers: list[Answer] = []
     while questions := plan_questions(suspect, answers):
         for question in questions:
             query = question.query
-            found = [row for row in now if query.id in (None, row)]
+            found = [row for row in now if query.id is None or (query.id == row and finds_ids)]
             found = found if query.gender in (None, "") and query.is_active is not False else []
             shown = found[query.offset : query.offset + query.limit]
             rows = [{"Id": number, "Gender": "", "IsActive": True, "Base": {"Id": 7}} for number in shown]
@@ -48,6 +48,14 @@ def test_newcomers_beyond_the_largest_id_do_not_contradict_a_list(size: int, ord
     suspect = build_suspect(before, order)
     findings = decide_evidence(suspect, answer_all(suspect, after))
     assert not [finding for finding in findings if finding.says is Says.CONTRADICTS]
+
+
+def test_a_service_that_finds_no_id_is_no_proof_that_no_subscriber_follows() -> None:
+    ids = list(range(1, 2501))
+    for finds_ids, says in ((True, Says.AGREES), (False, Says.NOTHING)):
+        suspect = build_suspect(ids, Order.ID)
+        findings = decide_evidence(suspect, answer_all(suspect, ids, finds_ids=finds_ids))
+        assert [finding.says for finding in findings if finding.kind == "ids"] == [says]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])

@@ -138,6 +138,12 @@ def test_a_list_that_always_contradicts_its_total_count_is_incomplete(lie: dict[
         assert len(result.rows) == 750 or "paging" in lie, "an incomplete reading has every row that the list shows"
 
 
+def test_a_list_with_pages_of_one_row_is_certified_by_two_sweeps_without_overlaps() -> None:
+    simulated = SimulatedList(Random(1), 50, "id", limit=1)
+    result = read(simulated)
+    assert (result.certificate.reason, simulated.requests) == (Reason.TWO_SWEEPS, 103)
+
+
 def test_a_capped_total_count_does_not_hide_a_row() -> None:
     """TotalCount equals one page. A row is deleted, and the row behind the page moves forward."""
     for seed in range(300):

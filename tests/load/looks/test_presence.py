@@ -134,6 +134,24 @@ def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Pa
     look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
 
 
+def test_a_list_whose_total_count_is_beyond_its_last_row_is_read_again_in_full(tmp_path: Path) -> None:
+    fake, time = FakeList(crowd(2500)), VirtualTime()
+    fill(fake, 7)
+
+    async def look(session: Session) -> None:
+        (news,) = build_bases(session)
+        wanted = build_want(news, *many())
+        await news.account.learn([wanted])
+        time.now += 100
+        asked = len(fake.asked)
+        fake.count = lambda number: number + 5 if len(fake.asked) < asked + 3 else number
+        await news.account.learn([wanted])
+        assert news.covers(wanted.planned)
+        assert len(fake.asked) > asked + 4
+
+    look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
+
+
 def test_a_base_whose_subscribers_have_no_email_is_not_taken_for_hidden(tmp_path: Path) -> None:
     fake = FakeList(crowd(50))
     fake.add(51, client="c51", base={"Id": SHOP, "Name": "Base 8"})

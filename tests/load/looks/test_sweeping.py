@@ -37,6 +37,18 @@ def test_everybody_is_told_by_a_complete_sweep_and_all_their_ids(tmp_path: Path)
     assert result.missed == {identity("bob@x.org")}
 
 
+def test_a_listing_keeps_the_rows_of_its_keys_for_a_comparison(tmp_path: Path) -> None:
+    fake = FakeList(crowd(3000))
+    fake.add(5001, "ann@x.org")
+
+    async def look(session: Session) -> list[object]:
+        await list_account([session.access], [want("ann@x.org")])
+        rows = [session.access.state.shown.read(subscriber_id) for subscriber_id in (5001, 7)]
+        return [row and row["Email"] for row in rows]
+
+    assert look_at_fake(fake, tmp_path, look) == ["ann@x.org", None]
+
+
 def test_an_incomplete_sweep_finds_and_misses_nobody(tmp_path: Path) -> None:
     fake = FakeList(crowd(60), largest_limit=10)
     fake.add(5001, "ann@x.org")
