@@ -18,7 +18,7 @@ COUNTS = (1, 2, 3, 4, 7, 64, 1000)
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16), max_size=20), st.sampled_from(COUNTS))
-def test_every_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) -> None:
+def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) -> None:
     shards = [Shard(index, count) for index in range(1, count + 1)]
     array = join_digests([*digests, b"\0" * 16, b"\xff" * 16], 16)
     held = np.array([shard.contains(array) for shard in shards])
@@ -57,7 +57,7 @@ def test_a_shard_is_read_as_it_is_written() -> None:
     assert str(Shard(2, 4)) == "2/4"
 
 
-def test_every_record_of_a_chunk_is_in_one_shard_and_a_valid_one_in_its_identitys() -> None:
+def test_a_record_is_in_one_shard_and_a_valid_record_in_the_shard_of_its_identity() -> None:
     emails = [f" Person{number}@Example.com" for number in range(60)] + ["", "no address", "person5@example.com"]
     frame = pd.DataFrame({"mail": emails, "name": [f"Ann {number}" for number in range(63)]}, dtype="str")
     malformed = tuple(MalformedRow(100 + number, None, f"a,b,{number}", "ragged", "") for number in range(9))

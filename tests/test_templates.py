@@ -34,7 +34,7 @@ def test_a_template_is_filled_in_with_a_row() -> None:
         assert fill(source) == text
 
 
-def test_what_a_row_holds_is_text_in_html() -> None:
+def test_a_value_of_a_row_is_escaped_in_html() -> None:
     cases: list[tuple[str, str]] = [
         ("<p>{{ markup }}</p>{{ none }}", "<p>&lt;b&gt; &amp; &#39;x&#39;</p>"),
         ("{{ markup ~ '<i>' }}", "&lt;b&gt; &amp; &#39;x&#39;&lt;i&gt;"),
@@ -48,7 +48,7 @@ def test_what_a_row_holds_is_text_in_html() -> None:
 
 
 @given(st.text(), st.text())
-def test_any_text_is_written_as_it_is_and_escaped_in_html(first: str, second: str) -> None:
+def test_any_text_is_unchanged_in_text_and_escaped_in_html(first: str, second: str) -> None:
     assert fill("{{ a }}|{{ a ~ b }}", a=first, b=second) == f"{first}|{first}{second}"
     made = fill("{{ a }}|{{ a ~ b }}", is_html=True, a=first, b=second)
     assert not set("<>\"'") & set(made)
@@ -65,7 +65,7 @@ def test_the_columns_are_those_that_are_named() -> None:
     assert compile_template(source).columns == ("First Name", "a", "b", "c", "d")
 
 
-def test_what_is_no_template_is_refused_by_name_and_line() -> None:
+def test_a_wrong_template_is_refused_by_name_and_line() -> None:
     cases: list[tuple[str, str]] = [
         ("a\n\n{{ b", "line 3, cannot be read"),
         ("{% if %}", "line 1, cannot be read"),
@@ -116,7 +116,7 @@ def test_a_row_that_fails_is_reported_without_its_data() -> None:
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_what_a_cell_would_make_large_is_given_up_at_once() -> None:
+def test_a_cell_that_makes_a_text_too_large_is_refused() -> None:
     cases: list[tuple[str, str]] = [
         ("{{ 'a' * 10**9 }}", "would repeat a text"),
         ("{{ many|int * 'a' }}", "would repeat a text"),
@@ -156,7 +156,7 @@ SOURCES = st.lists(
 
 
 @given(SOURCES, st.booleans())
-def test_whatever_is_written_is_a_template_or_an_error_that_can_be_shown(source: str, is_html: bool) -> None:
+def test_any_text_is_a_template_or_a_printable_error(source: str, is_html: bool) -> None:
     try:
         template = compile_template(source, name="body", is_html=is_html)
         assert isinstance(template.render(dict.fromkeys(template.columns, "v")), str)

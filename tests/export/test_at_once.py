@@ -53,7 +53,7 @@ def finish(writer: Writer, number: int, asked: dict[str, Any] | None = None) -> 
         writer.discard()
 
 
-def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_whatever_the_clocks_show(table: Destination) -> None:
+def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_with_any_clocks(table: Destination) -> None:
     first, second = begin(table, 9), begin(table, 2)
     finish(second, 2)
     with pytest.raises(RunAborted, match=r"began later \(number 2, this one is 1\)"):
@@ -96,7 +96,7 @@ def test_an_export_waits_for_another_that_publishes(table: Destination) -> None:
 
 
 @into(SERVERS, "append")
-def test_first_exports_that_begin_at_once_get_a_number_each(table: Destination) -> None:
+def test_first_exports_that_begin_together_have_different_numbers(table: Destination) -> None:
     ready, failures = threading.Barrier(3), []
 
     def run(number: int) -> None:

@@ -16,7 +16,6 @@ from connector.listing.controls import build_match
 from connector.listing.pages import WIRE
 from connector.service.answers import parse_listed
 from connector.service.wire import ListPage
-from connector.warehouse.columns import PAGE_SCHEMA
 from tests.export.people import BARE, BROKEN, FULL
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -142,18 +141,18 @@ HEADS = st.lists(
 @example(['{"Id":1,"Id":2}'], "")
 @example(['{"Id":1,"Tags":["a",null]}'], "")
 @example(['{"Id":1},null'], "")
-def test_any_page_is_read_as_value_by_value(rows: list[str], head: str) -> None:
+def test_any_page_has_the_rows_of_a_reading_value_by_value(rows: list[str], head: str) -> None:
     assert_same(page_of(*rows, head=head))
 
 
 @given(st.binary(max_size=4), st.sampled_from(["before", "after", "within"]), st.integers(0, 200))
-def test_bytes_that_do_not_belong_are_refused_alike(stray: bytes, where: str, place: int) -> None:
+def test_stray_bytes_are_refused_in_both_ways(stray: bytes, where: str, place: int) -> None:
     body = page_of(FULL)
     cut = {"before": 0, "after": len(body), "within": min(place, len(body))}[where]
     assert_same(body[:cut] + stray + body[cut:])
 
 
-def test_what_is_decoded_at_once() -> None:
+def test_only_a_page_as_in_the_document_is_decoded_at_once() -> None:
     cases: list[tuple[bytes, bool | None]] = [
         (page_of(), True),
         (page_of(FULL, BARE), True),
@@ -234,7 +233,7 @@ QUERY = st.dictionaries(st.sampled_from(sorted(ASKED)), st.integers(0, 2), min_s
 @given(st.lists(st.tuples(BASE, ROW), max_size=4), QUERY)
 @example([('"Base":null', '"Gender":5')], {"gender": 2})
 @example([('"Base":null', '"Gender":2e400')], {"gender": 2})
-def test_the_same_rows_match_in_either_form(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
+def test_a_filter_matches_the_same_rows_in_both_forms(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
     match = build_match({name: ASKED[name][place % len(ASKED[name])] for name, place in query.items()})
     body = page_of(*(write_object(*filter(None, row)) for row in rows))
     wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
@@ -262,22 +261,6 @@ def test_ids_are_usable_in_both_forms_or_in_none() -> None:
         assert isinstance(columns, ListPage)
         expected, found = WIRE.read_ids(wires.subscribers), COLUMNS.read_ids(columns.subscribers)
         assert (None if found is None else found.tolist()) == (None if expected is None else expected.tolist())
-
-
-@given(st.lists(st.booleans(), max_size=8))
-def test_what_is_kept_is_what_the_mask_says(kept: list[bool]) -> None:
-    rows = build_columns([{"Id": index, "Tags": ["t"] * index} for index in range(len(kept))])
-    mask = WIRE.read_ids([{"Id": int(tagged)} for tagged in kept])
-    assert mask is not None
-    ids = [place for place, is_kept in enumerate(kept) if is_kept]
-
-    left = COLUMNS.keep(rows, mask.astype(bool))
-
-    assert left.schema == PAGE_SCHEMA
-    assert left.column("id").to_pylist() == ids
-    assert left.column("tags").to_pylist() == [["t"] * number for number in ids]
-    wires = [{"Id": number} for number in range(len(kept))]
-    assert WIRE.keep(wires, mask.astype(bool)) == [{"Id": subscriber_id} for subscriber_id in ids]
 
 
 def test_a_page_is_decoded_in_a_thread_that_does_not_stay() -> None:

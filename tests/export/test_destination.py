@@ -37,7 +37,7 @@ def test_a_suffix_or_a_scheme_tells_the_format() -> None:
         assert (destination.format, destination.path, destination.table) == (form, Path(path), "subscribers")
 
 
-def test_what_cannot_be_written_is_refused_with_what_can() -> None:
+def test_a_destination_that_cannot_be_written_is_refused_with_the_alternatives() -> None:
     cases: list[tuple[str, str]] = [
         ("out.xls", ".parquet, .csv"),
         ("out", ".parquet, .csv"),
@@ -104,7 +104,7 @@ def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: st
     assert read_back(destination).sort_by("id").equals(MIXED.sort_by("id"))
 
 
-def test_a_question_mark_is_what_sqlite_takes_in_a_path_and_duckdb_does_not(
+def test_a_question_mark_in_a_path_works_in_sqlite_and_not_in_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "wh?t"
@@ -118,7 +118,7 @@ def test_a_question_mark_is_what_sqlite_takes_in_a_path_and_duckdb_does_not(
         parse_destination("duckdb:///w.db")
 
 
-def test_what_it_shows_of_a_database_can_be_given_again() -> None:
+def test_the_text_of_a_destination_can_be_parsed() -> None:
     Path("100%25 ü?").mkdir()
     shown = str(parse_destination("sqlite:///100%2525 ü%3F/w.db"))
 

@@ -154,7 +154,7 @@ def test_certificate_and_export_have_the_rows_of_the_last_sweep_only(sandbox: Sa
     assert certificate.vanished > 0
 
 
-def test_values_come_back_as_they_were_sent(sandbox: SandboxProcess) -> None:
+def test_values_of_a_frame_are_the_values_of_the_creates(sandbox: SandboxProcess) -> None:
     create(sandbox, *PEOPLE)
 
     table = pa.Table.from_pandas(read_subscribers(base_url=sandbox.base_url, token=sandbox.token))

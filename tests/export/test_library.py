@@ -33,7 +33,7 @@ def read(sandbox: SandboxProcess, **options: Any) -> pd.DataFrame:
     return frame
 
 
-def test_what_fails_in_a_running_loop_is_raised_there(sandbox: SandboxProcess) -> None:
+def test_an_error_in_a_running_loop_is_raised_in_the_loop(sandbox: SandboxProcess) -> None:
     async def notebook() -> None:
         read_subscribers(base_url=sandbox.base_url, token="another")
 
@@ -57,7 +57,7 @@ asyncio.run(notebook())
 
 
 @pytest.mark.parametrize("name", ["read_subscribers", "read_batches"])
-def test_who_interrupts_a_notebook_ends_the_reading(sandbox: SandboxProcess, name: str) -> None:
+def test_an_interrupt_in_a_notebook_ends_the_reading(sandbox: SandboxProcess, name: str) -> None:
     sandbox.seed(20_000, base_name="News")
     sandbox.switch(latency_ms=300)
     code = NOTEBOOK.format(name=name, base_url=sandbox.base_url, token=sandbox.token)
@@ -68,7 +68,7 @@ def test_who_interrupts_a_notebook_ends_the_reading(sandbox: SandboxProcess, nam
     assert (process.returncode, stdout) == (0, "interrupted MainThread\n")
 
 
-def test_pandas_is_imported_only_by_who_asks_for_a_dataframe() -> None:
+def test_only_a_dataframe_imports_pandas() -> None:
     """It is a good part of the start of an export, which needs none of it."""
     code = "import sys, connector; assert not {'pandas', 'pandera'} & set(sys.modules), 'imported'; "
     code += "connector.read_batches; assert not {'pandas', 'pandera'} & set(sys.modules); connector.nobody"
@@ -185,7 +185,7 @@ def test_an_incomplete_list_gives_nothing_unless_allowed(sandbox: SandboxProcess
 
 
 @pytest.mark.skipif(not _HANDLES.is_dir(), reason="open files are counted by /proc")
-def test_who_stops_early_leaves_no_file_no_connection_and_no_thread(sandbox: SandboxProcess) -> None:
+def test_a_reading_that_stops_early_leaves_no_file_no_connection_and_no_thread(sandbox: SandboxProcess) -> None:
     sandbox.seed(3000, base_name="News")
     before, threads = open_files(), threading.active_count()
 
@@ -207,7 +207,7 @@ def test_who_stops_early_leaves_no_file_no_connection_and_no_thread(sandbox: San
 
 
 @pytest.mark.parametrize("chunksize", [0, -1])
-def test_a_chunk_of_nobody_is_refused(sandbox: SandboxProcess, chunksize: int) -> None:
+def test_a_chunk_size_of_zero_is_refused(sandbox: SandboxProcess, chunksize: int) -> None:
     with pytest.raises(ConfigurationError, match="at least 1"):
         collect_frames(sandbox, chunksize=chunksize)
     with pytest.raises(ConfigurationError, match="at least 1"):

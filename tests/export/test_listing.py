@@ -28,7 +28,9 @@ def test_a_service_that_cannot_be_reached_has_no_status() -> None:
 
 
 @pytest.mark.parametrize("filters", ["partial", "ignored"])
-def test_a_filter_is_applied_to_the_rows_whatever_the_service_does(sandbox: SandboxProcess, filters: str) -> None:
+def test_a_filter_is_applied_to_the_rows_of_a_service_that_ignores_the_filter(
+    sandbox: SandboxProcess, filters: str
+) -> None:
     sandbox.switch(filters=filters)
     create(
         sandbox,
@@ -126,7 +128,7 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
 
 
 @pytest.mark.parametrize("order", ["id", "id_desc"])
-def test_subscribers_who_come_after_the_last_small_page_do_not_make_a_list_cut_off(
+def test_a_subscriber_after_the_last_small_page_does_not_make_a_list_cut_off(
     sandbox: SandboxProcess, order: str
 ) -> None:
     sandbox.seed(1300, base_name="News")

@@ -267,7 +267,7 @@ def test_an_export_after_january_2038_is_written(table: Destination) -> None:
 
 
 @into([Format.MYSQL], "replace", "append", "upsert", "history")
-def test_an_export_goes_on_with_the_timestamps_of_a_table_of_an_earlier_version(table: Destination) -> None:
+def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: Destination) -> None:
     publish(table, [person(1), person(2)], 1)
     names = {"upsert": ["deleted_at"], "history": ["valid_to", "valid_from"]}.get(table.mode, [])
     for name in ("_exported_at", *names):

@@ -103,7 +103,7 @@ REFUSALS = {
 }
 
 
-def test_a_list_that_is_not_given_says_what_to_do_next() -> None:
+def test_the_error_of_a_list_that_is_refused_names_the_next_step() -> None:
     for status, hint in [(status, hint) for hint, every in REFUSALS.items() for status in every.split(", ")]:
         with pytest.raises(ListFailed) as failure:
             read_from(honest, status=status, header="Location: https://elsewhere.example/login")
@@ -141,13 +141,13 @@ def test_an_odd_list_is_read_and_certified_only_by_proof() -> None:
 
 
 @pytest.mark.parametrize("page", [without_total, altered(TotalCount=None), altered(TotalCount=249)])
-def test_where_total_count_alone_is_odd_it_can_be_left_out_of_account(page: Serve) -> None:
+def test_a_job_can_ignore_a_wrong_total_count(page: Serve) -> None:
     certificate, collector = read_from(page, ignore_total_count=True)
 
     assert (certificate.reason, certificate.total_count, len(collector.ids)) == ("id_order", "ignored", 250)
 
 
-def test_an_id_that_comes_twice_with_other_values_is_kept_as_it_came_first() -> None:
+def test_an_id_with_two_rows_keeps_its_first_row() -> None:
     _, collector = read_from(with_doubles)
 
     assert [wire["FirstName"] for wire in collector.sweeps[collector.current] if wire["Id"] == 31] == ["Ann"]
@@ -182,7 +182,7 @@ PEOPLE = (
         ({"last_name": "Lee"}, "exact", "untold"),  # nobody has one
     ],
 )
-def test_each_filter_is_recorded_as_it_behaves(
+def test_the_certificate_records_the_behaviour_of_the_filters(
     sandbox: SandboxProcess, asked: dict[str, Any], filters: str, control: str
 ) -> None:
     create(sandbox, *PEOPLE)
@@ -223,7 +223,7 @@ def read_ids(serve: Serve, query: ListQuery) -> tuple[Certificate, list[int]]:
     return certificate, collector.ids
 
 
-def test_a_filter_that_does_not_find_who_is_there_is_not_asked_by() -> None:
+def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
     finding_nobody = list_by(lambda filters: lambda _each: "Email" not in filters)
 
     certificate, ids = read_ids(finding_nobody, ListQuery(limit=100, email="p5@x.org"))
@@ -237,7 +237,7 @@ def test_a_filter_that_does_not_find_who_is_there_is_not_asked_by() -> None:
     }
 
 
-def test_what_is_known_of_one_class_of_values_is_not_believed_of_another() -> None:
+def test_a_filter_that_works_for_one_class_of_values_is_not_trusted_for_another() -> None:
     """A service that takes a plus in a query for a blank: whoever has one is found by no filter."""
 
     def by_plain_email(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
@@ -261,7 +261,7 @@ def test_a_value_of_a_flag_speaks_for_itself_alone() -> None:
     assert certificate.filters["controls"] == {"is_active": "broken"}
 
 
-def test_who_is_shown_without_the_filter_must_be_shown_with_it() -> None:
+def test_a_filter_must_show_the_matching_rows_of_the_whole_list() -> None:
     """The trial's pages look right; the reading by BaseId leaves out one of those whom the list's head shows."""
 
     def by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:

@@ -267,7 +267,7 @@ def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres
     postgres.run("drop schema rights_0")
 
 
-def test_a_run_whose_row_in_the_table_of_runs_is_gone_writes_nothing(table: Destination) -> None:
+def test_a_run_without_its_row_in_the_table_of_runs_writes_nothing(table: Destination) -> None:
     publish(table, [person(1)], 1)
     writer, run = open_writer(table), run_of(0, run_id="run-2")
     writer.prepare(beginning_of(run))

@@ -67,7 +67,7 @@ def publish_and_lose(path: Path, *, is_done: bool, is_reachable: bool = True) ->
         writer.discard()
 
 
-def test_a_commit_without_an_answer_is_settled_by_asking_or_the_run_says_what_to_look_for(tmp_path: Path) -> None:
+def test_a_commit_without_an_answer_is_settled_or_the_error_names_the_row_to_check(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db")
     publish(table, [person(1)], 1)
     with pytest.raises(RunAborted, match=r"disk I/O error.*as it was"):
@@ -79,14 +79,14 @@ def test_a_commit_without_an_answer_is_settled_by_asking_or_the_run_says_what_to
         publish_and_lose(table.path, is_done=True, is_reachable=False)
 
 
-def test_no_subscriber_is_taken_for_gone_by_a_list_whose_total_was_ignored() -> None:
+def test_a_list_with_an_ignored_total_count_marks_no_subscriber_as_deleted() -> None:
     run = run_of(3)
     assert run.is_whole
     ignored = dataclasses.replace(run.certificate, total_count=TotalCount.IGNORED)
     assert not dataclasses.replace(run, certificate=ignored).is_whole
 
 
-def test_an_export_that_waited_for_another_sees_what_that_wrote(postgres: Database) -> None:
+def test_an_export_that_waited_for_another_export_sees_its_rows(postgres: Database) -> None:
     """Also where the role's default is a snapshot of its beginning."""
     url = parse_url(postgres.url).update_query_dict({"options": "-c default_transaction_isolation=serializable"})
     database = PostgresDatabase(url)
@@ -115,7 +115,7 @@ def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_shown(po
     assert database.is_passing(ended.value)
 
 
-def test_changes_beyond_duckdbs_memory_end_a_run_that_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_of_changes_beyond_the_memory_of_duckdb_names_the_remedy(tmp_path: Path) -> None:
     path, people = tmp_path / "w.duckdb", [person(number) for number in range(20_000)]
     table = parse_destination(f"duckdb:///{path}", mode="history")
     publish(table, people, 1)

@@ -78,7 +78,7 @@ def writer_count(target: Destination) -> int | None:
         writer.discard()
 
 
-def test_a_bucket_that_is_not_there_or_refuses_is_said_before_the_list_is_read_and_nothing_is_left(
+def test_a_missing_or_forbidden_bucket_is_refused_before_the_list_is_read(
     s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for url in (s3.url("a.csv"), s3.url("b/c.parquet")):
@@ -91,7 +91,7 @@ def test_a_bucket_that_is_not_there_or_refuses_is_said_before_the_list_is_read_a
         open_writer(parse_destination("s3://no-such-bucket/a.csv")).prepare(beginning_of(run_of(1)))
 
 
-def test_what_cannot_be_written_is_refused_without_a_password() -> None:
+def test_a_url_that_cannot_be_written_is_refused_without_its_password() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("s3://bucket/a.csv", {"group_readable": True}, "decide who may read"),
         ("s3://bucket/a.txt", {}, "Cannot export to"),

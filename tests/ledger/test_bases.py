@@ -16,7 +16,7 @@ from connector.states import State
 from tests.ledger.moves import INTENT, add_base, bring_to, read_body, read_state
 
 
-def test_a_base_is_one_line_whether_asked_for_by_id_or_by_the_name_it_turned_out_to_have(ledger: Ledger) -> None:
+def test_a_base_is_one_line_by_id_and_by_name(ledger: Ledger) -> None:
     by_name = add_base(ledger, None, "News")
     with ledger.transaction() as connection:
         learned = learn_base(connection, by_name, 7, "News")
@@ -30,7 +30,7 @@ def test_a_base_is_one_line_whether_asked_for_by_id_or_by_the_name_it_turned_out
 STRONGEST_FIRST = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
 
 
-def test_learning_the_id_of_a_name_brings_both_lines_together(ledger: Ledger) -> None:
+def test_a_learned_id_merges_the_lines_of_a_base(ledger: Ledger) -> None:
     for number, (under_name, under_id) in enumerate(product(STRONGEST_FIRST, repeat=2)):
         expected = min(under_name, under_id, key=STRONGEST_FIRST.index)
         by_name, by_id = add_base(ledger, None, f"News {number}"), add_base(ledger, number)
@@ -78,7 +78,7 @@ def test_doubts_under_a_line_that_may_be_the_same_base_are_counted(ledger: Ledge
 
 
 @pytest.mark.parametrize("name", ["a\0b", "half \ud83d of a pair"])
-def test_a_base_whose_name_cannot_be_kept_as_it_is_is_found_again(ledger: Ledger, name: str) -> None:
+def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger, name: str) -> None:
     base = add_base(ledger, None, name)
     assert add_base(ledger, None, name) == base
     with ledger.transaction() as connection:

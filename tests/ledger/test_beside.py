@@ -54,7 +54,7 @@ def test_reading_the_guess_creates_no_ledger(tmp_path: Path, postgres_url: str) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_that_cannot_be_reached_gives_no_guess_and_fails_no_run() -> None:
+def test_a_ledger_that_cannot_be_reached_gives_no_estimate_and_no_error() -> None:
     for url in ["postgresql://u:secret@127.0.0.1:1/x", "postgresql://u@h:port/x", "nonsense", "sqlite://"]:
         begun = time.monotonic()
         assert read_guess(url) is None

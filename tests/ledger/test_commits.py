@@ -58,7 +58,7 @@ def run(main: Awaitable[None]) -> None:
     asyncio.run(asyncio.wait_for(main, PATIENCE_S))
 
 
-def test_steps_are_made_in_the_order_in_which_they_were_asked_for(ledger: Ledger) -> None:
+def test_steps_run_in_the_order_of_their_requests(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def ask_together() -> None:
@@ -69,7 +69,7 @@ def test_steps_are_made_in_the_order_in_which_they_were_asked_for(ledger: Ledger
     assert read_state(ledger, base) is State.CONFIRMED
 
 
-def test_others_go_on_while_a_commit_is_waited_for_and_nobody_takes_it_for_made(ledger: Ledger) -> None:
+def test_a_step_is_not_done_before_its_commit(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def ask() -> None:
@@ -84,7 +84,7 @@ def test_others_go_on_while_a_commit_is_waited_for_and_nobody_takes_it_for_made(
     assert read_state(ledger, base) is State.CONFIRMED
 
 
-def test_what_fails_is_its_askers_alone_and_nothing_of_it_is_kept(ledger: Ledger) -> None:
+def test_a_step_that_fails_fails_alone_and_changes_nothing(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     def fail_late(ledger: Ledger) -> None:
@@ -103,7 +103,7 @@ def test_what_fails_is_its_askers_alone_and_nothing_of_it_is_kept(ledger: Ledger
 
 
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)  # PostgreSQL checks what refers to others at once
-def test_a_commit_that_fails_is_its_askers_and_leaves_the_ledger_usable(ledger: Ledger) -> None:
+def test_a_commit_that_fails_fails_alone(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def ask_together() -> list[object]:
@@ -118,7 +118,7 @@ def test_a_commit_that_fails_is_its_askers_and_leaves_the_ledger_usable(ledger: 
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["begun", "waiting"])
-def test_whoever_is_cancelled_waits_until_what_they_asked_for_is_made(ledger: Ledger, place: int) -> None:
+def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, place: int) -> None:
     base = add_base(ledger)
     steps = [intend(base), answer(base)]
     followed: list[None] = []
@@ -143,7 +143,7 @@ def test_whoever_is_cancelled_waits_until_what_they_asked_for_is_made(ledger: Le
 
 
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
-def test_whoever_is_cancelled_hears_of_a_commit_that_failed(ledger: Ledger) -> None:
+def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None:
     followed: list[None] = []
 
     async def give_up() -> None:
@@ -159,7 +159,7 @@ def test_whoever_is_cancelled_hears_of_a_commit_that_failed(ledger: Ledger) -> N
     assert followed == []
 
 
-def test_what_follows_comes_before_the_next_transaction(ledger: Ledger) -> None:
+def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> None:
     told: list[str] = []
 
     async def ask() -> None:
@@ -171,7 +171,9 @@ def test_what_follows_comes_before_the_next_transaction(ledger: Ledger) -> None:
     assert told == ["first", "what follows", "second"]
 
 
-def test_the_thread_waits_for_what_takes_long_and_for_no_more(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_of_commits_waits_for_the_disk_or_the_server(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dialect, committed_by, made_by = ledger.connection.engine.dialect, [], []
     commit = dialect.do_commit
 
@@ -193,7 +195,7 @@ def test_the_thread_waits_for_what_takes_long_and_for_no_more(ledger: Ledger, mo
     )
 
 
-def test_what_was_asked_for_by_the_end_is_made(ledger: Ledger) -> None:
+def test_a_step_that_was_requested_before_the_end_runs(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def leave() -> None:
@@ -220,7 +222,7 @@ def no_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_what_a_step_holds_is_free_once_it_is_answered(ledger: Ledger) -> None:
+def test_a_finished_step_frees_its_memory(ledger: Ledger) -> None:
     async def ask() -> "weakref.ref[Digests]":
         digests = Digests()
         with open_commits(ledger) as commits:

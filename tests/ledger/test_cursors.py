@@ -23,7 +23,7 @@ def test_a_cursor_that_was_never_moved_is_none(ledger: Ledger) -> None:
     assert read(ledger) is None
 
 
-def test_each_job_and_each_source_has_a_cursor_of_its_own(ledger: Ledger) -> None:
+def test_a_job_has_a_cursor_for_its_source(ledger: Ledger) -> None:
     move(ledger, "1")
     move(ledger, "2", job="shop")
     move(ledger, "3", source=OTHER)
@@ -33,7 +33,7 @@ def test_each_job_and_each_source_has_a_cursor_of_its_own(ledger: Ledger) -> Non
     assert read(ledger, job="shop", source=OTHER) is None
 
 
-def test_a_cursor_says_which_run_moved_it_last_and_may_go_back(ledger: Ledger) -> None:
+def test_a_cursor_has_the_run_that_moved_the_cursor_and_may_go_back(ledger: Ledger) -> None:
     move(ledger, "2026-11-21")
     with ledger.transaction() as connection:
         second = start_run(connection, "run-2", "crm", "sync", 1.0)
@@ -42,6 +42,6 @@ def test_a_cursor_says_which_run_moved_it_last_and_may_go_back(ledger: Ledger) -
 
 
 @pytest.mark.parametrize("job", ["a\0b", "\ud800", "Ünïcode 😀"])
-def test_any_name_of_a_job_can_be_kept(ledger: Ledger, job: str) -> None:
+def test_any_name_of_a_job_can_be_stored(ledger: Ledger, job: str) -> None:
     move(ledger, "1", job=job)
     assert read(ledger, job=job) == KeptCursor("1", "run-1")

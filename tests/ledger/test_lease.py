@@ -39,7 +39,7 @@ def read_state(ledger: Ledger, base: Base, identity: bytes) -> State:
     return State.NONE if entry is None else entry.state
 
 
-def test_shards_of_one_count_share_the_ledger_and_keep_every_other_run_out(postgres_url: str) -> None:
+def test_shards_of_one_count_share_the_ledger_and_exclude_other_runs(postgres_url: str) -> None:
     with open_ledger(postgres_url, shard=FIRST), open_ledger(postgres_url, shard=SECOND):
         check_refused(open_ledger(postgres_url), LockedError, "the ledger .* is held by a run of shard 1/2")
         check_refused(
@@ -71,7 +71,7 @@ def test_a_run_whose_lease_was_taken_over_writes_nothing_more(postgres_url: str)
             assert read_state(following, base, OF_FIRST) is State.UNKNOWN
 
 
-def test_a_run_whose_lease_has_expired_goes_on_where_no_other_has_taken_over(postgres_url: str) -> None:
+def test_a_run_with_an_expired_lease_continues_if_no_other_run_has_the_lease(postgres_url: str) -> None:
     with open_ledger(postgres_url) as late:
         begin_run(late)
         base = add_base(late)
@@ -103,7 +103,7 @@ def test_requests_may_leave_for_less_than_the_lease_from_the_moment_before_the_l
         assert before + 25 <= held.until <= after + 25
 
 
-def test_a_killed_process_of_this_machine_keeps_nobody_out(postgres_url: str) -> None:
+def test_a_killed_process_of_this_machine_blocks_no_run(postgres_url: str) -> None:
     code = (
         "import os, sys\nfrom connector.ledger.opening import open_ledger\n"
         "with open_ledger(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.read()"
@@ -119,9 +119,7 @@ def test_a_killed_process_of_this_machine_keeps_nobody_out(postgres_url: str) ->
             pass
 
 
-def test_a_process_that_the_system_hides_is_not_taken_for_dead(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_the_system_hides_counts_as_alive(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_ledger(postgres_url):
         identify = postgres._identify_process
         parent = identify(os.getppid())
@@ -175,7 +173,7 @@ with create_engine(sys.argv[1]).begin() as connection:
 """
 
 
-def test_a_run_that_died_has_ended_when_the_next_one_begins_and_a_run_beside_it_goes_on(postgres_url: str) -> None:
+def test_a_new_run_ends_the_dead_run_of_its_shard_only(postgres_url: str) -> None:
     def begin(ledger: Ledger, name: str, at: float) -> None:
         with ledger.transaction() as connection:
             end_dead_runs(connection, at)

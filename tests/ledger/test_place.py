@@ -55,13 +55,13 @@ def test_a_place_that_cannot_hold_a_ledger_is_refused_and_not_shown() -> None:
         assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
-def test_a_password_with_an_at_sign_is_read_when_it_is_written_as_it_must_be() -> None:
+def test_an_escaped_at_sign_in_a_password_is_read() -> None:
     place = parse_place("postgresql://u:p%40s%2Fw@h/db")
     assert isinstance(place, URL)
     assert (place.password, place.host) == ("p@s/w", "h")
 
 
-def test_what_a_driver_repeats_of_a_url_is_masked() -> None:
+def test_a_password_in_the_words_of_a_driver_is_masked() -> None:
     place = parse_place("postgresql://u:hunter2@h/x?sslpassword=hunter2more&user=u")
     assert isinstance(place, URL)
     assert mask_secrets("no hunter2more, no hunter2: u", place) == "no ***, no ***: u"

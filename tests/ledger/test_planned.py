@@ -54,7 +54,7 @@ def read_states(url: str, account: str = ACCOUNT) -> dict[bytes, State]:
         }
 
 
-def test_a_plan_knows_what_the_ledger_knows_of_the_account(ledger_url: str) -> None:
+def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
     fill(ledger_url)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     assert read_states(ledger_url, "another") == {STRANGER: State.CONFIRMED}
@@ -115,7 +115,7 @@ def test_a_base_that_the_plan_meets_first_has_no_entries_of_a_base_that_a_load_a
                 assert planned.find_entries(base, [DAN]) == {}
 
 
-def test_a_plan_sees_what_a_running_load_does_meanwhile(ledger_url: str) -> None:
+def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
     fill(ledger_url)
     with open_ledger(ledger_url) as ledger, open_planned_ledger(ledger_url, ACCOUNT) as planned:
         with ledger.transaction() as connection:
@@ -178,7 +178,7 @@ def _write_and_die(url: str) -> None:
         os._exit(0)
 
 
-def test_a_plan_leaves_the_file_and_its_folder_as_they_were(tmp_path: Path) -> None:
+def test_a_plan_does_not_change_the_file_and_its_folder(tmp_path: Path) -> None:
     url = url_of(tmp_path / "ledger.db")
     fill(url)
     (tmp_path / "ledger.db.lock").unlink()
@@ -197,7 +197,7 @@ def test_a_plan_reads_the_journal_of_a_killed_writer_and_leaves_it(tmp_path: Pat
     assert after == before
 
 
-def test_what_exceeds_the_memory_has_no_name_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_beyond_its_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))
     url = url_of(tmp_path / "ledger.db")
     fill(url)
@@ -209,7 +209,7 @@ def test_what_exceeds_the_memory_has_no_name_in_any_folder(tmp_path: Path, monke
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+def test_a_file_that_changes_during_a_reading_is_read_again(tmp_path: Path) -> None:
     url = url_of(tmp_path / "ledger.db")
     fill(url)
     counts = list[int]()

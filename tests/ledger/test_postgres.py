@@ -36,7 +36,7 @@ def show(url: str, setting: str) -> str:
         return str(connection.exec_driver_sql(f"SHOW {setting}").scalar_one())
 
 
-def test_what_is_committed_is_on_the_disk_whatever_the_server_does_by_default(postgres_url: str) -> None:
+def test_a_commit_is_on_the_disk_with_any_default_of_the_server(postgres_url: str) -> None:
     options = str(make_url(postgres_url).query["options"])
     url = with_options(postgres_url, f"{options} -csynchronous_commit=off")
     assert run_sql(url, "SHOW synchronous_commit") == [("off",)]
@@ -44,7 +44,7 @@ def test_what_is_committed_is_on_the_disk_whatever_the_server_does_by_default(po
     assert show(url, "lock_timeout") == "30s"
 
 
-def test_the_refused_are_told_which_session_to_look_for(postgres_url: str) -> None:
+def test_the_error_of_a_locked_ledger_names_the_session(postgres_url: str) -> None:
     with open_ledger(postgres_url):
         ((pid,),) = run_sql(postgres_url, f"SELECT pid {SESSIONS}")
         check_refused(open_ledger(postgres_url), LockedError, rf"PostgreSQL's process {pid}\)")
@@ -139,7 +139,7 @@ def run_sql_outside(postgres: str, statement: str) -> None:
         connection.execute(statement.encode())
 
 
-def test_a_schema_that_something_else_uses_is_left_alone(postgres_url: str) -> None:
+def test_a_schema_of_another_program_is_refused_and_stays_unchanged(postgres_url: str) -> None:
     run_sql(postgres_url, "CREATE TABLE entry (note text)")
     check_refused(open_ledger(postgres_url), LedgerError, r"tables of something else \(entry\)")
     assert run_sql(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()") == [("entry",)]
@@ -171,6 +171,6 @@ def test_a_search_path_that_finds_the_same_tables_finds_the_same_lock(postgres_u
 
 
 @pytest.mark.parametrize("option", ["autocommit=1", "autocommit=false", "row_factory=x", "port=abc"])
-def test_options_that_are_not_about_reaching_the_server_are_refused(postgres_url: str, option: str) -> None:
+def test_an_option_that_is_not_about_the_connection_is_refused(postgres_url: str, option: str) -> None:
     """With psycopg's autocommit no transaction would be one."""
     check_refused(open_ledger(f"{postgres_url}&{option}"), ConfigurationError, option.partition("=")[0])

@@ -31,7 +31,7 @@ def test_a_new_ledger_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
-def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+def test_a_file_that_others_may_read_loses_their_rights(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with open_ledger(f"sqlite:///{path}"):
         pass
@@ -40,7 +40,7 @@ def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_it_is_set_up_to_keep_what_it_says(tmp_path: Path) -> None:
+def test_a_ledger_in_a_file_has_durable_settings(tmp_path: Path) -> None:
     names = ("journal_mode", "synchronous", "secure_delete", "locking_mode", "foreign_keys")
     with open_ledger(url_of(tmp_path / "ledger.db")) as ledger, ledger.transaction() as connection:
         pragmas = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
@@ -48,7 +48,9 @@ def test_it_is_set_up_to_keep_what_it_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_rejected", [False, True], ids=["confirmed", "rejected, then forgotten"])
-def test_the_body_goes_for_good_with_the_last_state_that_needs_it(tmp_path: Path, is_rejected: bool) -> None:
+def test_the_body_of_an_entry_is_erased_after_the_last_state_that_needs_the_body(
+    tmp_path: Path, is_rejected: bool
+) -> None:
     with open_ledger(url_of(tmp_path / "ledger.db")) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
@@ -101,7 +103,7 @@ def test_one_ledger_under_two_names_has_one_lock(tmp_path: Path) -> None:
         pass
 
 
-def test_the_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_refused_and_stays_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "crm.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE people (email)")
@@ -113,7 +115,7 @@ def test_the_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_ledger_with_two_names_is_refused_since_it_would_have_two_locks(tmp_path: Path) -> None:
+def test_a_ledger_with_a_hard_link_is_refused(tmp_path: Path) -> None:
     with open_ledger(f"sqlite:///{tmp_path}/ledger.db"):
         pass
     (tmp_path / "other.db").hardlink_to(tmp_path / "ledger.db")

@@ -35,7 +35,7 @@ def test_a_run_is_found_by_its_id_and_the_latest_come_first(ledger: Ledger) -> N
         assert len(list_runs(connection, 9)) == 4
 
 
-def test_doubts_are_counted_by_account_and_what_is_final_is_none(ledger: Ledger) -> None:
+def test_unsettled_entries_are_counted_by_account(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run", "crm", "sync", 0.0)
         here, there = (find_or_add_base(connection, account, 7, None) for account in ("here", "there"))

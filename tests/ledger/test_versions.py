@@ -29,7 +29,7 @@ def write_meta(url: str, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("schema_version", "4"), ("schema_version", ""), ("identity_rule", "0")])
-def test_a_ledger_of_another_version_is_refused_and_left_as_it_was(ledger_url: str, name: str, value: str) -> None:
+def test_a_ledger_of_another_version_is_refused_and_stays_unchanged(ledger_url: str, name: str, value: str) -> None:
     write_meta(ledger_url, name, value)
     for _ in range(2):
         check_refused(open_ledger(ledger_url), ConfigurationError, rf"{name} {value or 'none'},.*use the version")
@@ -87,7 +87,7 @@ def heard(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
         event.remove(engine, "before_cursor_execute", hear)
 
 
-def test_what_every_run_asks_of_unfinished_entries_reads_no_confirmed_ones(ledger: Ledger) -> None:
+def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
         ledger.record_listed(base, "email", [(number.to_bytes(16, "big"), number) for number in range(1, MANY)])

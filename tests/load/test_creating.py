@@ -86,7 +86,7 @@ def test_a_refusal_for_which_the_list_is_asked_holds_no_other_create_up(tmp_path
 
 
 @pytest.mark.parametrize("place", [0, 2])  # as the canary, and among others
-def test_who_could_not_be_sent_until_knowledge_grew_old_is_to_be_looked_for_anew(tmp_path: Path, place: int) -> None:
+def test_an_entry_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, place: int) -> None:
     candidates = [build_candidate(number, known_until=VirtualTime().now + 30) for number in range(NUMBER)]
     refused = f"person{place}@x.org"
     verdicts = create_all(tmp_path, candidates, {refused: NotSent("connection refused")})

@@ -38,7 +38,7 @@ def begin(ledger: Ledger, commits: Commits) -> LedgerWriter:
     return LedgerWriter(commits, base, run_key)
 
 
-def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(tmp_path: Path) -> None:
+def test_a_learned_base_is_known_after_a_cancelled_task(tmp_path: Path) -> None:
     first, second = build_candidate(1), build_candidate(2)
 
     async def learn() -> None:
@@ -63,9 +63,7 @@ def test_a_base_that_is_learned_is_known_also_if_whoever_learned_it_was_cut_off(
     asyncio.run(learn())
 
 
-def test_a_disk_that_is_full_while_the_run_is_stopped_is_what_the_person_is_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_during_a_stop_is_the_reason_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit of the next intents fails, once, and whoever waits for it is cancelled since the run is to stop."""
     candidates = [build_candidate(number) for number in range(400)]
     moves: dict[str, Move] = {}
@@ -107,9 +105,7 @@ class SlowService(Service):
         return answer
 
 
-def test_a_flush_that_fails_is_told_to_whoever_was_cut_off_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = build_candidate(1)
 
     async def flush(ledger: Ledger, commits: Commits) -> None:

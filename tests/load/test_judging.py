@@ -60,11 +60,11 @@ def test_an_answer_without_the_base_or_the_identity_is_to_be_completed() -> None
 
 
 @pytest.mark.parametrize("name", ["news", " NEWS "])
-def test_a_base_is_the_same_whatever_the_capitals_and_blanks_of_its_name(name: str) -> None:
+def test_capitals_and_blanks_do_not_change_the_name_of_a_base(name: str) -> None:
     assert classify_answer(answer(base_name=name), CANDIDATE, BY_NAME, "News").event is Event.ANSWERED
 
 
-def test_every_other_answer_is_a_refusal_unknown_or_never_left() -> None:
+def test_another_answer_is_refused_lost_or_not_sent() -> None:
     cases: list[tuple[Refused | Ambiguous | NotSent, Event]] = [
         (Refused(422, "no"), Event.REFUSED),
         (Ambiguous(500, "oops"), Event.LOST),

@@ -201,7 +201,7 @@ def test_a_sentinel_of_another_class_proves_no_absence(bench: Bench, is_active: 
     assert len(bench.sent_again) == 1
 
 
-def test_twice_the_largest_lag_that_earlier_runs_have_seen_must_pass_where_nobody_was_confirmed(bench: Bench) -> None:
+def test_twice_the_largest_known_lag_must_pass_without_a_sentinel(bench: Bench) -> None:
     with bench.ledger.transaction() as connection:
         record_lag(connection, bench.base.account, 45.0)
         record_lag(connection, bench.base.account, 5.0)
@@ -218,19 +218,19 @@ def test_the_largest_lag_that_a_run_has_seen_is_on_record_for_the_next(bench: Be
         assert read_largest_lag(connection, bench.base.account) == 80.0
 
 
-def test_who_was_left_by_an_earlier_run_may_have_come_by_another_way_in_any_spelling(bench: Bench) -> None:
+def test_an_entry_of_an_earlier_run_is_looked_up_in_any_spelling(bench: Bench) -> None:
     bench.looks = [NOTHING, NOTHING, NOTHING]
     bench.settle(confirmed_at=1001.0)
     assert bench.in_any_spelling == [True] * 3
 
 
-def test_a_create_of_this_run_is_looked_for_as_it_was_sent_while_it_is_fresh_who_was_there(bench: Bench) -> None:
+def test_a_fresh_create_of_this_run_is_looked_up_as_it_was_sent(bench: Bench) -> None:
     bench.looks = [INCOMPLETE, INCOMPLETE, INCOMPLETE, INCOMPLETE, NOTHING, NOTHING]
     bench.settle(confirmed_at=1001.0, unresolved=Unresolved(since=990.0, is_of_this_run=True, known_until=1060.0))
     assert bench.in_any_spelling == [False, False, False, True, True, True]
 
 
-def test_what_a_run_that_held_has_left_is_held_by_one_that_would_send_it_again(bench: Bench) -> None:
+def test_an_entry_of_a_run_with_hold_is_held_by_a_later_run(bench: Bench) -> None:
     with bench.ledger.transaction() as connection:
         run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
         bench.ledger.mark_absent(bench.base, run_key, [Intent(ANN, b"f" * 8, bench.body)])
@@ -257,7 +257,7 @@ def lose_often(bench: Bench) -> None:
     ],
     ids=["no words", "with words", "some never left", "by an earlier run"],
 )
-def test_who_is_lost_again_and_again_is_left_to_a_person(bench: Bench, unresolved: Unresolved, state: State) -> None:
+def test_an_entry_that_is_lost_too_often_is_held(bench: Bench, unresolved: Unresolved, state: State) -> None:
     """After five creates that this run made; those that never left, and an earlier run's, do not count."""
     lose_often(bench)
     bench.looks = [NOTHING, NOTHING, NOTHING]
@@ -279,7 +279,7 @@ def test_a_create_of_a_run_that_died_is_rejected_once_this_run_has_lost_the_crea
     assert (bench.state, len(bench.sent_again)) == (State.REJECTED, 5)
 
 
-def test_hold_leaves_it_to_a_person(bench: Bench) -> None:
+def test_a_run_with_hold_holds_an_unknown_entry(bench: Bench) -> None:
     bench.looks = [NOTHING, NOTHING, NOTHING]
     bench.settle(hold=True, confirmed_at=1001.0)
     assert (bench.state, bench.sent_again) == (State.HELD, [])

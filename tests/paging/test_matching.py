@@ -6,7 +6,7 @@ from connector.listing.controls import build_match
 from connector.service.wire import read_field
 
 
-def test_match() -> None:
+def test_a_filter_matches_the_same_rows_as_the_service() -> None:
     cases: list[tuple[dict[str, object], dict[str, Any], bool]] = [
         ({"email": "Ann@Example.com"}, {"Email": "ann@example.com"}, True),
         ({"email": "ann@example.com"}, {"Email": " ann@example.com"}, False),

@@ -14,7 +14,7 @@ from tests.sandbox.calls import CREATE, LIST, SEND, Calls, read_answers, wait_un
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", CREATE), ("GET", LIST), ("POST", SEND)])
-def test_every_operation_demands_the_token_in_the_form_of_the_switch(calls: Calls, method: str, path: str) -> None:
+def test_an_operation_demands_the_token_in_the_form_of_the_switch(calls: Calls, method: str, path: str) -> None:
     for given in ("", "wrong", "Bearer {token}", "{token}x"):
         reply = calls.ask(method, path, b"{}", Authorization=given.replace("{token}", calls.sandbox.token))
         assert (reply.status, reply.json["success"]) == (401, False)
@@ -153,7 +153,7 @@ def create_many(calls: Calls, count: int) -> tuple[list[int], float]:
     return statuses, time.monotonic() - started
 
 
-def test_each_request_takes_its_latency_side_by_side_and_a_refusal_too(calls: Calls) -> None:
+def test_simultaneous_requests_have_their_own_latency(calls: Calls) -> None:
     calls.sandbox.switch(latency_ms=150)
     statuses, took_s = create_many(calls, 8)
     assert (statuses, took_s >= 0.15) == ([200] * 8, True)
@@ -170,7 +170,7 @@ def test_beyond_its_capacity_requests_wait_in_line(calls: Calls) -> None:
     assert calls.sandbox.stats()["in_flight"] == 0
 
 
-def test_a_reset_cuts_off_what_is_under_way_and_leaves_nothing_of_it(calls: Calls) -> None:
+def test_a_reset_cuts_off_open_requests_and_stores_nothing(calls: Calls) -> None:
     calls.sandbox.switch(latency_ms=60_000, capacity=1)
     with calls.connect() as served, calls.connect() as in_line:
         for sock in (served, in_line):
@@ -203,7 +203,7 @@ def test_names_of_this_machine_are_let_in_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("path", [LIST, "/_sandbox/truth", "/_sandbox/nothing", "/", "/favicon.ico"])
-def test_another_host_is_refused_at_every_address_though_it_has_the_token(calls: Calls, path: str) -> None:
+def test_a_request_for_another_host_is_refused_with_the_token(calls: Calls, path: str) -> None:
     calls.sandbox.switch(error_shape="html", redirect_to="http://127.0.0.1:9")
     reply = calls.ask("GET", path, Host="evil.example:8080")
     assert (reply.status, list(reply.json), reply.headers["content-type"]) == (403, ["error"], "application/json")

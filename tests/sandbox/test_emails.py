@@ -46,7 +46,7 @@ def test_an_email_is_taken_on_and_lies_in_the_outbox(calls: Calls) -> None:
     assert [event["request_id"] for event in calls.events("sent")] == [1]
 
 
-def test_everything_that_an_email_may_have_is_in_its_file(calls: Calls) -> None:
+def test_the_file_of_an_email_has_all_its_parts(calls: Calls) -> None:
     everything = PLAIN | {
         "Cc": [{"Email": "bob@example.net"}],
         "Bcc": [{"Email": "cleo@example.net", "Name": "Клео"}],
@@ -97,7 +97,7 @@ def test_an_email_that_breaks_a_rule_is_rejected_by_name(calls: Calls, change: d
     assert calls.sandbox.outbox() == []
 
 
-def test_settings_are_kept_and_a_dkim_selector_counts_as_dkim(calls: Calls) -> None:
+def test_settings_of_an_email_are_stored_and_a_dkim_selector_counts_as_dkim(calls: Calls) -> None:
     soon = int(time.time()) + 1000
     calls.send(
         PLAIN,
@@ -126,7 +126,7 @@ def test_a_lost_answer_to_an_email_is_in_the_truth(calls: Calls) -> None:
     assert [event["answered"] for event in calls.events("sent")] == ["server_error"]
 
 
-def test_with_data_each_email_is_a_file_that_survives(tmp_path: Path) -> None:
+def test_an_email_of_a_sandbox_with_data_is_a_file(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
         calls = Calls(sandbox)
         first = calls.send(PLAIN).json["SendEmail"]["SendMessageRequestId"]

@@ -66,7 +66,7 @@ def test_a_cut_answer_ends_in_its_middle(calls: Calls) -> None:
     assert stored(calls) == [("a@example.com", "cut_in_answer")]
 
 
-def test_a_hung_request_is_stored_and_never_answered_while_others_are(calls: Calls) -> None:
+def test_a_hung_request_is_stored_and_not_answered(calls: Calls) -> None:
     calls.sandbox.switch(hang_after=1)
     with calls.connect() as sock:
         sock.sendall(calls.raw_create("a@example.com") + calls.raw_create("b@example.com"))
@@ -103,7 +103,7 @@ def test_a_stored_create_can_be_answered_with_a_status_that_denies_it(calls: Cal
     assert (reply.status, reply.json["success"], len(stored(calls))) == (200, False, 41)
 
 
-def test_a_wrong_answer_shows_somebody_else(calls: Calls) -> None:
+def test_a_wrong_answer_shows_another_subscriber(calls: Calls) -> None:
     calls.sandbox.switch(wrong_answer=1)
     assert calls.create("a@example.com").json["Subscriber"]["Email"] == "somebody.else@example.net"
     assert calls.emails() == ["a@example.com"]
@@ -127,7 +127,7 @@ def test_a_create_can_be_executed_late_after_its_connection_was_cut_and_a_reset_
     assert stored(calls) == [("c@example.com", "answered")]
 
 
-def test_a_create_whose_client_is_gone_is_executed_and_the_truth_says_so(calls: Calls) -> None:
+def test_a_create_whose_client_has_left_is_executed_and_is_in_the_truth_log(calls: Calls) -> None:
     calls.sandbox.switch(latency_ms=500)  # time in which the sandbox sees that the client has gone
     with calls.connect() as sock:
         sock.sendall(calls.raw_create("a@example.com"))

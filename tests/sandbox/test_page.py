@@ -20,7 +20,7 @@ def send_email(calls: Calls, html: str) -> None:
     assert calls.ask("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
 
 
-def test_the_page_shows_what_the_sandbox_holds_and_was_asked(calls: Calls) -> None:
+def test_the_page_shows_the_subscribers_and_the_requests(calls: Calls) -> None:
     calls.create("ann@example.com", base={"Name": "News"}, FirstName="Ann <b>")
     calls.create("bob@example.com", base={"Name": "Shop"})
     calls.create("no address", base={"Name": "Shop"})
@@ -59,7 +59,7 @@ def test_a_switch_is_set_from_the_page_itself_and_from_no_other_site(calls: Call
     assert calls.sandbox.switch()["order"] == "email"
 
 
-def test_every_switch_is_sent_back_as_it_stands(calls: Calls) -> None:
+def test_the_page_sends_the_switches_back(calls: Calls) -> None:
     """What the form shows is what its POST compares with: a form that nobody touched changes nothing."""
     before = calls.sandbox.switch(base_alias="7=News", replica_lags_ms="0,12.5", total_off=-1_000_000, seed=12345678)
     assert "base_alias=7=News" in open_page(calls).body.decode()

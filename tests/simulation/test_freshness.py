@@ -86,7 +86,7 @@ def test_a_pause_that_the_service_asked_for_makes_knowledge_old() -> None:
     assert (result.faults, find_late(result, FRESH_S + 1.0)) == ([], [])
 
 
-def test_who_was_rejected_is_looked_for_again_when_the_retry_takes_long() -> None:
+def test_a_rejected_row_is_looked_up_again_in_a_long_retry() -> None:
     storm = Storm({"required": ["Phone"], "latency_ms": 5})
     retry = Night((), 100.0, retry=RetrySelection(is_rejected=True))
     scenario = build(180, [Night((), 1.0, storm=storm), retry, Night((), 100.0)], latency_ms=2_000, max_concurrency=1)
@@ -95,7 +95,7 @@ def test_who_was_rejected_is_looked_for_again_when_the_retry_takes_long() -> Non
     assert (result.faults, find_late(result, 120.0)) == ([], [])
 
 
-def test_who_was_proved_absent_is_looked_for_again_when_sending_them_takes_long() -> None:
+def test_an_absent_subscriber_is_looked_up_again_if_sending_takes_long() -> None:
     died = Night((), 1.0, ending=Ending(at_commit=11, is_after=True))
     nights = [died, Night((), 100.0, retry=RetrySelection()), Night((), 100.0)]
     scenario = build(60, nights, latency_ms=5000, max_concurrency=1)
@@ -104,7 +104,7 @@ def test_who_was_proved_absent_is_looked_for_again_when_sending_them_takes_long(
     assert (result.faults, find_late(result, FRESH_S + 10.0)) == ([], [])
 
 
-def test_who_could_not_be_sent_is_looked_for_again_once_the_service_can_be_reached() -> None:
+def test_a_row_that_could_not_be_sent_is_looked_up_again_after_an_outage() -> None:
     storm = Storm(weather=Weather(refused=1.0), after_s=1.2, until_s=45.0)
     nights = [Night((), 1.0, storm=storm), Night((), 100.0)]
     scenario = build(60, nights, latency_ms=60, max_concurrency=4, fresh_s=20.0)
@@ -123,7 +123,7 @@ def build_slow_list(**settings: object) -> Scenario:
     return replace(scenario, settings=stance, strangers=strangers)
 
 
-def test_a_listing_that_takes_longer_than_it_may_be_relied_on_is_read_on() -> None:
+def test_a_listing_that_takes_too_long_is_continued_from_its_end() -> None:
     result, came = play_with_newcomers(build_slow_list(filters="ignored"), 0, come_at_s=190.0, waiting_s=FRESH_S)
     assert came >= 10
     assert (result.faults, find_late(result, FRESH_S + 10.0)) == ([], [])

@@ -73,7 +73,7 @@ def ask_simulated(switches: dict[str, object], weather: Weather) -> Answer | Non
 
 
 @pytest.mark.parametrize("name", BEFALLEN)
-def test_whatever_befalls_a_request_both_ways_say_the_same(sandbox: SandboxProcess, name: str) -> None:
+def test_the_simulated_network_and_real_sockets_give_the_same_answer(sandbox: SandboxProcess, name: str) -> None:
     simulated, real = ask_simulated(BEFALLEN[name], Weather()), ask_real(sandbox, BEFALLEN[name])
     if isinstance(real, Refused) and isinstance(simulated, Refused):  # a date has no fractions of a second
         assert abs((simulated.retry_after_s or 0.0) - (real.retry_after_s or 0.0)) <= 1
@@ -81,7 +81,7 @@ def test_whatever_befalls_a_request_both_ways_say_the_same(sandbox: SandboxProce
     assert simulated == real
 
 
-def test_a_service_that_is_not_there_is_told_apart_from_one_that_is_lost() -> None:
+def test_a_missing_service_is_not_sent_and_a_lost_answer_is_ambiguous() -> None:
     """The words name the host, which is another one here."""
     with SandboxProcess() as gone:
         service = Service(gone.base_url, Token("some-token"), timeout_s=TIMEOUT_S)

@@ -67,7 +67,7 @@ def test_a_service_that_comes_back_within_a_minute_does_not_end_the_run() -> Non
     assert (first.report.reason, result.faults) == (None, [])
 
 
-def test_while_it_is_down_only_single_probes_leave() -> None:
+def test_single_probes_leave_during_an_outage() -> None:
     result = play(OUTAGES["fails before it stores"])
     first = result.world.played[0]
     lost = [

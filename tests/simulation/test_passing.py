@@ -81,7 +81,7 @@ def test_refusals_that_last_through_a_second_night_cost_that_night_twenty_create
 
 
 @pytest.mark.parametrize("ending", [Ending(die_at_s=20.0), Ending(stop_at_s=20.0)], ids=["killed", "stopped"])
-def test_a_run_that_ends_in_the_pause_loses_nobody(ending: Ending) -> None:
+def test_a_run_that_ends_during_an_outage_loses_no_row(ending: Ending) -> None:
     result = play([block(200), None, None], ending)
     first, second, third = result.world.played
     assert first.ended_at - first.began_at < 30

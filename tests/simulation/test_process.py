@@ -70,7 +70,7 @@ async def write_first_and_last(ledger: Ledger) -> None:
     ],
     ids=str,
 )
-def test_nothing_that_a_process_does_after_its_death_reaches_the_ledger(life: Life, names: list[str]) -> None:
+def test_a_dead_process_does_not_reach_the_ledger(life: Life, names: list[str]) -> None:
     assert live(write_first_and_last, life)[0] == names
 
 

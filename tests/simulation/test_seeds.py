@@ -39,7 +39,7 @@ def test_every_claim_holds_and_every_phase_and_setting_is_met(record_property: C
     assert coverage.list_missed() == []
 
 
-def test_a_seed_has_the_same_story_each_time() -> None:
+def test_a_seed_has_the_same_story_twice() -> None:
     ledgers = Ledgers()
     first, second = ([tell_story(result) for result in simulate_seeds(range(4), ledgers)] for _ in range(2))
     assert first == second

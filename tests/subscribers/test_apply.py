@@ -124,11 +124,11 @@ def test_a_rule_reads_the_cells_of_its_column() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "expected"), [("is_active", " true ", "true"), ("tags", "a, b", ["a", "b"]), ("phone", "", None)]
 )
-def test_a_constant_fills_every_row(field: str, value: str, expected: object) -> None:
+def test_a_constant_fills_all_rows(field: str, value: str, expected: object) -> None:
     assert apply_one(["x", None], field, ColumnRule(value=value)) == [expected] * 2
 
 
-def test_tags() -> None:
+def test_a_cell_of_tags_is_read_as_a_list() -> None:
     cases: list[tuple[str | None, str | None, list[str] | None]] = [
         ("a", None, ["a"]),
         ("a, b ,,c,", None, ["a", "b", "c"]),
@@ -198,7 +198,7 @@ def test_an_array_of_numpy_is_not_read_as_one_tag() -> None:
 
 
 @given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool))))
-def test_tags_written_as_json_come_back_as_they_were(lists: list[list[str]]) -> None:
+def test_tags_in_json_are_read_unchanged(lists: list[list[str]]) -> None:
     cells: list[str | None] = [json.dumps(tags, ensure_ascii=len(tags) % 2 == 0) for tags in lists]
     assert apply_one(cells, "tags", ColumnRule(column="cell")) == lists
 
@@ -235,7 +235,7 @@ def test_the_rows_keep_their_index() -> None:
     assert mapped["email"].tolist() == ["x", "y, z"]
 
 
-def test_a_column_that_the_frame_lacks_is_told() -> None:
+def test_a_column_that_the_frame_lacks_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="Did you mean email"):
         apply_mapping(build_frame(email=["a"]), FieldMapping({"email": ColumnRule(column="Email")}))
 

@@ -17,7 +17,7 @@ def read(rule: BaseColumn, *cells: str | None) -> tuple[list[BaseRef | None], li
     return rows, [(fault.position, fault.field, fault.code) for fault in faults]
 
 
-def test_cells_are_bases_by_the_map_and_others_are_faults() -> None:
+def test_a_cell_is_the_base_of_the_map_or_a_fault() -> None:
     rule = BaseColumn("list", {"news": NEWS, " shop ": SHOP, "letter": NEWS})
     rows, faults = read(rule, "news", " shop", "letter", "News", "", None, "7")
     assert rows == [NEWS, SHOP, NEWS, None, None, None, None]
@@ -35,7 +35,7 @@ def test_without_a_map_digits_are_an_id_and_other_cells_a_name() -> None:
     ]  # fmt: skip
 
 
-def test_a_fault_says_what_is_allowed() -> None:
+def test_a_fault_names_the_allowed_values() -> None:
     rule = BaseColumn("list", {f"list{number}": BaseRef(service_id=number + 1) for number in range(12)})
     _, faults = read_bases(pd.DataFrame({"list": ["?"]}), rule)
     assert "the column list must hold one of list0, list1, " in faults[0].message

@@ -176,7 +176,7 @@ def test_a_listed_frame_gets_the_types_of_the_field_table() -> None:
     assert listed["address_zip"].tolist() == ["02134"]
 
 
-def test_what_breaks_a_type_and_a_missing_column_are_found() -> None:
+def test_a_wrong_type_and_a_missing_column_are_found() -> None:
     with pytest.raises(pandera.errors.SchemaErrors):
         build_listed_schema().validate(build_listed(id=["seven"]), lazy=True)
     with pytest.raises(pandera.errors.SchemaErrors):

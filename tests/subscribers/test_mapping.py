@@ -32,7 +32,7 @@ def test_the_names_of_the_api_are_recognised() -> None:
     assert show(guess_mapping(columns)) == {field.name: wire_name(field) for field in FIELDS if field.name in MAPPABLE}
 
 
-def test_the_best_header_wins_wherever_it_stands_and_the_rest_is_unmapped() -> None:
+def test_the_best_header_is_mapped_in_any_place() -> None:
     assert show(guess_mapping(["billing_email", "Email Address", "E-Mail", "Email (2)"])) == {"email": "E-Mail"}
 
 
@@ -59,7 +59,7 @@ def test_the_words_of_eight_languages_are_recognised() -> None:
         assert show(guess_mapping(headers.split())) == dict(zip(fields.split(), headers.split(), strict=True))
 
 
-def test_whole_names_go_whole_to_the_first_name() -> None:
+def test_a_column_of_whole_names_is_mapped_to_the_first_name() -> None:
     for header in [
         "Name", "Full name", "Nome completo", "Vollständiger Name", "Kontaktname", "Nom complet", "Nom & prénom",
         "Nombre y apellidos", "Volledige naam", "Imię i nazwisko", "Vor- und Nachname", "Contact Name",
@@ -71,7 +71,7 @@ def test_whole_names_go_whole_to_the_first_name() -> None:
         assert override_mapping(mapping, {"first_name": ""}, ["email", header]).whole_name is None
 
 
-def test_a_column_of_names_beside_others_is_sent_only_where_its_meaning_is_clear() -> None:
+def test_a_column_of_names_beside_others_is_mapped_only_if_its_meaning_is_clear() -> None:
     cases: list[tuple[list[str], dict[str, str], str | None, str | None]] = [
         (["Nome", "Cognome"], {"first_name": "Nome", "last_name": "Cognome"}, None, None),
         (["Nombre", "Apellidos"], {"first_name": "Nombre", "last_name": "Apellidos"}, None, None),
@@ -89,7 +89,7 @@ def test_a_column_of_names_beside_others_is_sent_only_where_its_meaning_is_clear
         assert find_unused_name([header for header in headers if header not in mapping.columns]) == unused
 
 
-def test_no_header_means_two_fields_and_every_field_has_some() -> None:
+def test_a_header_means_one_field_and_a_field_has_headers() -> None:
     keys = [normalise_header(header) for headers in HEADERS.values() for header in headers]
     assert len(keys) == len(set(keys))
     assert tuple(HEADERS) == MAPPABLE

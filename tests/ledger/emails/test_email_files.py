@@ -49,7 +49,7 @@ def test_of_addresses_that_were_mailed_nothing_is_left_in_any_file(path: Path) -
     assert find_emails(path).stat().st_size > PEOPLE * 16
 
 
-def test_an_address_in_doubt_is_kept_in_clear_and_no_other(path: Path) -> None:
+def test_only_an_unsettled_email_stores_its_address(path: Path) -> None:
     fill(path, 200)
     with open_emails(url_of(path)) as log:
         campaign = add_campaign(log)
@@ -93,14 +93,14 @@ def show(path: Path, pragma: str) -> object:
         return connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
 
 
-def test_a_file_that_somebody_turned_to_a_wal_is_turned_back(path: Path) -> None:
+def test_a_file_with_a_wal_gets_its_journal_back(path: Path) -> None:
     fill(path, 10)
     with closing(sqlite3.connect(find_emails(path))) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     assert show(path, "journal_mode") == "delete"
 
 
-def test_under_each_name_of_a_ledger_its_emails_are_the_same(path: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_ledger_has_the_same_emails(path: Path, tmp_path: Path) -> None:
     with open_ledger(url_of(path)):
         pass
     (tmp_path / "link.db").symlink_to(path)
@@ -119,14 +119,14 @@ def test_a_file_with_a_second_name_is_refused(path: Path) -> None:
     check_refused(open_emails(url_of(path)), LedgerError, "hard link")
 
 
-def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
+def test_an_emails_database_of_another_program_is_refused(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(find_emails(path))) as connection:
         connection.execute("CREATE TABLE invoice (note TEXT)")
     check_refused(open_emails(url_of(path)), LedgerError, r"tables of something else \(invoice\)")
 
 
-def test_what_is_no_database_is_left_alone(path: Path) -> None:
+def test_an_emails_file_that_is_no_database_is_refused_and_stays_unchanged(path: Path) -> None:
     path.parent.mkdir()
     find_emails(path).write_bytes(b"email,first_name\n" * 1000)
     for opening in (open_emails, open_existing_emails):
@@ -148,7 +148,7 @@ def test_no_campaign_is_held_in_a_damaged_file(path: Path) -> None:
             log.find(Campaign(1, "account", "welcome"), people)
 
 
-def test_what_cannot_be_committed_for_somebody_who_reads_is_told_and_not_kept(path: Path) -> None:
+def test_a_commit_that_a_reader_blocks_is_an_error_and_stores_nothing(path: Path) -> None:
     fill(path, 10)
     with open_emails(url_of(path)) as log, closing(sqlite3.connect(find_emails(path))) as reader:
         campaign = add_campaign(log)

@@ -76,7 +76,7 @@ def check_others(log: EmailLog, campaign: Campaign, elsewhere: Campaign, move: M
     assert read_single(log, single) == (EmailState.SENDING, ADDRESS)
 
 
-def test_of_a_transaction_with_a_move_that_must_not_be_nothing_is_done(log: EmailLog) -> None:
+def test_a_transaction_with_an_impossible_move_changes_nothing(log: EmailLog) -> None:
     for move in MOVES.keys() - TOLERANT:
         campaign = add_campaign(log, f"{move}")
         bring_to(log, campaign, move[0])
@@ -92,7 +92,7 @@ def make_twice(log: EmailLog, campaign: Campaign, move: Move) -> None:
         MOVES[move](log, campaign)
 
 
-def test_what_each_state_tells(log: EmailLog, campaign: Campaign) -> None:
+def test_an_email_has_the_values_of_its_state(log: EmailLog, campaign: Campaign) -> None:
     told = {
         EmailState.SENDING: (None, None, None, None, None),
         EmailState.SENT: (7, "<7@shop>", 2.0, None, None),
@@ -107,13 +107,13 @@ def test_what_each_state_tells(log: EmailLog, campaign: Campaign) -> None:
             assert log.find(at, [OTHER]) == {}
 
 
-def test_a_recipient_who_is_named_twice_is_intended_never(log: EmailLog, campaign: Campaign) -> None:
+def test_a_recipient_that_is_named_twice_is_refused(log: EmailLog, campaign: Campaign) -> None:
     with pytest.raises(StaleMoveError), log.transaction():
         log.mark_intended(campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER, "o@x"), (RECIPIENT, ADDRESS)], at=1.0)
     assert [read_state(log, campaign, identity) for identity in (RECIPIENT, OTHER)] == [EmailState.NONE] * 2
 
 
-def test_who_may_have_been_mailed_is_told_to_a_person_with_address_and_time(log: EmailLog, campaign: Campaign) -> None:
+def test_an_unsettled_email_has_its_address_and_time(log: EmailLog, campaign: Campaign) -> None:
     with log.transaction():
         people = [(bytes([number]) * 16, f"p{number}@example.com") for number in (9, 1, 5, 3)]
         log.mark_intended(campaign, RUN, people, at=3.5)
@@ -127,7 +127,7 @@ def test_who_may_have_been_mailed_is_told_to_a_person_with_address_and_time(log:
     )
 
 
-def test_only_what_was_refused_may_be_allowed_and_is_then_intended_anew(log: EmailLog, campaign: Campaign) -> None:
+def test_a_refused_email_can_be_allowed_and_intended_again(log: EmailLog, campaign: Campaign) -> None:
     bring_to(log, campaign, EmailState.REFUSED)
     with log.transaction():
         log.mark_allowed(campaign, [RECIPIENT])
@@ -136,7 +136,7 @@ def test_only_what_was_refused_may_be_allowed_and_is_then_intended_anew(log: Ema
     assert entry == EmailEntry(EmailState.SENDING, None, None, None, None, None, "run-2")
 
 
-def test_a_campaign_is_an_accounts_by_its_name(log: EmailLog) -> None:
+def test_a_campaign_is_identified_by_account_and_name(log: EmailLog) -> None:
     first, other = add_campaign(log, "welcome", "one"), add_campaign(log, "welcome", "two")
     assert first.key != other.key
     assert add_campaign(log, "welcome", "one") == first
@@ -148,7 +148,7 @@ def test_a_campaign_is_an_accounts_by_its_name(log: EmailLog) -> None:
 # Emails sent by themselves
 
 
-def test_an_email_sent_by_itself_ends_once(log: EmailLog) -> None:
+def test_a_single_email_ends_once(log: EmailLog) -> None:
     for left, event in product([None, *SINGLE_MOVES], SINGLE_MOVES):
         check_single(log, left, event)
 
@@ -171,7 +171,7 @@ def check_single(log: EmailLog, left: EmailEvent | None, event: EmailEvent) -> N
     assert read_single(log, other) == (EmailState.SENDING, ADDRESS)
 
 
-def test_a_campaigns_email_is_none_that_was_sent_by_itself(log: EmailLog, campaign: Campaign) -> None:
+def test_an_email_of_a_campaign_is_no_single_email(log: EmailLog, campaign: Campaign) -> None:
     bring_to(log, campaign, EmailState.SENDING)
     with log.transaction() as connection:
         key = connection.exec_driver_sql("SELECT email_key FROM email").scalar_one()
@@ -191,12 +191,12 @@ _REFUSAL = {"state": "4", "status": "422", "words": "'no'"}
 _SINGLE = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
 
 
-def test_what_can_be_is_taken(log: EmailLog) -> None:
+def test_the_database_accepts_a_possible_email(log: EmailLog) -> None:
     for lawful in ({}, _ANSWER, _REFUSAL, _SINGLE, _SINGLE | _ANSWER, {"state": "3"}):
         insert_row(log, add_campaign(log, f"{lawful}"), lawful)
 
 
-def test_what_cannot_be_is_refused_by_the_database(log: EmailLog, campaign: Campaign) -> None:
+def test_the_database_refuses_an_impossible_email(log: EmailLog, campaign: Campaign) -> None:
     for unlawful, constraint in (
         ({"state": "0"}, "state_is_known"),
         ({"state": "5"}, "state_is_known"),
@@ -241,7 +241,7 @@ def test_no_message_holds_an_address(log: EmailLog, campaign: Campaign) -> None:
     assert raised.value.__suppress_context__
 
 
-def test_texts_that_no_database_can_keep_are_kept_written_out(log: EmailLog) -> None:
+def test_a_text_that_no_database_can_store_is_stored_escaped(log: EmailLog) -> None:
     campaign = add_campaign(log, "a\0b\ud800")
     assert add_campaign(log, "a\0b\ud800") == campaign
     with log.transaction():

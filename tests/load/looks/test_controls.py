@@ -36,7 +36,7 @@ def plus_is_a_blank(asked: str, stored: str) -> bool:
     return asked.replace("+", " ") == stored
 
 
-def test_a_class_passes_by_somebody_of_it_on_the_list_and_fails_alone(tmp_path: Path) -> None:
+def test_a_class_passes_or_fails_by_its_own_control(tmp_path: Path) -> None:
     fake = with_plus()
     fake.finds = plus_is_a_blank
     checked = check(fake, tmp_path, PLAIN, PLUS, CAPITALS, KEY)
@@ -62,7 +62,7 @@ def test_a_control_that_has_vanished_is_replaced_by_another(tmp_path: Path) -> N
     assert [fake.times(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
 
 
-def test_a_class_fails_when_three_of_it_do_not_come_back(tmp_path: Path) -> None:
+def test_a_class_fails_if_no_filter_shows_three_of_its_controls(tmp_path: Path) -> None:
     fake = with_plus()
     fake.add(14, "p+14@x.org")
     fake.instead = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
@@ -76,7 +76,7 @@ def test_a_control_must_come_back_with_its_own_id(tmp_path: Path) -> None:
     assert check(fake, tmp_path, PLAIN).failed == {PLAIN}
 
 
-def test_a_filter_that_shows_somebody_made_up_is_not_used_in_this_run_any_more(tmp_path: Path) -> None:
+def test_a_filter_that_shows_an_invented_subscriber_is_useless_for_the_run(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), finds=fake_list.ignored)
 
     async def look(session: Session) -> None:
@@ -144,7 +144,7 @@ def test_a_witness_by_the_text_as_sent_is_the_first_control(tmp_path: Path) -> N
     assert fake.times("p+11@x.org") == 0
 
 
-def test_a_witness_who_does_not_show_by_id_either_is_no_verdict(tmp_path: Path) -> None:
+def test_a_sentinel_that_no_id_shows_does_not_decide(tmp_path: Path) -> None:
     fake = with_plus()
     checked = check(fake, tmp_path, PLUS, sentinels=sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org"))
     assert (set(checked.passed), checked.shown) == ({PLUS}, ())
@@ -156,14 +156,14 @@ def test_lag_alone_fails_no_class(tmp_path: Path) -> None:
     assert (set(checked.passed), set(checked.failed)) == (set(), set())
 
 
-def test_a_witness_who_shows_by_id_and_not_by_what_was_sent_fails_the_class(tmp_path: Path) -> None:
+def test_a_sentinel_that_shows_by_id_and_not_by_its_text_fails_the_class(tmp_path: Path) -> None:
     fake = with_plus()
     fake.add(100, "WIT+NESS@X.ORG")  # the service keeps what is sent now in capitals, and tells them apart
     checked = check(fake, tmp_path, PLUS, sentinels=sentinels("wit+ness@x.org"))
     assert (set(checked.passed), set(checked.failed)) == (set(), {PLUS})
 
 
-def test_a_witness_who_begins_to_show_between_the_two_questions_speaks_for_the_filter(tmp_path: Path) -> None:
+def test_a_sentinel_that_appears_between_the_two_requests_does_not_fail_the_class(tmp_path: Path) -> None:
     fake = with_plus()
 
     def show_late(query: ListQuery) -> None:
@@ -174,7 +174,7 @@ def test_a_witness_who_begins_to_show_between_the_two_questions_speaks_for_the_f
     assert check(fake, tmp_path, PLUS, sentinels=sentinels("wit+ness@x.org")).passed == {PLUS}
 
 
-def test_there_is_a_control_for_whom_was_surveyed_or_confirmed(tmp_path: Path) -> None:
+def test_a_listed_or_confirmed_subscriber_is_a_control(tmp_path: Path) -> None:
     async def look(session: Session) -> list[bool]:
         await read_stats(session.access)
         return [has_control(session.access, want) for want in (PLAIN, PLUS, CAPITALS, KEY)]
@@ -183,7 +183,7 @@ def test_there_is_a_control_for_whom_was_surveyed_or_confirmed(tmp_path: Path) -
     assert look_at_fake(FakeList(crowd(5)), tmp_path, look, **options) == [True, True, False, True]
 
 
-def test_a_filter_is_blind_to_case_when_it_finds_each_kind_in_the_other(tmp_path: Path) -> None:
+def test_a_filter_is_blind_to_case_if_both_cases_find_each_other(tmp_path: Path) -> None:
     def lowers_what_is_asked(asked: str, stored: str) -> bool:
         return asked.lower() == stored
 
@@ -210,7 +210,7 @@ def test_a_filter_is_blind_to_case_when_it_finds_each_kind_in_the_other(tmp_path
         assert checked.is_case_blind is is_blind, finds
 
 
-def test_a_filter_that_told_capitals_apart_once_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_filter_that_distinguishes_capitals_is_not_tried_again(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
 
     async def look(session: Session) -> int:

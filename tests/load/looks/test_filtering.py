@@ -28,7 +28,7 @@ def digests(*texts: str) -> set[bytes]:
     return {identity(text) for text in texts}
 
 
-def test_who_is_there_is_found_and_who_is_not_is_missed(tmp_path: Path) -> None:
+def test_a_listed_subscriber_is_found_and_an_absent_one_is_missed(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(50, "ann@x.org")
     result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
@@ -37,7 +37,7 @@ def test_who_is_there_is_found_and_who_is_not_is_missed(tmp_path: Path) -> None:
     assert (result.started_at, result.latest_seen_at, result.lag_s) == (1000.0, NOBODY, 0.0)
 
 
-def test_all_the_ids_of_an_identity_in_the_base_are_told_and_those_of_other_bases_are_not(tmp_path: Path) -> None:
+def test_a_look_up_returns_the_ids_of_its_base_only(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), fake_list.icase)
     for subscriber_id, email, base in ((52, "ann@x.org", 7), (51, "Ann@X.org", 7), (50, "ann@x.org", 8)):
         fake.add(subscriber_id, email, base={"Id": base, "Name": f"b{base}"})
@@ -47,7 +47,7 @@ def test_all_the_ids_of_an_identity_in_the_base_are_told_and_those_of_other_base
     assert result.missed == digests("bob@x.org")
 
 
-def test_what_a_filter_shows_beyond_what_was_asked_for_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_partial_match_is_no_find(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), fake_list.partial)
     fake.add(50, "joann@x.org")
     assert told(look(fake, tmp_path, "ann@x.org")) == ({}, set())  # perhaps the first match of several
@@ -69,7 +69,7 @@ def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", [{"Id": None}, {"Id": None, "Name": "News"}])
-def test_a_row_without_the_id_of_its_base_says_nothing_of_the_subscriber(tmp_path: Path, base: object) -> None:
+def test_a_row_without_the_id_of_its_base_decides_nothing(tmp_path: Path, base: object) -> None:
     fake = FakeList(crowd(5))
     fake.people += [
         {"Id": name, "Base": base, "Email": email}
@@ -86,7 +86,7 @@ def test_a_name_that_two_bases_bear_ends_the_run_even_over_two_batches(tmp_path:
         look(fake, tmp_path, *(f"p{number}@x.org" for number in range(501)), base_id=None, name="News")
 
 
-def test_a_class_whose_filter_fails_is_untold_and_the_others_are_not(tmp_path: Path) -> None:
+def test_a_class_whose_filter_fails_stays_undecided_and_other_classes_do_not(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), lambda asked, stored: asked.replace("+", " ") == stored)
     fake.add(50, "known+1@x.org")
     fake.add(51, "ann+b@x.org")
@@ -100,7 +100,7 @@ def test_a_class_that_failed_is_not_asked_for(tmp_path: Path) -> None:
     assert (fake.times("ann+b@x.org"), fake.times("bob@x.org")) == (0, 1)
 
 
-def test_a_class_that_passes_only_afterwards_misses_nobody(tmp_path: Path) -> None:
+def test_a_class_that_passes_only_afterwards_proves_no_absence(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))  # the one sentinel with a plus begins to show while others are looked up
 
     def show_late(query: ListQuery) -> None:
@@ -112,14 +112,14 @@ def test_a_class_that_passes_only_afterwards_misses_nobody(tmp_path: Path) -> No
     assert look(fake, tmp_path, "ann+b@x.org", "bob@x.org", sentinels=sentinels).missed == digests("bob@x.org")
 
 
-def test_without_a_control_of_its_class_somebody_may_be_found_and_not_missed(tmp_path: Path) -> None:
+def test_a_key_without_a_control_can_be_found_and_not_missed(tmp_path: Path) -> None:
     fake = FakeList(crowd(1000))
     fake.add(2000, "ann+b@x.org")  # not on the first page: nobody surveyed has a plus
     result = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org")
     assert told(result) == ({identity("ann+b@x.org"): (2000,)}, set())
 
 
-def test_every_spelling_is_asked_for_and_each_needs_its_control(tmp_path: Path) -> None:
+def test_a_key_is_looked_up_in_its_spellings_and_a_spelling_needs_a_control(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(50, "bob@x.org")  # was sent as Bob@X.org, and is kept in lower case
     result = look(fake, tmp_path, "Bob@X.org", "Ann@X.org")
@@ -128,7 +128,7 @@ def test_every_spelling_is_asked_for_and_each_needs_its_control(tmp_path: Path) 
     assert [fake.times(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
 
 
-def test_a_service_that_lowers_domains_and_compares_case_never_misses_whom_it_has(tmp_path: Path) -> None:
+def test_a_service_that_lowers_domains_and_compares_case_misses_no_listed_subscriber(tmp_path: Path) -> None:
     def keep(email: str) -> str:
         local, _, domain = email.partition("@")
         return f"{local}@{domain.lower()}"
@@ -143,17 +143,17 @@ def test_a_service_that_lowers_domains_and_compares_case_never_misses_whom_it_ha
 
 
 @pytest.mark.parametrize("count", [lambda number: None, lambda number: number + 1, lambda number: max(0, number - 1)])
-def test_a_total_count_that_is_missing_or_contradicts_the_rows_misses_nobody(tmp_path: Path, count: Any) -> None:
+def test_a_missing_or_contradictory_total_count_proves_no_absence(tmp_path: Path, count: Any) -> None:
     fake = FakeList(crowd(5), count=count)
     assert look(fake, tmp_path, "bob@x.org").missed == set()
 
 
-def test_an_answer_that_is_not_whole_misses_nobody_though_the_controls_pass(tmp_path: Path) -> None:
+def test_an_incomplete_answer_proves_no_absence(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), instead=lambda query: ListPage([], None, 0, 1000) if query.email == "bob@x.org" else None)
     assert look(fake, tmp_path, "bob@x.org", "cem@x.org").missed == digests("cem@x.org")
 
 
-def test_one_spelling_whose_answer_is_not_whole_is_enough_to_leave_it_untold(tmp_path: Path) -> None:
+def test_one_incomplete_answer_leaves_a_key_undecided(tmp_path: Path) -> None:
     fake = FakeList(crowd(5) + crowd(3, 20, "Anna{}@crowd.org"))
     fake.instead = lambda query: Refused(400, "no") if query.email == "Bob@x.org" else None
     assert look(fake, tmp_path, "Bob@x.org", "Cem@x.org").missed == digests("cem@x.org")
@@ -167,7 +167,7 @@ def test_a_partial_match_that_takes_more_than_one_page_tells_nothing(
     assert (look(fake, tmp_path, "ann@x.org").missed == digests("ann@x.org")) is is_missed
 
 
-def test_a_filter_that_stops_working_in_the_middle_of_a_batch_misses_nobody_of_it(tmp_path: Path) -> None:
+def test_a_filter_that_fails_within_a_batch_proves_no_absence_in_the_batch(tmp_path: Path) -> None:
     people = [f"p{number}@x.org" for number in range(900)]
     fake = FakeList(crowd(5))
     fake.instead = lambda query: ListPage([], 0, 0, 1000) if len(fake.asked) > 500 and query.email else None
@@ -176,7 +176,7 @@ def test_a_filter_that_stops_working_in_the_middle_of_a_batch_misses_nobody_of_i
     assert len(fake.asked) < 650  # and nobody more is asked for
 
 
-def test_controls_are_renewed_for_each_look(tmp_path: Path) -> None:
+def test_a_look_tries_its_controls_again(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
 
     async def look_twice(session: Session) -> None:
@@ -191,7 +191,7 @@ def test_controls_are_renewed_for_each_look(tmp_path: Path) -> None:
     ("finds", "missed"),
     [(fake_list.exact, set()), (fake_list.icase, {"bob@x.org"}), (fake_list.partial, {"bob@x.org"})],
 )
-def test_who_may_be_there_in_other_capitals_is_missed_only_by_a_filter_that_is_blind_to_them(
+def test_only_a_filter_that_is_blind_to_case_misses_a_key_in_any_capitals(
     finds: fake_list.Finds, missed: set[str], tmp_path: Path
 ) -> None:
     fake = FakeList(crowd(5) + crowd(3, 20, "p{}@bücher.de") + crowd(3, 30, "p{}@xn--bcher-kva.de"), finds)
@@ -236,7 +236,7 @@ def test_a_sentinel_that_stops_showing_in_the_middle_of_a_look_up_proves_nothing
     assert (result.latest_seen_at, result.lag_s) == (NOBODY, 10.0)
 
 
-def test_a_survey_is_read_once_and_again_when_it_is_old(tmp_path: Path) -> None:
+def test_a_survey_is_read_once_until_it_is_old(tmp_path: Path) -> None:
     fake, time = FakeList(crowd(5)), VirtualTime()
 
     async def look_three_times(session: Session) -> None:
@@ -272,7 +272,7 @@ def test_a_plain_address_costs_one_request_beside_the_controls(tmp_path: Path) -
     assert count_requests([want("a@x.org"), want("b@x.org")]) - count_requests([want("a@x.org")]) == 1
 
 
-def test_whom_a_filter_may_tell_is_known_before_it_is_asked(tmp_path: Path) -> None:
+def test_the_keys_that_a_filter_can_decide_are_known_before_the_look(tmp_path: Path) -> None:
     fake = FakeList(crowd(5) + crowd(3, 20, "p+{}@bücher.de"))
 
     async def ask(session: Session) -> None:

@@ -30,7 +30,7 @@ def test_nothing_hangs_and_nothing_is_asked_any_more_when_the_run_is_stopped(tmp
     look_at_fake(fake, tmp_path, look_and_stop)
 
 
-def test_nothing_that_is_said_names_anybody(tmp_path: Path) -> None:
+def test_messages_name_no_subscriber(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), instead=lambda query: Refused(403, "no") if query.email == "ann@x.org" else None)
 
     async def fail(session: Session) -> None:

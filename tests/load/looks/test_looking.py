@@ -52,19 +52,19 @@ def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int
     assert fake.pages == len(fake.asked)
 
 
-def test_nobody_is_looked_for_without_a_request(tmp_path: Path) -> None:
+def test_a_look_up_of_no_key_sends_no_request(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     assert look(fake, tmp_path) == LookupResult({}, frozenset(), frozenset(), 0.0, 1000.0)
     assert fake.asked == []
 
 
-def test_somebody_without_a_control_of_their_class_is_swept_for_at_once(tmp_path: Path) -> None:
+def test_a_key_without_a_control_of_its_class_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
     assert look(fake, tmp_path, "a+b@x.org").missed == {identity("a+b@x.org")}
     assert fake.pages == len(fake.asked)
 
 
-def test_ignored_filters_are_given_up_for_the_run_and_a_sweep_tells(tmp_path: Path) -> None:
+def test_ignored_filters_are_not_used_again_and_a_sweep_decides(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG), fake_list.ignored)
 
     async def look_twice(session: Session) -> int:
@@ -76,7 +76,7 @@ def test_ignored_filters_are_given_up_for_the_run_and_a_sweep_tells(tmp_path: Pa
     assert look_at_fake(fake, tmp_path, look_twice) == 0
 
 
-def test_whom_filters_leave_untold_a_sweep_tells(tmp_path: Path) -> None:
+def test_a_sweep_decides_the_keys_that_filters_do_not_decide(tmp_path: Path) -> None:
     fake = FakeList([*crowd(3, 50_000, "p+{}@crowd.org"), *crowd(LONG)])
     fake.finds = lambda asked, stored: asked.replace("+", " ") == stored
     fake.add(59_000, "dan@x.org")
@@ -105,7 +105,7 @@ def test_a_list_in_no_stable_order_is_looked_up_by_filters_and_by_those_first_fr
     look_at_fake(fake, tmp_path, look_twice)
 
 
-def test_where_neither_can_tell_somebody_is_untold(tmp_path: Path) -> None:
+def test_a_key_that_neither_filters_nor_sweeps_decide_stays_undecided(tmp_path: Path) -> None:
     fake = FakeList(crowd(60), fake_list.ignored, largest_limit=10)
     shuffled(fake)
     result = look(fake, tmp_path, "bob@x.org")
@@ -135,7 +135,7 @@ def test_a_service_that_refuses_the_token_or_gives_no_list_ends_the_look(
         look(fake, tmp_path, "bob@x.org")
 
 
-def test_filters_that_do_not_show_what_we_send_miss_nobody_and_a_sweep_tells(tmp_path: Path) -> None:
+def test_filters_that_do_not_show_our_creates_prove_no_absence(tmp_path: Path) -> None:
     """The service keeps in capitals what is sent now, tells them apart, and has older people in lower case."""
     fake = FakeList(crowd(LONG))
     fake.add(60_000, "WIT@X.ORG")
@@ -162,7 +162,7 @@ def test_a_lag_that_filters_show_is_no_reason_to_sweep(tmp_path: Path) -> None:
     assert fake.pages == 1
 
 
-def test_of_two_looks_the_witness_must_show_to_each_that_missed_anybody(tmp_path: Path) -> None:
+def test_a_sentinel_must_show_in_both_looks_that_missed_a_key(tmp_path: Path) -> None:
     fake = FakeList([*crowd(3, 1, "p+{}@crowd.org"), *crowd(LONG, 10)])
     fake.finds = lambda asked, stored: asked.replace("+", " ") == stored
     fake.add(60_000, "wit@x.org")
@@ -172,7 +172,7 @@ def test_of_two_looks_the_witness_must_show_to_each_that_missed_anybody(tmp_path
     assert result.latest_seen_at == NOBODY  # the filter showed them; the first sweep of many pages does not count
 
 
-def test_who_is_there_in_other_capitals_is_found_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_subscriber_in_other_capitals_is_found_on_request(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
     fake.add(60_000, "Ann@X.org")
     assert set(look(fake, tmp_path, "ann@x.org", in_any_spelling=True).found) == {identity("ann@x.org")}
@@ -246,7 +246,7 @@ def test_a_list_without_a_total_count_has_no_estimate(tmp_path: Path) -> None:
     assert look_at_fake(fake, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
 
 
-def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_simultaneous_looks_have_their_own_results(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
     fake.add(60_000, "q3@x.org")
 
@@ -260,7 +260,7 @@ def test_looks_that_are_made_at_once_do_not_disturb_each_other(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("is_in_order", [True, False])
-def test_what_filters_tell_of_many_is_handed_on_some_at_a_time(is_in_order: bool, tmp_path: Path) -> None:
+def test_the_results_of_many_keys_are_returned_in_parts(is_in_order: bool, tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG if is_in_order else 40), largest_limit=20)  # a sweep takes longer, or tells nothing
     fake.add(60_000, "q350@x.org")
     if not is_in_order:

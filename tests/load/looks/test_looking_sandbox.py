@@ -46,7 +46,7 @@ def all_wanted(number: int) -> list[Any]:
 
 @pytest.mark.parametrize("order", ["id", "shuffled"])
 @pytest.mark.parametrize("filters", ["exact", "icase", "partial", "ignored"])
-def test_whoever_is_there_is_found_and_who_is_not_is_missed_whatever_the_filters_and_the_order(
+def test_a_listed_subscriber_is_found_and_an_absent_one_is_missed_with_any_filters(
     sandbox: SandboxProcess, tmp_path: Path, filters: str, order: str
 ) -> None:
     ids = fill(sandbox)

@@ -15,7 +15,7 @@ def stats(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]
     return taken.samples
 
 
-def test_both_identities_of_somebody_are_kept_by_class() -> None:
+def test_a_sample_has_both_identities_of_a_subscriber() -> None:
     kept = stats({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
     assert kept == {
         PLUS: [ListedSubscriber(1, "a+b@x.org")],
@@ -24,7 +24,7 @@ def test_both_identities_of_somebody_are_kept_by_class() -> None:
     }
 
 
-def test_whom_no_filter_could_be_tried_with_is_not_kept() -> None:
+def test_a_subscriber_that_no_filter_can_find_is_no_sample() -> None:
     cases: list[dict[str, Any]] = [
         {"Id": 1},
         {"Id": 1, "Email": None, "ClientUserId": ""},
@@ -38,7 +38,7 @@ def test_whom_no_filter_could_be_tried_with_is_not_kept() -> None:
         assert stats(person) == {}
 
 
-def test_three_of_a_class_are_kept_however_many_there_are() -> None:
+def test_a_class_has_three_samples() -> None:
     kept = stats(
         *({"Id": number, "Email": f"{start}{number}@x.org"} for number in range(1000) for start in ("p", "p+"))
     )
@@ -54,7 +54,7 @@ def test_the_classes_are_bounded() -> None:
     assert len(stats(*people)) == 500
 
 
-def test_those_with_nothing_but_capitals_are_found() -> None:
+def test_samples_that_differ_only_in_capitals_are_found() -> None:
     taken = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
     taken.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])

@@ -42,14 +42,12 @@ def answer_once(listed: Answer, folder: Path) -> Shown:
         (ListPage([ANN, ANN], 2, 0, 1000), False),  # one of them stands in somebody's place
     ],
 )
-def test_an_answer_is_whole_when_total_count_says_so_and_the_limit_left_room(
-    listed: ListPage, is_whole: bool, tmp_path: Path
-) -> None:
+def test_an_answer_is_complete_if_total_count_and_limit_agree(listed: ListPage, is_whole: bool, tmp_path: Path) -> None:
     assert answer_once(listed, tmp_path).is_whole is is_whole
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_a_text_that_the_service_refuses_shows_nobody_and_is_not_whole(status: int, tmp_path: Path) -> None:
+def test_a_text_that_the_service_refuses_gives_an_incomplete_answer(status: int, tmp_path: Path) -> None:
     assert answer_once(Refused(status, "no such address"), tmp_path) == Shown((), is_whole=False)
 
 
@@ -63,7 +61,7 @@ def test_a_text_that_the_service_refuses_shows_nobody_and_is_not_whole(status: i
         (NotSent("no route"), None),
     ],
 )
-def test_what_is_no_fault_of_the_text_fails(answer: Answer, status: int | None, tmp_path: Path) -> None:
+def test_an_error_that_is_not_about_the_text_fails_the_look(answer: Answer, status: int | None, tmp_path: Path) -> None:
     with pytest.raises(ListFailed) as failure:
         answer_once(answer, tmp_path)
     assert failure.value.status == status
@@ -129,7 +127,7 @@ def test_those_refused_for_their_rate_are_made_again_fewer_at_a_time(tmp_path: P
     assert all(result.is_whole for result in look_at_fake(fake, tmp_path, look))
 
 
-def test_one_at_a_time_is_gone_on_with_for_as_long_as_some_are_answered(tmp_path: Path) -> None:
+def test_look_ups_continue_one_at_a_time_while_some_are_answered(tmp_path: Path) -> None:
     def refuse_most(_query: ListQuery) -> Refused | None:
         return Refused(429, "slow down") if fake.under_way > 1 or len(fake.asked) % 3 else None
 

@@ -66,7 +66,7 @@ def many(*texts: str) -> Sequence[str]:
     return [*texts, *(f"new{number}@x.org" for number in range(10))]
 
 
-def test_a_few_keys_in_each_of_many_bases_cost_no_more_than_a_sweep(tmp_path: Path) -> None:
+def test_a_few_keys_in_many_bases_cost_no_more_than_a_sweep(tmp_path: Path) -> None:
     fake = FakeList(crowd(9_500))
 
     async def look(session: Session) -> None:
@@ -152,7 +152,7 @@ def test_a_list_whose_total_count_is_beyond_its_last_row_is_read_again_in_full(t
     look_at_fake(fake, tmp_path, look, time=time, fresh_s=60.0)
 
 
-def test_a_base_whose_subscribers_have_no_email_is_not_taken_for_hidden(tmp_path: Path) -> None:
+def test_a_base_whose_subscribers_have_no_email_is_not_hidden(tmp_path: Path) -> None:
     fake = FakeList(crowd(50))
     fake.add(51, client="c51", base={"Id": SHOP, "Name": "Base 8"})
 
@@ -166,7 +166,7 @@ def test_a_base_whose_subscribers_have_no_email_is_not_taken_for_hidden(tmp_path
     assert all(query.base_id is None for query in fake.asked)
 
 
-def test_a_base_that_is_filled_meanwhile_is_not_taken_for_hidden(tmp_path: Path) -> None:
+def test_a_base_that_is_filled_during_the_run_is_not_hidden(tmp_path: Path) -> None:
     fake, time = FakeList(crowd(2500)), VirtualTime()
 
     async def look(session: Session) -> None:
@@ -183,9 +183,7 @@ def test_a_base_that_is_filled_meanwhile_is_not_taken_for_hidden(tmp_path: Path)
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
-def test_what_an_incomplete_listing_shows_is_recorded_only_where_the_account_is_known(
-    tmp_path: Path, is_readable: bool
-) -> None:
+def test_an_incomplete_listing_is_recorded_only_for_a_known_account(tmp_path: Path, is_readable: bool) -> None:
     fake = FakeList(crowd(2500), fake_list.ignored)
     fill(fake, 7)
     fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))

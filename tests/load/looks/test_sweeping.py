@@ -28,7 +28,7 @@ def shuffled(fake: FakeList) -> None:
     fake.arrange = lambda people: random.Random(len(fake.asked)).sample(people, len(people))
 
 
-def test_everybody_is_told_by_a_complete_sweep_and_all_their_ids(tmp_path: Path) -> None:
+def test_a_complete_sweep_decides_every_key_with_its_ids(tmp_path: Path) -> None:
     fake = FakeList(crowd(3000))
     for subscriber_id, email, base in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
         fake.add(subscriber_id, email, base={"Id": base, "Name": "b"})
@@ -49,7 +49,7 @@ def test_a_listing_keeps_the_rows_of_its_keys_for_a_comparison(tmp_path: Path) -
     assert look_at_fake(fake, tmp_path, look) == ["ann@x.org", None]
 
 
-def test_an_incomplete_sweep_finds_and_misses_nobody(tmp_path: Path) -> None:
+def test_an_incomplete_sweep_finds_and_misses_no_key(tmp_path: Path) -> None:
     fake = FakeList(crowd(60), largest_limit=10)
     fake.add(5001, "ann@x.org")
     shuffled(fake)
@@ -86,7 +86,7 @@ def test_a_witness_on_a_later_page_counts_once_the_sweep_before_had_shown_it(tmp
     assert look_at_fake(fake, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
 
 
-def test_nobody_is_absent_by_a_witness_who_began_to_show_in_the_middle_of_the_sweep(tmp_path: Path) -> None:
+def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path) -> None:
     """The service begins to show both once the page of the first has been read, the second one, which is not looked at
     again; as many vanish, one of them before it, so that neither ranks nor TotalCount tell of it."""
     fake = FakeList([email for email in crowd(3000) if email["Id"] != 1200])
@@ -104,7 +104,7 @@ def test_nobody_is_absent_by_a_witness_who_began_to_show_in_the_middle_of_the_sw
     assert not result.missed  # the id of the first one exists, and no page showed the id
 
 
-def test_a_sweep_remembers_the_lists_length_what_it_took_and_some_of_every_class(tmp_path: Path) -> None:
+def test_a_sweep_keeps_the_length_of_the_list_its_requests_and_samples_of_the_classes(tmp_path: Path) -> None:
     fake = FakeList([*crowd(3000), *crowd(1, 5000, "p+{}@x.org")])
 
     async def look(session: Session) -> None:
@@ -159,7 +159,7 @@ def listing(fake: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[
     return look_at_fake(fake, folder, look, **options)
 
 
-def test_a_listing_records_everybody_of_the_base_and_nobody_else(tmp_path: Path) -> None:
+def test_a_listing_records_exactly_the_subscribers_of_the_base(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
     fake.add(51, "Ann@x.org")
     fake.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})
@@ -169,9 +169,7 @@ def test_a_listing_records_everybody_of_the_base_and_nobody_else(tmp_path: Path)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_listing_that_shows_none_of_the_known_is_of_another_account_and_records_nobody(
-    tmp_path: Path, is_there: bool
-) -> None:
+def test_a_listing_without_a_known_subscriber_is_refused_and_records_nothing(tmp_path: Path, is_there: bool) -> None:
     """The known have to be there under their ids; somebody else under the same one is not them."""
     fake = FakeList(crowd(5))
     fake.add(51, "ann@x.org" if is_there else "other@x.org")
@@ -226,7 +224,7 @@ def test_a_base_that_bears_another_name_now_ends_the_run(tmp_path: Path) -> None
         sweep(fake, tmp_path, "ann@x.org", name="News")
 
 
-def test_a_list_that_is_not_given_ends_the_look(tmp_path: Path) -> None:
+def test_a_list_that_the_service_refuses_ends_the_look(tmp_path: Path) -> None:
     with pytest.raises(ListFailed):
         sweep(FakeList(instead=lambda query: Ambiguous(500, "broken")), tmp_path, "ann@x.org")
 

@@ -24,7 +24,7 @@ def certificate(reason: Reason) -> Certificate:
     return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, at, at)
 
 
-def test_a_sweep_counts_whom_it_shows_all_at_one_moment_or_showed_before() -> None:
+def test_a_sweep_counts_sentinels_of_one_moment_or_of_the_sweep_before() -> None:
     cases: list[tuple[Reason, set[int], set[int], float, float]] = [
         (Reason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
         (Reason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
@@ -42,7 +42,7 @@ def test_a_sweep_counts_whom_it_shows_all_at_one_moment_or_showed_before() -> No
         assert (visibility.latest_seen_at, visibility.lag_s) == (latest, lag)
 
 
-def test_who_was_confirmed_after_a_sweep_began_is_no_sign_of_lag() -> None:
+def test_a_subscriber_confirmed_during_a_sweep_is_no_sign_of_lag() -> None:
     visibility = read_visibility([NEW], frozenset(), frozenset(), certificate(Reason.ONE_ANSWER), 150.0)
     assert (visibility.latest_seen_at, visibility.lag_s) == (NOBODY, 0.0)
 
@@ -54,7 +54,7 @@ def find(fake: FakeList, folder: Path, *sentinels: Sentinel, checked: FilterChec
     )
 
 
-def test_each_field_needs_a_witness_of_its_own(tmp_path: Path) -> None:
+def test_a_field_needs_a_sentinel_of_its_own(tmp_path: Path) -> None:
     """The service may show people by their email long before it finds them by their client_user_id."""
     fake, seen = FakeList(), sentinel(900.0, 1, "a@x.org")
     fake.add(1, "a@x.org")
@@ -115,7 +115,7 @@ def test_sentinels_are_asked_for(
 
 
 @pytest.mark.parametrize(("number", "until"), [(1, 0.0), (2, 998.0), (10, 995.0), (1000, 700.0), (1000, 998.0)])
-def test_where_it_does_not_a_few_tell_from_when_on_nobody_shows(tmp_path: Path, number: int, until: float) -> None:
+def test_a_few_look_ups_find_the_time_from_which_no_sentinel_shows(tmp_path: Path, number: int, until: float) -> None:
     sentinels = run_of(number)
     fake = showing(sentinels, until)
     visibility = find(fake, tmp_path, *sentinels)
