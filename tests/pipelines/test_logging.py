@@ -68,7 +68,8 @@ def test_one_v_logs_look_ups_and_no_v_logs_beginning_and_end(connector: Connecto
         r"run begins: import one\ntwo",
         "run ends: ok, 12 read, 12 exists",
     ]
-    assert connector.import_file(path, "--quiet").stderr == ""
+    quiet = connector.run("import", path, *INTO_NEWS, "--quiet")
+    assert (quiet.code, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
 def test_messages_are_json_lines_with_log_format_json(connector: Connector, tmp_path: Path) -> None:
