@@ -66,11 +66,11 @@ class Conflicts:
         if not self._different and not self._barred:
             return
         self._contested = np.unique(np.concatenate([self._contested, *self._different]))
-        barred_places = np.empty((0, 2), dtype=np.int64)  # of each invalid row: file index, record number
+        barred_records = np.empty((0, 2), dtype=np.int64)  # the file index and record number of each invalid row
         if self._barred:
             identities, file_indices, numbers = (np.concatenate(arrays) for arrays in zip(*self._barred, strict=True))
             self._barred_identities, first = np.unique(identities, return_index=True)
-            barred_places = np.stack([file_indices, numbers], axis=1)[first]
+            barred_records = np.stack([file_indices, numbers], axis=1)[first]
         barred = self._barred_identities
         rows = _Rows.join([self._select(prepared)[1] for prepared in chunks])
         usable = np.flatnonzero(~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, barred)))
@@ -81,8 +81,8 @@ class Conflicts:
         is_overruling = used.is_inactive & np.isin(used.persons, not_inactive)
         is_unused = ~rows.is_inactive & ~np.isin(rows.persons, used.persons)
         is_barring = np.isin(barred, rows.identities[is_unused])
-        used_places = np.stack([used.file_indices, used.numbers], axis=1)
-        self.messages += self._describe(used_places[is_overruling].tolist(), barred_places[is_barring].tolist())
+        used_records = np.stack([used.file_indices, used.numbers], axis=1)
+        self.messages += self._describe(used_records[is_overruling].tolist(), barred_records[is_barring].tolist())
 
     def resolve(self, prepared: PreparedChunk) -> PreparedChunk:
         """Return the chunk with its unused rows as duplicates, and with the fields in which these rows differ."""
@@ -130,26 +130,26 @@ class Conflicts:
     def _index_file(self, prepared: PreparedChunk) -> int:
         return self._file_indices.setdefault(prepared.chunk.name, len(self._file_indices))
 
-    def _describe(self, overruling_places: list[list[int]], barring_places: list[list[int]]) -> Iterator[str]:
-        """Yield messages. A place is a file index and a record number."""
-        if overruled_count := len(overruling_places):
+    def _describe(self, overruling_records: list[list[int]], barring_records: list[list[int]]) -> Iterator[str]:
+        """Yield messages. A record is its file index and its record number."""
+        if overruled_count := len(overruling_records):
             have = agree(overruled_count, "has", "have")
             yield (
                 f"{count(overruled_count, 'subscriber')} {have} rows that disagree on is_active: the "
-                f"inactive row is used ({self._name_rows(overruling_places)})"
+                f"inactive row is used ({self._name_rows(overruling_records)})"
             )
-        if barred_count := len(barring_places):
+        if barred_count := len(barring_records):
             have = agree(barred_count, "has", "have")
             yield (
                 f"{count(barred_count, 'subscriber')} {have} an invalid row that says inactive, or "
-                f"that cannot be read ({self._name_rows(barring_places)}), so no other row of "
+                f"that cannot be read ({self._name_rows(barring_records)}), so no other row of "
                 f"{agree(barred_count, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
                 f"{agree(barred_count, 'row', 'rows')}"
             )
 
-    def _name_rows(self, places: list[list[int]]) -> str:
-        file_names, named = list(self._file_indices), sorted(places)[:_MAX_ROWS_NAMED]
-        more = f" and {len(places) - _MAX_ROWS_NAMED:,} more" if len(places) > _MAX_ROWS_NAMED else ""
+    def _name_rows(self, records: list[list[int]]) -> str:
+        file_names, named = list(self._file_indices), sorted(records)[:_MAX_ROWS_NAMED]
+        more = f" and {len(records) - _MAX_ROWS_NAMED:,} more" if len(records) > _MAX_ROWS_NAMED else ""
         if len(file_names) > 1:
             return ", ".join(f"row {number:,} of {file_names[file_index]}" for file_index, number in named) + more
-        return f"{agree(len(places), 'row', 'rows')} {', '.join(f'{number:,}' for _, number in named)}{more}"
+        return f"{agree(len(records), 'row', 'rows')} {', '.join(f'{number:,}' for _, number in named)}{more}"

@@ -26,7 +26,7 @@ _EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
 # The parts of a URL as SQLAlchemy divides them: a user may contain an @, and a password may not.
 _PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
-_ESCAPES = "write each other @ as %40 and each / in a password as %2F"
+_ESCAPES = "in a password, and elsewhere in the URL, write @ as %40 and / as %2F"
 
 _SECRET_KEY = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 _MIN_MASKED = 4  # characters; a shorter option (user=u) is not secret, and masking would change other words
@@ -43,7 +43,7 @@ def parse_url(text: str, name: str = "a SQL source's url") -> sa.URL:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
         raise ConfigurationError(
-            f"{name} is not a database URL; write postgresql://user:password@host/database or sqlite:///file.db, and "
+            f"{name} is not a database URL; write postgresql://user:password@host/database or sqlite:///file.db; "
             f"{_ESCAPES}"
         ) from None
     return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))

@@ -75,10 +75,10 @@ def describe_error(error: BaseException) -> str:
     line = (message.text.strip() or type(error).__name__).splitlines()[0]
     if _is_harmless(error, message, line):
         return line + (message.code if message.number is not None else "")
-    return mask_values(line, has_quotes=_find_package(error) in _QUOTING_DRIVERS) + message.code
+    return _mask_values(line, has_quotes=_find_package(error) in _QUOTING_DRIVERS) + message.code
 
 
-def mask_values(line: str, *, has_quotes: bool = True) -> str:
+def _mask_values(line: str, *, has_quotes: bool) -> str:
     """Return the line with a quoted text as `'…'`, an address as `@` and longer numbers as `#`. Without `has_quotes`,
     the driver may put values into parentheses, too."""
     if not has_quotes:

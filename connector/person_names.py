@@ -51,12 +51,12 @@ def split_name(name: str) -> tuple[str, str]:
     if len(parts) == 2 and all(word in _SUFFIXES for word in bare[len(parts[0]) :]):
         parts = parts[:1]  # Ann Lee, PhD
     if len(parts) == 2:
-        family, given = (_drop_titles(part) for part in parts)
+        last, first = (_drop_titles(part) for part in parts)
     elif len(parts) == 1:
-        given, family = _divide(_drop_titles(parts[0]))
+        first, last = _divide(_drop_titles(parts[0]))
     else:
         return whole, ""
-    return (" ".join(given), " ".join(family)) if given and family else (whole, "")
+    return (" ".join(first), " ".join(last)) if first and last else (whole, "")
 
 
 def _divide(words: list[str]) -> tuple[list[str], list[str]]:

@@ -4,6 +4,7 @@ A chunk contains the cells of the source, unchanged. This module knows no fields
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -149,6 +150,16 @@ class Source(Closing, Protocol):
 
         A record is malformed if a cell that is not text is in a column of `used` (None: in any column). In other
         columns such a cell is empty. Raises SourceError."""
+
+
+@contextmanager
+def closed_on_error(source: Closing) -> Iterator[None]:
+    """Close the source if the body raises."""
+    try:
+        yield
+    except BaseException:
+        source.close()
+        raise
 
 
 def write_cell(value: object) -> str | None:

@@ -47,11 +47,6 @@ _NOTHING_CHANGED = "Nothing was sent, and no cursor has moved"
 _FINISHED_CODES = (0, 1)  # exit codes ok and partial: all problems are in the ledger or in the rejects file
 
 
-def _build_limits(guard: LoadGuard | None) -> Limits:
-    """Return the guards that are checked again during the load: the service may have changed since the survey."""
-    return Limits() if guard is None else Limits(guard.max_creates, guard.max_rejected)
-
-
 def _explain_guards(
     guard: LoadGuard, tally: Tally, source_rows: int, *, last_read: int | None, may_be_empty: bool
 ) -> str | None:
@@ -90,12 +85,6 @@ def _check_guards(
             f"({last_read:,}), and {show_share(guard.max_shrink)} are allowed; check whether the source is "
             "complete, or raise the guard"
         )
-
-
-def _unplan_creates(tally: Tally) -> None:
-    """Count the planned creates as unsent, because the run ends after its survey."""
-    planned = tally.outcomes.pop(Outcome.CREATED, 0)
-    tally.outcomes[Outcome.UNSENT] += planned
 
 
 def describe_load(plan: LoadPlan) -> RunScope:
@@ -213,11 +202,12 @@ class _Load:
         await self._apply_guards()
         run.reason = run.reason or run.rows.failure
         if not run.is_going_on:
-            _unplan_creates(run.tally)
+            outcomes = run.tally.outcomes  # the run ends after its survey, so the planned creates are unsent
+            outcomes[Outcome.UNSENT] += outcomes.pop(Outcome.CREATED, 0)
             return survey
         run.restart()
         self._remarks = Remarks()
-        run.limits = _build_limits(guard)
+        run.limits = Limits(guard.max_creates, guard.max_rejected)  # the service may have changed since the survey
         return await self._run_mode(RunMode.LOAD, survey)
 
     async def _run_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:

@@ -3,8 +3,7 @@
 `connector.jobs.load_planner` builds these values from a job.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,13 +104,3 @@ def refuse_unknown_columns(source: Source, ignored: Sequence[str]) -> None:
     for column in ignored:
         if column not in source.columns:
             raise ConfigurationError(f"ignore: {explain_missing('column', column, source.columns)}")
-
-
-@contextmanager
-def closed_on_error(source: Source) -> Iterator[None]:
-    """Close the source if the body raises."""
-    try:
-        yield
-    except BaseException:
-        source.close()
-        raise

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from connector.errors import ConfigurationError, ContentError, RunAborted, SourceError
 from connector.plurals import agree, count
-from connector.rows import Chunk, Source
+from connector.rows import Chunk, Source, closed_on_error
 from connector.sources.files import refuse_lacking
 from connector.subscribers.checks import is_email
 from connector.subscribers.identity import IDENTITY_BYTES, Digests, compute_identities, join_digests
@@ -42,7 +42,7 @@ class SuppressionPlan:
 class _Reading:
     """The part of a list that has been read."""
 
-    digests: list[Digests] = field(default_factory=list)
+    digests: list[Digests] = field(default_factory=lambda: [join_digests((), IDENTITY_BYTES)])
     empty: list[int] = field(default_factory=list)  # record numbers (from 1) of rows with an empty cell
     unreadable: list[int] = field(default_factory=list)  # record numbers of rows whose cell is not an identity
     messages: list[str] = field(default_factory=list)
@@ -63,12 +63,12 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
                     raise RunAborted("the run was stopped while its suppression list was being read")
                 _read_chunk(reading, chunk, plan)
         except SourceError as error:
-            raise _refuse(error) from None
-    name = source.name
-    digests = np.concatenate([join_digests((), IDENTITY_BYTES), *reading.digests])
-    suppression = Suppression(plan.job, plan.field, digests, name=name, max_shrink=plan.max_shrink)
-    row_count = len(reading.empty) + len(reading.unreadable)
-    if not suppression.size and not row_count:
+            raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
+    name, empty, unreadable = source.name, reading.empty, reading.unreadable
+    suppression = Suppression(
+        plan.job, plan.field, np.concatenate(reading.digests), name=name, max_shrink=plan.max_shrink
+    )
+    if not suppression.size and not empty and not unreadable:
         raise ConfigurationError(
             f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. Find out why the "
             "list is empty. If nobody should be suppressed, remove the list (suppress.file or suppress.sql) from the "
@@ -77,64 +77,55 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     if not suppression.size:
         raise ConfigurationError(
             f"the suppression list {name} suppresses no subscriber: none of its "
-            f"{row_count:,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
+            f"{len(empty) + len(unreadable):,} rows has {_ARTICLES[plan.field]} in the column {plan.column}; "
             "correct suppress.column or suppress.field. Nothing was sent"
         )
-    if reading.unreadable:
-        unreadable_count = len(reading.unreadable)
+    if unreadable:
         raise ContentError(
-            f"the suppression list {name}: {count(unreadable_count, 'row')} "
-            f"({agree(unreadable_count, 'record', 'records')} {_name_records(reading.unreadable)}) "
-            f"{agree(unreadable_count, 'holds', 'hold')} something else than {_ARTICLES[plan.field]} in the column "
+            f"the suppression list {name}: {count(len(unreadable), 'row')} "
+            f"({agree(len(unreadable), 'record', 'records')} {_name_records(unreadable)}) "
+            f"{agree(len(unreadable), 'holds', 'hold')} something else than {_ARTICLES[plan.field]} in the column "
             f"{plan.column}, such as a domain or a hash. Correct or remove "
-            f"{agree(unreadable_count, 'the row', 'the rows')}, because a suppressed subscriber may be meant. Nothing "
+            f"{agree(len(unreadable), 'the row', 'the rows')}, because a suppressed subscriber may be meant. Nothing "
             "was sent"
         )
-    return suppression, [*reading.messages, *_describe_empty(name, plan, reading.empty)]
+    if empty:
+        reading.messages.append(
+            f"suppression list {name}: the column {plan.column} is empty in {count(len(empty), 'row')} (records "
+            f"{_name_records(empty)}), so {agree(len(empty), 'it suppresses', 'they suppress')} nobody"
+        )
+    return suppression, reading.messages
 
 
 def open_suppression(plan: SuppressionPlan) -> Source:
-    """Open the list, and check that it has its column. Raises ConfigurationError and SourceError."""
+    """Open the list, and check that the list and each of its files have the column. Raises ConfigurationError and
+    SourceError."""
     try:
         source = plan.open()
     except SourceError as error:
-        raise _refuse(error) from None
-    is_repeated = f"{plan.column} (2)" in source.columns  # the name that sources give to a second column
-    if plan.column in source.columns and not is_repeated:
-        _refuse_lacking(source, plan.column)
-        return source
-    source.close()
-    if is_repeated:
-        raise ConfigurationError(
-            f"the suppression list {source.name} has more than one column {plan.column}. Rename the "
-            "columns that do not hold the list. Nothing was sent"
-        )
-    raise ConfigurationError(
-        f"the suppression list {source.name} has no column {plan.column}{_suggest(plan.column, source.columns)}. "
-        f"Its columns: {', '.join(source.columns)}. Nothing was sent"
-    )
-
-
-def _refuse_lacking(source: Source, column: str) -> None:
-    """Raise ConfigurationError if a file of the pattern lacks the column, because the file would suppress nobody."""
-    try:
-        refuse_lacking(source, [column])
-    except ConfigurationError as error:
-        source.close()
-        raise ConfigurationError(f"the suppression list cannot be read: {error}. Nothing was sent") from None
-
-
-def _refuse(error: SourceError) -> SourceError:
-    return type(error)(f"the suppression list cannot be read: {error}. Nothing was sent")
-
-
-def _suggest(column: str, columns: Sequence[str]) -> str:
-    similar = get_close_matches(column, columns, n=1)
-    return f" (did you mean {similar[0]}?)" if similar else ""
+        raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
+    with closed_on_error(source):
+        if f"{plan.column} (2)" in source.columns:  # the name of a second column with the same name
+            raise ConfigurationError(
+                f"the suppression list {source.name} has more than one column {plan.column}. Rename the "
+                "columns that do not hold the list. Nothing was sent"
+            )
+        if plan.column not in source.columns:
+            similar = get_close_matches(plan.column, source.columns, n=1)
+            hint = f" (did you mean {similar[0]}?)" if similar else ""
+            raise ConfigurationError(
+                f"the suppression list {source.name} has no column {plan.column}{hint}. "
+                f"Its columns: {', '.join(source.columns)}. Nothing was sent"
+            )
+        try:
+            refuse_lacking(source, [plan.column])  # a file without the column would suppress nobody
+        except ConfigurationError as error:
+            raise ConfigurationError(f"the suppression list cannot be read: {error}. Nothing was sent") from None
+    return source
 
 
 def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
-    """Read a chunk like rows that are created, so that equal identities have equal digests."""
+    """Read a chunk like a chunk of the source, because equal identities must have equal digests."""
     reading.messages += chunk.messages
     for malformed in chunk.malformed:
         line = "" if malformed.line is None else f" (line {malformed.line})"
@@ -150,7 +141,8 @@ def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
     if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant
         texts = pa.array(values, pa.large_string())
         is_odd = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
-        stripped = [_strip_beginning(text) for text in texts.filter(is_odd).to_pylist()]
+        narrow = [unicodedata.normalize("NFKC", text) for text in texts.filter(is_odd).to_pylist()]
+        stripped = [re.sub(r"^[^\w@]+", "", text) for text in narrow]  # without the signs of a formula or its guard
         reading.digests.append(compute_identities(pd.Series(stripped, dtype="str"), "email"))
     is_domain = mapped[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
     for position in sorted({*np.flatnonzero(is_domain).tolist(), *(fault.position for fault in validated.faults)}):
@@ -163,12 +155,6 @@ def _read_chunk(reading: _Reading, chunk: Chunk, plan: SuppressionPlan) -> None:
             reading.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
         else:
             reading.unreadable.append(number)
-
-
-def _strip_beginning(address: str) -> str:
-    """Return the address without the signs of a formula or of a spreadsheet's guard, and without full-width
-    characters."""
-    return re.sub(r"^[^\w@]+", "", unicodedata.normalize("NFKC", address))
 
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
@@ -193,14 +179,6 @@ def read_addresses(text: str) -> list[str]:
     if not addresses or not pc.all(is_email(pa.array(addresses, pa.large_string()))).as_py():
         return []
     return addresses
-
-
-def _describe_empty(name: str, plan: SuppressionPlan, empty: Sequence[int]) -> Iterator[str]:
-    if empty:
-        yield (
-            f"suppression list {name}: the column {plan.column} is empty in {count(len(empty), 'row')} (records "
-            f"{_name_records(empty)}), so {agree(len(empty), 'it suppresses', 'they suppress')} nobody"
-        )
 
 
 def _name_records(numbers: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
-from connector.imports.plan import LoadPlan, RowsPlan, check_plan, closed_on_error
+from connector.imports.plan import LoadPlan, RowsPlan, check_plan
 from connector.jobs.build import (
     build_guard,
     build_mapping,
@@ -16,7 +16,7 @@ from connector.jobs.build import (
 )
 from connector.jobs.models import Job, JobSubscriber
 from connector.jobs.subscriber_models import build_base, build_column_rule
-from connector.rows import Source
+from connector.rows import Source, closed_on_error
 from connector.runs.row_files import is_rejects, read_corrections, select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard

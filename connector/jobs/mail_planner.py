@@ -6,7 +6,7 @@ from math import inf
 from typing import Literal
 
 from connector.errors import ConfigurationError
-from connector.imports.plan import closed_on_error, refuse_unknown_columns
+from connector.imports.plan import refuse_unknown_columns
 from connector.jobs.build import open_source, plan_suppression
 from connector.jobs.mail_models import AttachedFile, EmailText, Mail, MessageFile, read_stated
 from connector.jobs.models import Job
@@ -15,6 +15,7 @@ from connector.mail.campaign import MailPolicy
 from connector.mail.checking import MailPlan
 from connector.mail.draft import Draft, MailTexts, read_attachment
 from connector.mail.message import Header
+from connector.rows import closed_on_error
 from connector.settings import Settings
 from connector.sources.files import refuse_lacking
 from connector.templates import Template, compile_template

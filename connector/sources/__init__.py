@@ -1,1 +1,1 @@
-"""Sources: from files and databases to chunks of text. Nothing here knows what a subscriber is."""
+"""Reads files and databases as chunks of text. This package knows no fields of subscribers."""

@@ -160,29 +160,17 @@ def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
         values: list[object] = column.to_pylist()
     except (ValueError, OverflowError):
         values = [read_scalar(value) for value in column]
-    if pa.types.is_nested(column.type):
-        if _is_list(column.type) and _is_short_float(column.type.value_type):
-            short = column.type.value_type.to_pandas_dtype()
-            values = [
-                [_lengthen(item, short) for item in value] if isinstance(value, list) else value for value in values
-            ]
-        return write_lists(values)
-    if not _is_short_float(column.type):
-        return values
-    short = column.type.to_pandas_dtype()
-    return [_lengthen(value, short) for value in values]
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_short_float(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_float32(kind) or pa.types.is_float16(kind))
+    item_type = getattr(column.type, "value_type", column.type)  # of a list, or of the column
+    if pa.types.is_float32(item_type) or pa.types.is_float16(item_type):
+        values = [_lengthen(value, item_type.to_pandas_dtype()) for value in values]
+    return write_lists(values) if pa.types.is_nested(column.type) else values
 
 
 def _lengthen(value: object, short: type[np.floating[Any]]) -> object:
-    """Return the float of 64 bits with the digits of a float of 16 or 32 bits: 0.1 for 0.10000000149011612."""
+    """Return the float of 64 bits with the digits of a float of 16 or 32 bits: 0.1 for 0.10000000149011612. Also
+    convert the floats of a list."""
+    if isinstance(value, list):
+        return [_lengthen(item, short) for item in value]
     return float(str(short(value))) if isinstance(value, float) else value
 
 

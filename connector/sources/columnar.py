@@ -126,7 +126,7 @@ def open_rows(rows: pd.DataFrame | ArrowStream, name: str) -> Source:
         return FrameSource(rows, name)
     if not hasattr(rows, "__arrow_c_stream__"):
         raise SourceError(
-            f"{name}: is of the type {type(rows).__name__}; give a path, a DataFrame, or Arrow data (a table, a reader)"
+            f"{name}: is of the type {type(rows).__name__}; pass a path, a DataFrame, or Arrow data (a table, a reader)"
         )
     return ArrowSource(rows, name)
 
@@ -212,7 +212,7 @@ class ArrowSource(Closing):
                 yield _build_table_chunk(self.name, self.columns, _flatten(pa.Table.from_batches(batches)), first, used)
         except pa.ArrowException as error:
             raise SourceError(
-                f"{self.name}: cannot be read on after row {first - 1}: {describe_error(error)}; give it again"
+                f"{self.name}: cannot be read on after row {first - 1}: {describe_error(error)}; pass it again"
             ) from None
 
     def close(self) -> None:
@@ -224,6 +224,6 @@ class ArrowSource(Closing):
             return pa.RecordBatchReader.from_stream(self._rows)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise SourceError(
-                f"{self.name}: its rows cannot be read: {describe_error(error)}; give a table, or a reader that was "
+                f"{self.name}: its rows cannot be read: {describe_error(error)}; pass a table, or a reader that was "
                 "not read yet"
             ) from None

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from connector.errors import ContentError, SourceError
+from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Source
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, find_blank, find_records
@@ -214,7 +215,8 @@ class CsvSource(Closing):
             record = block[start:stop]
             inner_lines = count_lines(record.rstrip(b"\r\n"))
             if inner_lines and code in _SWALLOWING:
-                message += f"; the row takes in {inner_lines} more lines, which were not read as rows of their own"
+                were = agree(inner_lines, "was", "were")
+                message += f"; the row takes in {count(inner_lines, 'more line')}, which {were} not read as a row"
             raw = show_bytes(record[:_MAX_SHOWN]) + ("…" if len(record) > _MAX_SHOWN else "")
             malformed.append(MalformedRow(int(numbers_of_records[index]), line, raw, code, message))
         table = parsed.table.rename_columns(list(self.columns))
@@ -386,11 +388,11 @@ def _find_undecodable(block: bytes, records: Records, form: CsvDialect) -> _Fail
             wrong = offset + error.start
             index = int(np.searchsorted(records.nexts, wrong, side="right"))
             is_utf_8 = form.encoding == "utf-8"
-            what = (
+            problem = (
                 f"byte 0x{block[wrong]:02X} is not UTF-8" if is_utf_8 else f"holds bytes that are not {form.encoding}"
             )
             advice = f"if the file is in another encoding, name it: {advise_encoding(form.advised)}"
-            failed[index] = ("encoding", f"{what}; {advice}")
+            failed[index] = ("encoding", f"{problem}; {advice}")
             offset = int(records.nexts[index])
     return failed
 

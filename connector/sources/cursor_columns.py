@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names are quoted, and values are parameters
-"""Which columns a cursor can be compared with, and what a bound is bound as for each column. Pure.
+"""Decides which columns a cursor can be compared with, and converts a bound for the column. Without side effects.
 
 A time without a zone counts as UTC, in a bound as in a column. The type of the column decides whether its values can be
 compared with the job's `start`. SQLite has no types for columns, MySQL has zero dates, and both compare texts: there a
@@ -38,7 +38,7 @@ _POSTGRESQL_TYPES = {  # pg_type.oid, which never change for PostgreSQL's own ty
     16: ColumnType.BOOLEAN, 2950: ColumnType.UUID,
     **dict.fromkeys((17, 114, 790, 1083, 1186, 1266, 1560, 1562, 3802), ColumnType.OTHER),
 }  # fmt: skip
-_MYSQL_TYPES = {  # the protocol's numbers of types, which all drivers give
+_MYSQL_TYPES = {  # the numbers of types in the protocol, which all drivers report
     **dict.fromkeys((0, 1, 2, 3, 4, 5, 8, 9, 13, 16, 246), ColumnType.NUMBER),
     **dict.fromkeys((15, 247, 249, 250, 251, 252, 253, 254), ColumnType.TEXT),
     7: ColumnType.MOMENT, 10: ColumnType.DATE, 14: ColumnType.DATE, 12: ColumnType.TIMESTAMP,
@@ -61,7 +61,7 @@ def compares_texts(database: str) -> bool:
 
 
 def explain_type(column: str, kind: CursorKind, type_: ColumnType | None, database: str, *, is_table: bool) -> str:
-    """Return why no value of the column can be compared with a `start` of this kind, and what to do; "" if they can.
+    """Return the reason and the remedy if the column cannot be compared with a `start` of this kind, else "".
 
     A query may select a time as text and compare the time itself, so the text is refused only for a table.
     """
@@ -104,7 +104,7 @@ def convert_bound(value: CursorValue, database: str, type_: ColumnType | None, o
     if database in ("postgresql", "duckdb"):
         if type_ is ColumnType.MOMENT:
             return moment
-        if type_ not in (ColumnType.DATE, ColumnType.TIMESTAMP):  # a query compares what it does not select
+        if type_ not in (ColumnType.DATE, ColumnType.TIMESTAMP):  # the query may compare another column
             return value
     return moment.replace(tzinfo=None)
 
@@ -147,7 +147,7 @@ _MYSQL_ISO = (
 
 
 def choose_lowest(database: str) -> object:
-    """Return the bound with which a query gives all rows that have a value.
+    """Return the bound with which a query returns all rows with a value.
 
     SQLite sorts numbers before texts. MySQL compares a value with 0 as a number or as a zero date.
     """
@@ -187,7 +187,7 @@ def read_offset(raw: bytes) -> int | None:
 
 
 def read_quarters(quarters: float | None) -> timedelta:
-    """Return an offset that is given in quarters of an hour."""
+    """Return an offset by its number of quarters of an hour."""
     return timedelta(days=(quarters or 0) / _QUARTERS)
 
 

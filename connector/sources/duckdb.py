@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, ContentError, SourceError
-from connector.rows import Chunk, Closing
+from connector.rows import Chunk, Closing, closed_on_error
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk, read_values
 from connector.sources.cursor import CURSOR, ColumnType, CursorBound, CursorKind, CursorWatch, mark_cursor, uses_cursor
 from connector.sources.header_row import name_columns
@@ -48,18 +48,15 @@ class DuckdbSource(Closing):
             self._connection = duckdb.connect(str(path), read_only=True, config=_SETTINGS)
         except duckdb.Error as error:
             raise SourceError(f"{self.name}: {describe_error(error)}") from None
-        try:
-            # A read-only connection can still write other files (COPY, ATTACH).
-            statements = self._connection.extract_statements(self._query)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise ConfigurationError(f"{self.name}: the query is not a SELECT, and a source only reads")  # noqa: TRY301
-            self._reader = self._execute()
-        except duckdb.Error as error:
-            self.close()
-            raise SourceError(f"{self.name}: {describe_error(error)}") from None
-        except BaseException:
-            self.close()
-            raise
+        with closed_on_error(self):
+            try:
+                # A read-only connection can still write other files (COPY, ATTACH).
+                statements = self._connection.extract_statements(self._query)
+                if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                    raise ConfigurationError(f"{self.name}: the query is not a SELECT, and a source only reads")
+                self._reader = self._execute()
+            except duckdb.Error as error:
+                raise SourceError(f"{self.name}: {describe_error(error)}") from None
         self._is_fresh = True
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:

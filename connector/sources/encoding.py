@@ -1,4 +1,4 @@
-"""Reads a text in any encoding as UTF-8, in pieces. Undecodable bytes stay invalid UTF-8, so that they are found later.
+"""Reads a text in any encoding as UTF-8, in pieces. Undecodable bytes stay invalid UTF-8 and are found later.
 
 A BOM decides the encoding, or the zero bytes of UTF-16, or the first bytes beyond ASCII. If these are not UTF-8, their
 words are decoded in each Windows and ISO encoding. An encoding with impossible words (`Wi¹niewski`, `MЌller`) is
@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from connector.errors import ConfigurationError, SourceError
 
-_WESTERN = ("cp1252", "iso8859-1", "iso8859-15")  # if several encodings give the same text, the first one is named
+_WESTERN = ("cp1252", "iso8859-1", "iso8859-15")  # if the text is the same in several encodings, the first one is named
 _CENTRAL = ("cp1250", "iso8859-2")
 _TURKISH = ("cp1254", "iso8859-9")
 _BALTIC = ("cp1257", "iso8859-13")
@@ -162,7 +162,7 @@ class Utf8Stream:
         """Go back to the beginning of the file."""
         self._file.seek(0)
         self._is_first = True
-        # UTF-8 is not decoded, which is fast and keeps each invalid byte for the rejects file.
+        # UTF-8 is not decoded. This is fast, and the rejects file can show each invalid byte.
         is_utf_8 = self.encoding == "utf-8"
         self._decoder = None if is_utf_8 else codecs.getincrementaldecoder(self.encoding)("connector.mark")
 
@@ -251,8 +251,8 @@ def decide_encoding(text: bytes) -> EncodingGuess:
     lead = next(lead for number, lead in _LEADS if len(words) >= number)
     if others and others[0].rating >= (1 - lead) * best.rating:
         other = others[0]
-        here = next((index for index, word in enumerate(best.words) if word != other.words[index]), 0)
-        reason = f"it may be {best.encoding} ({best.words[here]}) or {other.encoding} ({other.words[here]})"
+        difference = next((index for index, word in enumerate(best.words) if word != other.words[index]), 0)
+        reason = f"it may be {best.encoding} ({best.words[difference]}) or {other.encoding} ({other.words[difference]})"
         return EncodingGuess(None, likely=best.encoding, reason=reason)
     sample: list[str] = []
     seen: set[str] = set()
@@ -272,7 +272,7 @@ def refuse_binary(name: str, beginning: bytes) -> None:
         if beginning.startswith(magic):
             raise SourceError(f"{name}: is {meaning}")
     if _is_full_of_controls(beginning):
-        hint = f"if it is UTF-16 or UTF-32 without a BOM, say so: {advise_encoding('utf-16-le')}"
+        hint = f"if it is UTF-16 or UTF-32 without a BOM, name the encoding: {advise_encoding('utf-16-le')}"
         raise SourceError(f"{name}: is a binary file, not CSV" + (f"; {hint}" if 0 in beginning else ""))
 
 
@@ -299,10 +299,10 @@ class _Reading:
 
 
 def _rank(words: Sequence[bytes], text: bytes) -> list[_Reading]:
-    """Return the readings of the words, the likeliest first. Encodings that give the same text count as one reading."""
+    """Return the readings of the words, the likeliest first. Encodings with the same text count as one reading."""
     if not words:
         return []
-    import chardet  # here: it takes a tenth of a second, and most files are UTF-8
+    import chardet  # here: the import takes a tenth of a second, and most files are UTF-8
 
     ratings: dict[str, float] = {}  # chardet's of each encoding, by pairs of letters of its languages
     for found in chardet.detect_all(text, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS):
@@ -322,8 +322,8 @@ def _rank(words: Sequence[bytes], text: bytes) -> list[_Reading]:
         same = by_text.get(decoded, _Reading(encoding, decoded, impossible, 0.0))
         by_text[decoded] = replace(same, rating=same.rating + rating)
     least = min((reading.impossible for reading in by_text.values()), default=0.0)
-    kept = [reading for reading in by_text.values() if reading.impossible <= least + _ODD_WORDS and reading.rating]
-    return sorted(kept, key=lambda reading: -reading.rating)
+    likely = [reading for reading in by_text.values() if reading.impossible <= least + _ODD_WORDS and reading.rating]
+    return sorted(likely, key=lambda reading: -reading.rating)
 
 
 def _is_full_of_controls(text: bytes) -> bool:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from connector.choices import FILE_FORMATS
 from connector.errors import ConfigurationError, SourceError
-from connector.rows import Chunk, Closing, Source
+from connector.rows import Chunk, Closing, Source, closed_on_error
 from connector.sources.cell_text import TEXT
 from connector.sources.csv import open_csv
 from connector.sources.inputs import Input, is_there, open_input
@@ -55,11 +55,8 @@ def open_file(
     format.
     """
     source_input = open_input(path)
-    try:
+    with closed_on_error(source_input):
         return CheckedFile(_open_format(source_input, format, encoding, delimiter, sheet), source_input)
-    except BaseException:
-        source_input.close()
-        raise
 
 
 class CheckedFile(Closing):
@@ -102,7 +99,7 @@ def _open_format(source_input: Input, named: str, encoding: str, delimiter: str,
             "the right format"
         )
     if form == "excel":
-        from connector.sources.workbook import open_workbook  # here: CSV needs none of what these import
+        from connector.sources.workbook import open_workbook  # here: a CSV file needs no library of other formats
 
         return open_workbook(source_input, sheet)
     if form == "parquet":

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from connector.errors import SourceError
-from connector.rows import Closing
+from connector.rows import Closing, closed_on_error
 from connector.spool import describe_no_room
 from connector.stores import StoreError, is_url, open_object, parse_store_url, read_size, read_version
 
@@ -124,11 +124,8 @@ def open_input(path: str | PathLike[str]) -> Input:
     else:
         member = ""
     packed = _open_packed(location)
-    try:
+    with closed_on_error(packed):
         unpacked = _unpack(packed, member or None)
-    except BaseException:
-        packed.close()
-        raise
     if unpacked is packed:
         return packed
     packed.file.close()
@@ -179,7 +176,7 @@ def _open_packed(location: str) -> Input:
             return Input(name, name, _copy(iter(lambda: pipe.read(_COPIED_BYTES), b""), name))
     origin = os.fdopen(
         os.dup(file.fileno()), "rb"
-    )  # a descriptor of its own, because pyarrow closes the file that it unpacks
+    )  # a second descriptor, because pyarrow closes the file that it unpacks
     return Input(name, name, file, origin, _read_state(file))
 
 
@@ -270,8 +267,8 @@ def _copy(pieces: Iterable[bytes], name: str) -> BinaryIO:
             for piece in pieces:
                 if copy.tell() + len(piece) > most:
                     raise SourceError(
-                        f"{name}: must be copied to be read, and gives more than {most >> 20:,} MiB, for which there "
-                        f"is no room in {tempfile.gettempdir()}. Write it to a file and read that, or set TMPDIR to "
+                        f"{name}: must be copied to be read, and has more than {most >> 20:,} MiB, for which "
+                        f"{tempfile.gettempdir()} has no room. Write it to a file and read that file, or set TMPDIR to "
                         "another folder"
                     )
                 copy.write(piece)

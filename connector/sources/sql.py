@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -56,6 +57,11 @@ _UNREACHABLE = re.compile(
     "|closed the connection|connection reset|no route to host"
 )
 """Texts in errors of drivers, if the database may answer later."""
+
+
+_TYPE_ERRORS = ("operator does not exist", "Cannot compare values")
+"""Texts in errors of databases that refuse to compare a column with the cursor."""
+_CAST_ADVICE = "; compare :cursor with a column of its type, such as cast(updated_at as timestamp)"
 
 
 class QuerySource(Closing):
@@ -125,7 +131,7 @@ class QuerySource(Closing):
             raise kind(f"{self.name}: {explain(error, self._url)}") from None
         if not self._result.returns_rows:
             self.close()
-            raise ConfigurationError(f"{self.name}: the query gives no rows; a source needs a SELECT")
+            raise ConfigurationError(f"{self.name}: the query returns no rows; a source needs a SELECT")
         return name_columns([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
 
     def _release(self) -> None:
@@ -204,7 +210,8 @@ class IncrementalSource(Closing):
                 self._refuse_column(column)
                 self._type = empty.find_type(column)
         except SourceError as error:
-            raise SourceError(f"{error}{_advise(error)}") from None
+            is_of_types = any(words in str(error) for words in _TYPE_ERRORS)
+            raise SourceError(f"{error}{_CAST_ADVICE if is_of_types else ''}") from None
         if why := explain_type(column, kind, self._type, self._database, is_table=query is None):
             raise ConfigurationError(f"{self.name}: {why}")
         is_moment = self._type is ColumnType.MOMENT and kind is CursorKind.TIMESTAMP
@@ -255,7 +262,7 @@ class IncrementalSource(Closing):
         return open_sql(self._url, query=self._query, table=self._table, bound=bound, watch=watch)
 
     def _refuse_column(self, column: str) -> None:
-        if f"{column} (2)" in self.columns:  # the name that sources give to a second column
+        if f"{column} (2)" in self.columns:  # the name of a second column with the same name
             raise ConfigurationError(f"{self.name}: more than one column is named {column}: rename the other columns")
         if column not in self.columns:
             similar = get_close_matches(column, self.columns, n=1)
@@ -309,14 +316,11 @@ class IncrementalSource(Closing):
 
     def _fetch(self, statement: sa.TextClause) -> Sequence[sa.Row[Any]]:
         url = parse_url(self._url)
-        engine = _build_engine(url)
         try:
-            with engine.connect() as connection:
+            with _build_engine(url).connect() as connection:  # the engine has no pool to dispose of
                 return connection.execute(statement).fetchall()
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise SourceError(f"{self.name}: {explain(error, url)}") from None
-        finally:
-            engine.dispose()
 
     def _refuse_values(self, value_count: int, example: object, record: str = "") -> NoReturn:
         column, kind = self.watch.column, self.watch.kind
@@ -329,13 +333,7 @@ class IncrementalSource(Closing):
         )
 
 
-def _advise(error: SourceError) -> str:
-    """Return what to do if the database refuses to compare a column with the cursor."""
-    is_of_types = any(words in str(error) for words in ("operator does not exist", "Cannot compare values"))
-    return "; compare :cursor with a column of its type, such as cast(updated_at as timestamp)" if is_of_types else ""
-
-
-_MYSQL_BIT = 16  # the protocol's number of the type
+_MYSQL_BIT = 16  # the number of the type in the protocol
 
 
 def describe_place(text: str) -> str:
@@ -360,16 +358,14 @@ def _build_engine(url: sa.URL, *, is_in_utc: bool = False) -> sa.Engine:
     if kind == "sqlite":
         sa.event.listen(engine, "connect", _prepare_sqlite)
     elif kind in ("mysql", "mariadb"):
-        sa.event.listen(engine, "connect", _prepare_mysql)
-        if is_in_utc:
-            sa.event.listen(engine, "connect", _set_utc)
+        sa.event.listen(engine, "connect", partial(_prepare_mysql, is_in_utc=is_in_utc))
     elif engine.driver == "psycopg":
         sa.event.listen(engine, "connect", _prepare_psycopg)
     return engine
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Return texts as bytes, so that a text that is not UTF-8 makes only its row malformed, and forbid writing."""
+    """Return texts as bytes, and forbid writing. As bytes, a text that is not UTF-8 makes only its row malformed."""
     connection.text_factory = bytes
     connection.execute("PRAGMA query_only = ON")
     connection.create_function(OFFSET_FUNCTION, 1, read_offset, deterministic=True)
@@ -419,14 +415,11 @@ def _build_lenient_loader(base: Any, error: type[Exception]) -> Any:
     return LenientLoader
 
 
-def _prepare_mysql(connection: Any, _: object) -> None:
+def _prepare_mysql(connection: Any, _: object, *, is_in_utc: bool) -> None:
     """Forbid writing for the session, because a statement such as CREATE TABLE would end a read-only transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
-    if hasattr(connection, "decoders"):  # PyMySQL's: a BIT(1), which is a boolean, would come as the character U+0001
+        if is_in_utc:
+            cursor.execute("SET SESSION time_zone = '+00:00'")
+    if hasattr(connection, "decoders"):  # PyMySQL reads a BIT(1), which is a boolean, as the character U+0001
         connection.decoders[_MYSQL_BIT] = lambda value: int.from_bytes(value, "big")
-
-
-def _set_utc(connection: Any, _: object) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET SESSION time_zone = '+00:00'")

@@ -54,7 +54,7 @@ _XLS_ERROR = re.compile(  # in BIFF8, a cell that is an error, and a formula who
     rb"\x05\x02\x08\x00.{6}[\x00\x07\x0f\x17\x1d\x24\x2a]\x01|\x06\x00..[^\xff].{5}\x02.[\x00\x07\x0f\x17\x1d\x24\x2a].{3}\xff\xff",
     re.DOTALL,
 )
-_PROTECTED = re.compile(  # an encrypted .xlsx, and an .xls whose second record says that all others are encrypted
+_PROTECTED = re.compile(  # an encrypted .xlsx, and an .xls whose second record marks all others as encrypted
     "EncryptedPackage".encode("utf-16-le") + rb"|\x09\x08\x10\x00.{16}(?:\x86\x00\x00\x00)?\x2f\x00", re.DOTALL
 )
 
@@ -123,7 +123,7 @@ class WorkbookSource(Closing):
             else:
                 good.append((number, cells[self._span]))
                 continue
-            names = [f"column {place}" for place in range(1, len(cells) + 1)]
+            names = [f"column {column}" for column in range(1, len(cells) + 1)]
             names[self._span] = self.columns[: len(names[self._span])]
             raw = show_record(names, [_plain(cell) for cell in cells])
             malformed.append(MalformedRow(number, None, raw, *fault))
@@ -197,7 +197,7 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
             )
         if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
             raise SourceError(f"{name}: unpacks to more than {_MAX_BYTES >> 30} GiB; save the sheet as CSV instead")
-        if _STRINGS in archive.namelist():  # unpacked completely, so that the checksum shows a false size
+        if _STRINGS in archive.namelist():  # unpacked completely: the checksum shows a false size
             with archive.open(_STRINGS) as strings:
                 while strings.read(_READ_BYTES):
                     pass
@@ -211,7 +211,7 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
     A program that does not compute its formulas requests a computation when the workbook is opened, and writes no value
     or a 0 for each formula.
 
-    Raises KeyError if the workbook does not say which part of the archive is the sheet.
+    Raises KeyError if the workbook does not name the part of the archive with the sheet.
     """
     errors: dict[int, dict[int, str]] = {}
     row = column = last_row = last_column = hidden_count = 0

@@ -72,9 +72,11 @@ def _accept_all(cells: pa.Array) -> pa.Array:
     return pa.repeat(pa.scalar(True), len(cells))
 
 
-def _lacks(cells: pa.Array, pattern: str, signs: bytes) -> pa.Array:
+def lacks(cells: pa.Array, pattern: str, signs: bytes = b"") -> pa.Array:
     """Return whether each text does not match a regular expression. Each match has one of the characters `signs`."""
-    return pc.invert(pc.match_substring_regex(cells, pattern)) if has_any(cells, signs) else _accept_all(cells)
+    if signs and not has_any(cells, signs):
+        return _accept_all(cells)
+    return pc.invert(pc.match_substring_regex(cells, pattern))
 
 
 def _is_none_of(cells: pa.Array, texts: list[str]) -> pa.Array:
@@ -83,17 +85,13 @@ def _is_none_of(cells: pa.Array, texts: list[str]) -> pa.Array:
 
 # Texts
 
-# The ASCII control characters without tab and line ends. Nobody writes them, and they break terminals and CSV readers.
-_CONTROLS = bytes(octet for octet in range(32) if octet not in b"\t\n\r")
+CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
+CONTROL_SIGNS = bytes(octet for octet in range(32) if octet not in b"\t\n\r")
+"""The ASCII control characters without tab and line ends. They break terminals and CSV readers."""
 
 LONGEST = 10_000
 """The largest number of characters of a text, and of all tags of a row. service-api.md gives no limit. A long note has
 5,000 characters; a hundred rows of a file after a quote that is never closed have more."""
-
-
-def is_free_of_controls(cells: pa.Array) -> pa.Array:
-    """Return whether each text has no control characters. Tabs and line ends are allowed."""
-    return _lacks(cells, r"[\x00-\x08\x0b\x0c\x0e-\x1f]", _CONTROLS)
 
 
 def is_short(cells: pa.Array) -> pa.Array:
@@ -110,35 +108,22 @@ def check_items(lists: pa.Array, is_fine: Callable[[pa.Array], pa.Array]) -> pa.
     return pc.invert(pc.is_in(pa.array(range(len(lists)), failed.type), failed))
 
 
-_SHORTENED = (
+SPOILED = (
     r"^([+-]?[0-9]([.,][0-9]+[eE][+-]?|[eE][+-])[0-9]{1,3}|[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0+)?"
     r"|(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]00:00(:00)?)?)$"
 )
+SPOILED_SIGNS = b"eE,-"
+"""A number as spreadsheets show it (`4.9E+11`, `1,234`), or a date that a spreadsheet made of a number. A text such as
+`12e4` may be an id. Java writes a number as `4.91512E11`."""
 
+CONVERTED = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
+"""A boolean or a date as programs write them. `True` may be a name."""
 
-def is_unspoiled(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a number as spreadsheets show it (`4.9E+11`, `1,234`), and not a date that a
-    spreadsheet made of a number. A text such as `12e4` may be an id. Java writes a number as `4.91512E11`."""
-    return _lacks(cells, _SHORTENED, b"eE,-")
-
-
-_CONVERTED = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
-
-
-def is_unconverted(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a boolean or a date as programs write them. `True` may be a name."""
-    return pc.invert(pc.match_substring_regex(cells, _CONVERTED))
-
-
+DECIMAL_ID = r"^[0-9]+\.0+$"
 NEEDLESS_DECIMALS = (
     "is a whole number with decimals (1001.0), as pandas writes the ids of a column with missing values: write whole "
     'numbers, or in a job a template such as {{ id | replace(".0", "") }}'
 )
-
-
-def is_whole_id(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a whole number with decimals, such as `1001.0`."""
-    return _lacks(cells, r"^[0-9]+\.0+$", b".")
 
 
 _CODES = (
@@ -157,11 +142,10 @@ _PLACEHOLDER = r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # bytes of Python; PH
 
 def is_free_of_code(cells: pa.Array) -> pa.Array:
     """Return whether each text is not code of another program, such as `M\\u00fcller` or `=PROPER(B2)`."""
-    is_text = pc.invert(pc.match_substring_regex(cells, _PLACEHOLDER))
-    return pc.and_(is_text, _lacks(cells, _CODE, _CODE_SIGNS))
+    return pc.and_(lacks(cells, _PLACEHOLDER), lacks(cells, _CODE, _CODE_SIGNS))
 
 
-_ERROR = (
+ERROR = (
     r"^#("
     r"[¡¿]?(REF|NAME|VALUE|DIV/0|NULL|NUM|SPILL|CALC|FIELD|BLOCKED|CONNECT|UNKNOWN|BUSY|PYTHON|ERROR"
     r"|BEZUG|WERT|ZAHL|ÜBERLAUF|KALK|FELD|VALEUR|NOM|NOMBRE|NUL|PROPAGATION|VALOR|NULO|DESBORDAMIENTO|CÁLC"
@@ -171,11 +155,6 @@ _ERROR = (
 )
 """The errors of Excel, LibreOffice and Google Sheets in the languages of the headers, and `####`. The mapping reads
 `#N/A` as a missing value. Another text of this form, such as `#VIP!`, is a text."""
-
-
-def is_free_of_errors(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not an error of a spreadsheet, such as `#REF!`, `#¡VALOR!` or `####`."""
-    return _lacks(cells, _ERROR, b"#")
 
 
 _LOST = r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte, and no text contains C1 controls

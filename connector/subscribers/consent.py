@@ -72,7 +72,7 @@ _NO = ("", *(word for word, is_yes in YES_OR_NO.items() if not is_yes))
 
 
 def is_unsubscribed_header(column: str) -> bool:
-    """Return whether a column's header says that the column tells who has unsubscribed."""
+    """Return whether the header of a column means that the cells show who has unsubscribed."""
     header = normalise_header(column)
     if _is_other(header):
         return False

@@ -78,7 +78,7 @@ def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> 
 
 
 def _digest_all(texts: Iterable[bytes], size: int, person: bytes) -> Digests:
-    """Return the digests of many texts. Copying an empty hash state takes two thirds of the time of creating one."""
+    """Return the digests of many texts. A copy of an empty hash state takes two thirds of the time of a new state."""
     copy_empty, digests = blake2b(digest_size=size, person=person).copy, []
     for text in texts:
         state = copy_empty()

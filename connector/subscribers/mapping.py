@@ -129,20 +129,20 @@ def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple
 
 _CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
 _GUARDED_DIGITS = "^'('*[=+@\t\r\n-]|[0-9])"
-"""GUARDED, or an apostrophe before a digit, as Shopify and Excel write one so that the text stays a text."""
+"""GUARDED, or an apostrophe before a digit: with the apostrophe, Shopify and Excel keep the digits as text."""
 
 _GUARDED_EMAIL = "^'([^@]*[^'@]@.*?)'?$"
 """An apostrophe before an address, or around an address as Outlook writes it. In `'ann'@example.com` the two belong to
 the address."""
 
 _FORMULA_TEXT = r'^="([^"]*)"$'
-"""A text as programs write it for Excel, so that it stays a text: `="0151"`."""
+"""A formula that Excel keeps as text: `="0151"`."""
 
 _QUOTED = r'^=?"([^"]*)"$'
-"""The same, or a text that was put in quotes twice: a CSV file with `\"\"\"Ann\"\"\"`."""
+"""_FORMULA_TEXT, or a text with two pairs of quotes in the CSV file: `\"\"\"Ann\"\"\"`."""
 
 _LABELS = {"phone": r"^(?:p|tel|Tel|TEL): *", "address_zip": r"^z:"}
-"""What Facebook writes before a phone number and a zip, so that they stay texts, and what links have before numbers."""
+"""The letters of Facebook before a phone number (`p:`) and a zip code (`z:`), and `tel:` of links."""
 
 _MIDNIGHT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
 
@@ -278,7 +278,7 @@ def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
 def _parse_dates(cells: pa.Array, formats: Sequence[str], today: date) -> pa.Array:
     """Return dates as YYYY-MM-DD. Python's strptime parses distinct cells, because Arrow reads 31 February as 3 March.
 
-    A year of two digits is the latest year that gives no date after `today`."""
+    A year of two digits is the latest year whose date is not after `today`."""
 
     def parse(cell: str) -> str:
         for format_ in formats:

@@ -106,7 +106,9 @@ def find_mapping_faults(
     if missing:
         faults.append(f"no column is mapped to {', '.join(missing)}, which required names; map one or require less")
     if zip_policy in mapped:
-        faults.append(f"zip: {zip_policy} would overwrite what is mapped to {zip_policy}; choose a free field")
+        faults.append(
+            f"zip: {zip_policy} would overwrite the values of {zip_policy}, which is mapped; choose another field"
+        )
     return faults
 
 

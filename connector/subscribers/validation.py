@@ -1,4 +1,4 @@
-"""Validates mapped rows by a pandera schema, and gives the valid rows typed columns.
+"""Validates mapped rows by a pandera schema, and converts the columns of valid rows to their types.
 
 `KINDS` has the checks and types of each kind of field, and `list_checks` adds the checks of single fields and of the
 job. The name of a check is the code of its fault, and its error is the message for a person.
@@ -30,6 +30,7 @@ from connector.fields import (
     wire_name,
 )
 from connector.outcomes import Fault
+from connector.subscribers import checks
 from connector.subscribers.checks import (
     FLAGS,
     GENDERS,
@@ -42,16 +43,12 @@ from connector.subscribers.checks import (
     is_date,
     is_email,
     is_free_of_code,
-    is_free_of_controls,
-    is_free_of_errors,
     is_in_lifetime,
     is_sendable_zip,
     is_short,
     is_single,
-    is_unconverted,
-    is_unspoiled,
     is_well_decoded,
-    is_whole_id,
+    lacks,
     map_distinct,
     normalise_emails,
     read_cells,
@@ -80,6 +77,11 @@ def _check(code: str, is_fine: Callable[[pa.Array], pa.Array], error: str) -> pa
     return pandera.Check(check, name=code, error=error, ignore_na=False)
 
 
+def _forbid(code: str, pattern: str, signs: bytes, error: str) -> pandera.Check:
+    """Return the check that no text matches a regular expression; see `lacks`."""
+    return _check(code, partial(lacks, pattern=pattern, signs=signs), error)
+
+
 def _check_read(code: str, read: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
     """Return the check that `read` returns a value for each text."""
     return _check(code, lambda cells: read(cells).is_valid(), error)
@@ -88,9 +90,10 @@ def _check_read(code: str, read: Callable[[pa.Array], pa.Array], error: str) -> 
 _TRANSLATE = "a job translates the words of its source by the field's `values:` map"
 
 # A message has no "; ", which separates the faults of a row.
-CONTROL = _check(
+CONTROL = _forbid(
     "control",
-    is_free_of_controls,
+    checks.CONTROL,
+    checks.CONTROL_SIGNS,
     "holds a control character, which nobody sees: delete it, or write the value again",
 )
 LENGTH = _check(
@@ -102,9 +105,10 @@ DECODING = _check(
     "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the file "
     "again as UTF-8 from the program that has the right letters",
 )
-ERROR = _check(
+ERROR = _forbid(
     "error",
-    is_free_of_errors,
+    checks.ERROR,
+    b"#",
     "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the cell "
     "there, or widen the column, and write the file again",
 )
@@ -115,19 +119,21 @@ CODE = _check(
     "{{name}}): let the program write plain text",
 )
 LIST = _check("list", is_single, "holds a list or an object, and takes one text: select a single value in the source")
-CONVERTED = _check(
+CONVERTED = _forbid(
     "converted",
-    is_unconverted,
+    checks.CONVERTED,
+    b"",
     "is a yes, a no or a date that a program made of a word (TRUE, 2026-05-02): make the column a text column, and "
     "write the name again",
 )
-SPOILED = _check(
+SPOILED = _forbid(
     "spoiled",
-    is_unspoiled,
+    checks.SPOILED,
+    checks.SPOILED_SIGNS,
     "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: digits "
     "or zeros may be lost. Make the column a text column, and write the file again",
 )
-ID = _check("id", is_whole_id, NEEDLESS_DECIMALS)
+ID = _forbid("id", checks.DECIMAL_ID, b".", NEEDLESS_DECIMALS)
 ZIP = _check("zip", is_sendable_zip, "cannot be sent: the service takes numbers only, without leading zeros")
 EMAIL = _check("email", is_email, "is not an email address: write one address without a name, such as ann@example.com")
 FLAG = _check_read(

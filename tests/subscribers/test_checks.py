@@ -13,13 +13,15 @@ from hypothesis import given, strategies as st
 
 from connector.fields import FIELDS, NAMES
 from connector.subscribers.checks import (
+    CONTROL,
+    CONTROL_SIGNS,
     LONGEST,
     TEXT,
     is_date,
     is_email,
-    is_free_of_controls,
     is_sendable_zip,
     is_short,
+    lacks,
 )
 from connector.subscribers.countries import find_country, list_whole_names, simplify
 from connector.subscribers.validation import build_listed_schema, read_phones
@@ -64,7 +66,7 @@ def test_only_the_days_of_the_calendar_are_dates() -> None:
 )
 def test_a_control_character_is_found_in_any_place(texts: list[str | None], start: int) -> None:
     expected = [text is None or not any(ord(sign) < 32 and sign not in "\t\n\r" for sign in text) for text in texts]
-    found = is_free_of_controls(build_cells(texts).slice(start)).to_pylist()
+    found = lacks(build_cells(texts).slice(start), CONTROL, CONTROL_SIGNS).to_pylist()
     assert [one is None or one for one in found] == expected[start:]
 
 

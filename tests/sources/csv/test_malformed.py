@@ -140,7 +140,7 @@ def test_lines_of_a_cell_are_not_read_as_rows(tmp_path: Path, row: str) -> None:
     assert chunk.frame["a"].tolist() == ["1", "5"]
     (malformed,) = chunk.malformed
     assert (malformed.line, malformed.code, malformed.raw) == (3, "stray_quote", row)
-    assert "takes in 1 more lines, which were not read as rows of their own" in malformed.message
+    assert "takes in 1 more line, which was not read as a row" in malformed.message
 
 
 @pytest.mark.parametrize(

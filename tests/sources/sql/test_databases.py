@@ -289,7 +289,7 @@ def test_a_statement_of_duckdb_that_is_no_select_is_refused() -> None:
             "pragma version",
             "set threads = 1",
         ):
-            with pytest.raises(ConfigurationError, match="no SELECT"):
+            with pytest.raises(ConfigurationError, match="not a SELECT"):
                 open_sql(database.url, query=query)
 
 
