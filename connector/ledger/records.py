@@ -97,7 +97,7 @@ def read_found_limit(connection: Connection, account: str) -> tuple[Found, float
     """Return the latest finding about the account's rate limit and its time (Unix seconds), or None if no run has found
     a limit."""
     row = connection.execute(_READ_LIMIT, {"account": keep_text(account)}).first()
-    return None if row is None else (Found(*row[:5]), row[5])
+    return None if row is None else (Found(*row[:4]), row[4])
 
 
 def record_found_limit(connection: Connection, account: str, found: Found, at: float) -> None:
@@ -279,15 +279,15 @@ _RECORD_LAG = text(
     "SET largest_lag_s = excluded.largest_lag_s WHERE account.largest_lag_s < excluded.largest_lag_s"
 )
 _READ_LIMIT = text(
-    "SELECT limit_low, limit_high, limit_burst, limit_pause_s, limit_window_s, limit_found_at FROM account "
+    "SELECT limit_low, limit_high, limit_pause_s, limit_window_s, limit_found_at FROM account "
     "WHERE account = :account AND limit_low IS NOT NULL"
 )
 _RECORD_LIMIT = text(
     "INSERT INTO account "
-    "(account, largest_lag_s, limit_low, limit_high, limit_burst, limit_pause_s, limit_window_s, limit_found_at) "
-    "VALUES (:account, 0, :low, :high, :burst, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
-    "SET limit_low = :low, limit_high = :high, limit_burst = :burst, limit_pause_s = :pause_s, "
-    "limit_window_s = :window_s, limit_found_at = :at"
+    "(account, largest_lag_s, limit_low, limit_high, limit_pause_s, limit_window_s, limit_found_at) "
+    "VALUES (:account, 0, :low, :high, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
+    "SET limit_low = :low, limit_high = :high, limit_pause_s = :pause_s, limit_window_s = :window_s, "
+    "limit_found_at = :at"
 )
 _NAME_ONLY = text(
     "SELECT base_key FROM base WHERE account = :account AND folded IN (:folded, :folded_before) AND service_id IS NULL"

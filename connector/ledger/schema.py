@@ -148,7 +148,6 @@ account = Table(
     Column("largest_lag_s", Float, nullable=False),  # how late its list has shown a create, at most, that is known of
     Column("limit_low", Float),  # requests/s, between which a run found its limit last; null while none has shown
     Column("limit_high", Float),
-    Column("limit_burst", Float),  # requests that it let pass before its first refusal
     Column("limit_pause_s", Float),  # that it asked for
     Column("limit_window_s", Float),  # the longest window that has shown
     Column("limit_found_at", Float),  # Unix seconds

@@ -16,7 +16,7 @@ from connector.settings import Settings
 from tests.ledger.places import url_of
 from tests.ledger.test_versions import write_meta
 
-FIRST, SECOND = Found(5.0, 6.0, 2.0, 1.0, 0.0), Found(50.0, 60.0, 2.0, 1.0, 0.5)
+FIRST, SECOND = Found(5.0, 6.0, 1.0, 0.0), Found(50.0, 60.0, 1.0, 0.5)
 
 
 def record(url: str, *limits: Found) -> None:

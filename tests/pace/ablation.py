@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf
 
 from connector.pace import rate
 from connector.pace.rate import RateController
@@ -10,20 +9,22 @@ from tests.pace.chance import measure_chance
 from tests.pace.matrix import ALONE, ROUND_TRIPS_S, Cell, list_cells, list_chance_cells, measure, play
 
 
-class _WithoutBurst(RateController):
-    def __init__(self) -> None:
-        super().__init__()
-        self._burst = inf  # (served - burst) proves nothing
-
-
 class _WithoutMean(RateController):
-    def _find_low(self, paused_s: float) -> float:
-        last = self._last
-        return max(super()._find_low(paused_s) ** 2 / last.rate, last.rate / 16)
+    def _begin_ramp_after(self, refusal: rate._Refusal) -> None:
+        self._begin_ramp(max(refusal.proved, refusal.rate / 16), refusal.rate)
 
 
 class _WithoutChance(RateController):
-    def _is_chance(self) -> bool:
+    def _is_chance_in_search(self) -> bool:
+        return False
+
+    def _is_chance_in_ramp(self) -> bool:
+        return False
+
+
+class _WithoutChanceInRamps(RateController):
+    def _is_chance_in_ramp(self) -> bool:
+        self._chance_for = 0
         return False
 
 
@@ -44,15 +45,14 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
 
 
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
-    ("all rules", RateController, "_WINDOWS", 2.0),
-    ("without the bound (n − b) / t", _WithoutBurst, "_WINDOWS", 2.0),
-    ("without the geometric mean", _WithoutMean, "_WINDOWS", 2.0),
+    ("all rules", RateController, "_REPEATS", 3),
+    ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REPEATS", 3),
     ("without windows", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp of at most 5 pauses", RateController, "_LONGEST_RAMP_PAUSES", 5.0),
     ("a ramp of at most 60 pauses", RateController, "_LONGEST_RAMP_PAUSES", 60.0),
-    ("without chance", _WithoutChance, "_WINDOWS", 2.0),
-    ("chance only while the rate doubles", RateController, "_EVIDENCE_NEEDED", inf),
-    ("no refusal risked without evidence", _WithoutRisk, "_WINDOWS", 2.0),
+    ("without chance", _WithoutChance, "_REPEATS", 3),
+    ("chance only while the rate doubles", _WithoutChanceInRamps, "_REPEATS", 3),
+    ("no refusal risked without evidence", _WithoutRisk, "_REPEATS", 3),
 )
 
 

@@ -9,7 +9,7 @@ from tests.pace.clients import Both
 from tests.pace.measures import add, count
 from tests.pace.world import Trip, World, run
 
-SEEDS = range(2)
+SEEDS = range(1)
 # How soon it is found (s), and how long a round trip then takes, in the median, in unloaded ones. Where four are worked
 # on at once, what is tried first waits already, and the least that is known is too much; by measuring: 1.5, 1.6, 1.9.
 PROMISED = (10.0, 1.5)
@@ -29,8 +29,7 @@ def answered(trips: list[Trip], since: float, until: float) -> list[Trip]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("capacity", [4, 20, 100])
-@pytest.mark.parametrize("rtt_s", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize(("rtt_s", "capacity"), [(0.02, 4), (0.02, 20), (0.1, 20), (0.1, 100), (0.5, 4), (0.5, 20)])
 def test_a_service_is_kept_busy_without_a_queue(rtt_s: float, capacity: int, seed: int) -> None:
     world = World("bucket", [(0, inf)], rtt_s, capacity=capacity)
     found_s, patience = OF_FOUR[rtt_s] if capacity == 4 else PROMISED
@@ -57,9 +56,8 @@ def test_a_service_that_becomes_four_times_slower_and_fast_again_is_kept_busy(
         assert len(busy) >= 0.9 * read_capacity(world) / factor * within_s
 
 
-@pytest.mark.parametrize("kind", ["bucket", "sliding_window"])
-def test_a_thousand_requests_a_second_over_half_a_second_leave_room_in_flight(kind: str) -> None:
-    world = World(kind, [(0, 1000)], rtt_s=0.5)
+def test_a_thousand_requests_a_second_over_half_a_second_leave_room_in_flight() -> None:
+    world = World("bucket", [(0, 1000)], rtt_s=0.5)
 
     steady = add([count(run(Both(), world, 91, seed), 1000, 70, 90) for seed in SEEDS])
     assert steady.goodput >= 0.93  # by measuring, 32 seeds: 0.96

@@ -68,7 +68,7 @@ def test_it_does_not_grow_before_the_limit_is_found_while_few_requests_are_sent(
         assert controller.admit(second) == 0
         controller.record_served(second, second + TRIP_S)
 
-    assert controller.rate <= 20
+    assert controller.rate <= 30  # the first answer counts, because nothing shows yet that few requests are sent
 
 
 def test_it_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> None:
@@ -150,7 +150,7 @@ def test_a_run_that_begins_while_all_is_refused_goes_on_from_what_the_last_one_f
     retry_after_s: float | None,
 ) -> None:
     world = World("bucket", [(0, 1e-6), (2, 100)], TRIP_S, retry_after_s=retry_after_s)
-    found = Found(95, 105, 100, retry_after_s or 0.0, 0)
+    found = Found(95, 105, retry_after_s or 0.0, 0)
 
     trips = run(RateAlone(RateController(found=found)), world, 40, seed=1)
 
@@ -161,7 +161,7 @@ def test_a_run_that_begins_while_all_is_refused_goes_on_from_what_the_last_one_f
 @pytest.mark.parametrize("days", [7, 30, 3650])
 @pytest.mark.parametrize("rate", [2.0, 100.0])
 def test_what_was_found_long_ago_holds_a_run_back_for_seconds_at_most(rate: float, days: int, pause_s: float) -> None:
-    found = Found(0.95 * rate, 1.05 * rate, 10, pause_s, 0)
+    found = Found(0.95 * rate, 1.05 * rate, pause_s, 0)
     client = RateAlone(RateController(found=found, age_s=days * 86_400.0))
 
     trips = run(client, World("bucket", [(0, rate)], TRIP_S, retry_after_s=pause_s or None), 30, seed=1)
