@@ -1,5 +1,5 @@
-"""Real databases that tests read from: a PostgreSQL of the tests' own, a MariaDB where one answers, files of SQLite and
-DuckDB. Each is empty at first and gone afterwards."""
+"""Real databases for tests: a PostgreSQL server of the tests, a MariaDB if one answers, and files of SQLite and
+DuckDB. Each database is empty at first and is removed afterwards."""
 
 import os
 import warnings

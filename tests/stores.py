@@ -1,4 +1,4 @@
-"""A real S3 for tests: moto's server as a process of its own, looked into by boto3; and memory, in this process."""
+"""A real S3 for tests: the server of moto as a process, read with boto3; and the memory of this process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which reports are alerts, night by night on a clock of the test's own: a pure table."""
+"""The reports that are alerts, night by night on a virtual clock."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sections that code, tests and pages cite are in the repository, under the number that is cited."""
+"""The sections that code, tests and pages cite are in the repository."""
 
 import re
 from pathlib import Path

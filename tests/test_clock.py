@@ -1,4 +1,4 @@
-"""The machine's own clock."""
+"""The clock of the machine."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Stopping a run, and work that goes on beside a block."""
+"""Stopping a run, and work beside a block."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Limiters of several bases of one run: each has its own, and what is known of the pace is the run's."""
+"""Limiters of several bases of one run: each base has a limiter, and the run has one pace."""
 
 import asyncio
 from types import SimpleNamespace

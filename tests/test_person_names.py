@@ -25,8 +25,8 @@ def test_a_clear_name_is_divided() -> None:
         ("Jean-Luc Picard", "Jean-Luc", "Picard"),
         ("Ju\u0308rgen Mu\u0308ller", "Ju\u0308rgen", "Mu\u0308ller"),
     ]
-    for name, given, family in cases:
-        assert split_name(name) == (given, family)
+    for name, first, last in cases:
+        assert split_name(name) == (first, last)
 
 
 def test_a_name_that_is_not_clear_stays_whole() -> None:

@@ -1,4 +1,4 @@
-"""The tables of transitions: every pair of state and event, written out a second time."""
+"""The tables of transitions: every pair of state and event, written a second time."""
 
 from itertools import product
 

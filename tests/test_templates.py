@@ -1,4 +1,4 @@
-"""Templates: what they make of a row, what is refused, bounds that no row can pass, errors without its data."""
+"""Templates: their texts, refused templates, bounds, and errors without the data of a row."""
 
 import traceback
 from html import unescape

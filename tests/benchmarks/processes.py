@@ -54,9 +54,9 @@ def run_process(
         stdout.seek(0)
         stderr.seek(0)
         if code != 0:
-            said = stderr.read().decode(errors="replace").strip() or "it said nothing"
+            message = stderr.read().decode(errors="replace").strip() or "it said nothing"
             ended = f"was ended after {timeout_s:g} s" if code == -signal.SIGKILL else f"ended with {code}"
-            raise CommandError(f"{Path(command[0]).name} {ended}: {said[-500:]}")
+            raise CommandError(f"{Path(command[0]).name} {ended}: {message[-500:]}")
         return Spent(wall_s, usage.ru_utime + usage.ru_stime, _tell_peak(usage, own_peak), stdout.read())
 
 

@@ -46,19 +46,19 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def print_promises(promises: Iterable[Promise]) -> None:
     """A table of them, after a blank line."""
     print()
-    kept = ((promise.what, promise.promised, promise.measured, _ANSWERS[promise.is_kept]) for promise in promises)
-    print_table(("promise", "promised", "measured", "kept"), kept)
+    rows = ((promise.what, promise.promised, promise.measured, _ANSWERS[promise.is_kept]) for promise in promises)
+    print_table(("promise", "promised", "measured", "kept"), rows)
 
 
 def print_json(benchmark: str, machine: Mapping[str, object], promises: Iterable[Promise], **values: object) -> None:
     """The same, and what it was measured on, as one line; a number that is none is null."""
-    given = {"benchmark": benchmark, **values, "promises": [asdict(promise) for promise in promises], **machine}
-    print(json.dumps(_clean(given), allow_nan=False))
+    record = {"benchmark": benchmark, **values, "promises": [asdict(promise) for promise in promises], **machine}
+    print(json.dumps(_clean(record), allow_nan=False))
 
 
 def _compare(what: str, sign: str, bound: float, measured: float, form: str, *, is_kept: bool) -> Promise:
-    kept = None if math.isnan(measured) else is_kept
-    return Promise(what, f"{sign} {form.format(bound)}", write_number(form, measured), measured, kept)
+    is_promise_kept = None if math.isnan(measured) else is_kept
+    return Promise(what, f"{sign} {form.format(bound)}", write_number(form, measured), measured, is_promise_kept)
 
 
 def _clean(value: object) -> object:

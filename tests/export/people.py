@@ -1,4 +1,4 @@
-"""Subscribers as the service writes them: every field filled, hardly any, and broken."""
+"""Subscribers as the service writes them: with all fields, with few fields, and with wrong values."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

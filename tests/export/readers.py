@@ -1,4 +1,4 @@
-"""Reads each kind of export back as the table that was written: what a reader must know is written here."""
+"""Readers of each kind of export, which return the table that was written."""
 
 import sqlite3
 from collections.abc import Callable

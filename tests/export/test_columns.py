@@ -1,4 +1,5 @@
-"""Each field becomes a column of its type; what breaks the type is kept in `_invalid`; values in databases' forms."""
+"""A field becomes a column of its type. A value of another type is in `_invalid`. Databases get values in their
+forms."""
 
 import io
 import json
@@ -41,8 +42,8 @@ def wire_of(name: str, value: object) -> dict[str, Any]:
 def read_one(name: str, value: object) -> tuple[object, object]:
     """The column's value and what `_invalid` keeps of it, alone and beside a value that is right."""
     table = build_table([wire_of(name, value), FULL], run_id=RUN, exported_at=AT)
-    kept = table["_invalid"][0].as_py()
-    return table[name][0].as_py(), json.loads(kept)[name] if kept else None
+    invalid = table["_invalid"][0].as_py()
+    return table[name][0].as_py(), json.loads(invalid)[name] if invalid else None
 
 
 def test_the_columns_are_the_field_table_and_the_runs_own() -> None:

@@ -1,4 +1,4 @@
-"""A page decoded at once is the page read value by value, whatever the service writes; or it is not decoded at once."""
+"""A page that is decoded at once equals the page that is read value by value. Other pages are not decoded at once."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Where an export goes is told before anything starts, in words that help and show no password."""
+"""The destination of an export is checked before the first request. A message helps, and shows no password."""
 
 from datetime import timedelta
 from pathlib import Path

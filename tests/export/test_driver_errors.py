@@ -1,4 +1,4 @@
-"""What databases say of a row that they refuse holds none of its values; what they say of names is shown whole."""
+"""The error of a database shows no value of the refused row, and shows names in full."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -31,9 +31,9 @@ def build_refuse(run: Callable[[str], Any]) -> Refuse:
     """What is shown of the statement's error."""
 
     def refuse(statement: str) -> str:
-        with pytest.raises(Exception, match=r"(?s).") as told:  # each driver has its own
+        with pytest.raises(Exception, match=r"(?s).") as caught:  # each driver has its own
             run(statement)
-        return describe_error(told.value)
+        return describe_error(caught.value)
 
     return refuse
 
@@ -101,10 +101,10 @@ def open_words(url: sa.URL) -> Iterator[Refuse]:
         connection.exec_driver_sql(f"drop schema {schema} cascade")
 
 
-def check_holds_no_value(said: str) -> None:
+def check_holds_no_value(message: str) -> None:
     for piece in ("ada", "lovelace", "example", "Neil", "isn", BIRTH):
-        assert piece not in said
-    assert "\n" not in said
+        assert piece not in message
+    assert "\n" not in message
 
 
 NO_VALUE = {
@@ -176,22 +176,22 @@ NAMES_WHOLE = {
 def each_of(table: dict[str, list[tuple[str, str]]]) -> pytest.MarkDecorator:
     """Each driver with its statements, and what must be in what is shown."""
     return pytest.mark.parametrize(
-        ("driver", "statement", "kept"),
+        ("driver", "statement", "shown"),
         [(driver, *pair) for drivers, pairs in table.items() for driver in drivers.split() for pair in pairs],
     )
 
 
 @each_of(NO_VALUE)
-def test_no_value_is_shown(driver: str, statement: str, kept: str, request: pytest.FixtureRequest) -> None:
-    said = request.getfixturevalue(driver)(statement)
-    assert kept in said
-    check_holds_no_value(said)
+def test_no_value_is_shown(driver: str, statement: str, shown: str, request: pytest.FixtureRequest) -> None:
+    message = request.getfixturevalue(driver)(statement)
+    assert shown in message
+    check_holds_no_value(message)
 
 
 @each_of(NAMES_WHOLE)
-def test_names_are_shown_whole(driver: str, statement: str, kept: str, request: pytest.FixtureRequest) -> None:
-    said = request.getfixturevalue(driver)(statement)
-    assert said == kept if driver in ("duck", "lite") else kept in said
+def test_names_are_shown_whole(driver: str, statement: str, shown: str, request: pytest.FixtureRequest) -> None:
+    message = request.getfixturevalue(driver)(statement)
+    assert message == shown if driver in ("duck", "lite") else shown in message
 
 
 class IntegrityError(Exception):
@@ -209,8 +209,8 @@ def test_of_a_driver_that_is_not_known_little_is_shown() -> None:
         (IntegrityError(f"Numeric value „{PLANTED}“ is not recognized"), "Numeric value '…'"),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
     ]
-    for error, said in cases:
-        assert describe_error(error) == said
+    for error, message in cases:
+        assert describe_error(error) == message
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
@@ -218,9 +218,9 @@ def test_a_source_tells_no_value(kind: str, request: pytest.FixtureRequest, tmp_
     if kind == "duckdb":
         duckdb.connect(str(tmp_path / "crm.duckdb")).close()
     url = f"duckdb:///{tmp_path}/crm.duckdb" if kind == "duckdb" else request.getfixturevalue("postgres").url
-    with pytest.raises(SourceError, match="'…'") as told, open_sql(url, query=f"select '{PLANTED}'::int") as source:
+    with pytest.raises(SourceError, match="'…'") as caught, open_sql(url, query=f"select '{PLANTED}'::int") as source:
         list(source.chunks())
-    check_holds_no_value(str(told.value).removeprefix(f"{url}: "))
+    check_holds_no_value(str(caught.value).removeprefix(f"{url}: "))
 
 
 _ONE_EACH = "create unique index u on {}subscribers (email)"
@@ -242,11 +242,11 @@ def test_an_export_whose_row_is_refused_tells_none_of_its_values(table: Destinat
     publish(table, [person(1)], 1)
     run_sql(table, *_RULES[table.format])
 
-    with pytest.raises((ConfigurationError, RunAborted), match="as it was") as told:
+    with pytest.raises((ConfigurationError, RunAborted), match="as it was") as caught:
         publish(table, [person(number, Email=PLANTED) for number in (2, 3)], 2)
-    assert PLANTED not in str(told.value)
-    assert told.value.__cause__ is None
-    assert told.value.__suppress_context__
+    assert PLANTED not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
 
 
 TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')"
@@ -267,8 +267,8 @@ def test_a_copy_that_is_broken_off_logs_no_value(
         return write(database, batch, shared)
 
     monkeypatch.setattr(PostgresDatabase, "_write_csv", end_the_server_and_write)
-    with pytest.raises(RunAborted, match="as it was") as told:
+    with pytest.raises(RunAborted, match="as it was") as caught:
         publish(table, people, 1)
-    assert PLANTED not in str(told.value)
+    assert PLANTED not in str(caught.value)
     assert ended == [[(True,)]]
     assert caplog.messages == []

@@ -1,4 +1,4 @@
-"""An export against the sandbox: the same rows and types everywhere, and no target harmed."""
+"""Exports against the sandbox: the same rows and types in every format. A failed export does not change its target."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`read_subscribers` and `read_batches`: from a script or a notebook, at once or in chunks, and their ways to fail."""
+"""`read_subscribers` and `read_batches` in a script or a notebook: at once, in chunks, and with errors."""
 
 import asyncio
 import gc

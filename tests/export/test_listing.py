@@ -1,4 +1,4 @@
-"""Reading the list of a real service: whole, each row once, several pages at once, and through faults."""
+"""Reading the list of the sandbox: every row once, several pages at once, and through faults."""
 
 import asyncio
 from typing import Any

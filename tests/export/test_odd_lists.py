@@ -1,4 +1,4 @@
-"""Services that page, answer or filter in ways of their own: read as far as it goes, certified only by proof."""
+"""Services that page, answer or filter in odd ways: the reader reads what they show, and certifies only with proof."""
 
 import asyncio
 from collections.abc import Callable

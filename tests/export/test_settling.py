@@ -1,4 +1,4 @@
-"""A connection that is lost at the very commit: what became of the rows is asked, and not guessed."""
+"""A connection that is lost during the commit: the writer asks the database whether the commit succeeded."""
 
 import dataclasses
 import sqlite3

@@ -1,4 +1,4 @@
-"""Exports to a store: the rows of a local file, whole at any moment, and whose they are."""
+"""Exports to a store: the rows of a local file, whole at any moment, and owned by the connector."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Every destination passes these tests: a reader finds all that was written, or nothing of it."""
+"""The writers of all destinations: a reader finds all rows of an export, or none."""
 
 import os
 import random

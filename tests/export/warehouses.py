@@ -1,4 +1,4 @@
-"""Every destination for real: files, database files, and tables on the servers of the tests."""
+"""Destinations of every kind: files, database files, and tables on the servers of the tests."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

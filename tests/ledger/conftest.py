@@ -1,4 +1,4 @@
-"""A ledger on each of its stores: a test that asks for `ledger` or `ledger_url` is run on both."""
+"""A ledger in each store: a test with `ledger` or `ledger_url` runs on both stores."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every move of the table, as a call of the store's function for it; and ways to bring an entry into each state."""
+"""The moves of the table of entries as calls of the store, and the ways into each state."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Where the tests keep ledgers: SQLite files, and schemas of their own in one real PostgreSQL server."""
+"""The places of ledgers in tests: SQLite files, and schemas in a real PostgreSQL server."""
 
 from contextlib import AbstractContextManager
 from itertools import count

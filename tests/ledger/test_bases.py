@@ -1,4 +1,4 @@
-"""Bases: one line for a base, however it was named first; on SQLite and on PostgreSQL."""
+"""A base is one line, by its id and by its name, on SQLite and on PostgreSQL."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Steps that coroutines ask for: each in one transaction, one after another, whatever becomes of who asked for it."""
+"""Steps that coroutines request: one transaction for each step, in their order, also after a cancellation."""
 
 import asyncio
 import gc
@@ -160,15 +160,15 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
 
 
 def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> None:
-    told: list[str] = []
+    order: list[str] = []
 
     async def ask() -> None:
         with open_commits(ledger) as commits:
-            first = commits.ask(lambda _: told.append("first"), lambda _: told.append("what follows"))
-            await asyncio.gather(first, commits.ask(lambda _: told.append("second")))
+            first = commits.ask(lambda _: order.append("first"), lambda _: order.append("what follows"))
+            await asyncio.gather(first, commits.ask(lambda _: order.append("second")))
 
     run(ask())
-    assert told == ["first", "what follows", "second"]
+    assert order == ["first", "what follows", "second"]
 
 
 def test_the_thread_of_commits_waits_for_the_disk_or_the_server(

@@ -1,4 +1,4 @@
-"""Cursors of incremental sources, kept in each of the stores."""
+"""Cursors of incremental sources, in both stores."""
 
 import pytest
 

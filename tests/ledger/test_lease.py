@@ -1,4 +1,4 @@
-"""Leases of a ledger in PostgreSQL: which run may write which shard, and which run may not write any more."""
+"""Leases of a ledger in PostgreSQL: the runs that may write a shard, and the runs that may not write any more."""
 
 import os
 import signal

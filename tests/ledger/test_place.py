@@ -1,4 +1,4 @@
-"""CONNECTOR_LEDGER: which places are taken, which are refused, and that nothing shows a password."""
+"""CONNECTOR_LEDGER: the accepted and the refused places. No message shows a password."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The ledger as a plan sees it: its content, and that the ledger itself stays as it is."""
+"""The ledger of a plan: it has the content of the ledger, and does not change the ledger."""
 
 import multiprocessing
 import os
@@ -59,11 +59,11 @@ def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     assert read_states(ledger_url, "another") == {STRANGER: State.CONFIRMED}
     with open_planned_ledger(ledger_url, ACCOUNT) as planned, planned.transaction() as connection:
-        kept = read_cursor(connection, "crm", SOURCE)
+        cursor = read_cursor(connection, "crm", SOURCE)
         assert read_largest_lag(connection, ACCOUNT) == 90.0
         news = list_bases(connection, ACCOUNT)[0]
-        assert kept is not None
-        assert kept.value == "7"
+        assert cursor is not None
+        assert cursor.value == "7"
         assert planned.find_unfinished(news, State.REJECTED)[0].body == b"{}"
         assert planned.find_different(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {ANN: True, DAN: False}
         assert [known.subscriber_id for known in planned.find_confirmed(news, b"", 9)] == [1]
@@ -95,9 +95,9 @@ def test_a_plan_reads_its_own_records_and_the_ledger_has_none_of_them(ledger_url
         move_cursor(connection, "crm", SOURCE, "8", RUN)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
-        kept = read_cursor(connection, "crm", SOURCE)
-        assert kept is not None
-        assert kept.value == "7"
+        cursor = read_cursor(connection, "crm", SOURCE)
+        assert cursor is not None
+        assert cursor.value == "7"
 
 
 def test_a_base_that_the_plan_meets_first_has_no_entries_of_a_base_that_a_load_adds_meanwhile(ledger_url: str) -> None:

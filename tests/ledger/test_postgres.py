@@ -1,4 +1,4 @@
-"""What only a ledger in PostgreSQL promises: one session that writes, and is never made anew."""
+"""A ledger in PostgreSQL: one session writes, and the session is never replaced."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What only a ledger in a SQLite file promises: how it is kept, what it costs, what is left of a person in it."""
+"""A ledger in a SQLite file: its settings, its size, and the data of persons that it erases."""
 
 import sqlite3
 from pathlib import Path

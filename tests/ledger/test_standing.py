@@ -1,4 +1,4 @@
-"""What a ledger tells of itself to whoever asks from outside a run; on SQLite and on PostgreSQL."""
+"""The state of a ledger for commands outside a run, on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,5 @@
-"""A ledger of this version is read, one of any other is refused and left as it was; what runs ask of it is cheap."""
+"""A ledger of this version is read. A ledger of another version is refused and stays unchanged. The queries of a run
+are fast."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,10 +41,10 @@ def write_version_1(url: str) -> None:
     """Make the ledger, which has no entries, one of version 0.2.0."""
     with open_ledger(url) as ledger, ledger.transaction() as connection:
         made = CreateTable(metadata.tables["entry"]).compile(dialect=connection.dialect).string
-        kept = [line for line in made.splitlines() if "opted_out" not in line]
+        columns_of_version_1 = [line for line in made.splitlines() if "opted_out" not in line]
         connection.execute(text("DROP TABLE entry"))
         connection.execute(text("DROP TABLE problem"))
-        connection.exec_driver_sql("\n".join(kept))
+        connection.exec_driver_sql("\n".join(columns_of_version_1))
         connection.execute(text("UPDATE meta SET value = '1' WHERE name = 'schema_version'"))
 
 

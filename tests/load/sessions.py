@@ -1,4 +1,4 @@
-"""A session to look people up with: a real ledger, any client, and a clock that stands still until it is moved."""
+"""A session for looks: a real ledger, any client, and a clock that only tests move."""
 
 import asyncio
 import random
@@ -162,7 +162,7 @@ def look_at_sandbox(
     return asyncio.run(run())
 
 
-def told(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
+def get_verdict(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
     """Whom it found, under which ids, and whom it missed."""
     return dict(result.found), set(result.missed)
 

@@ -1,4 +1,4 @@
-"""Creates that leave one after another, and what may hold them up."""
+"""Creates that leave one after another, and the reasons to wait."""
 
 import asyncio
 from pathlib import Path

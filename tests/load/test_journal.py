@@ -1,4 +1,4 @@
-"""What is told of a ledger that takes its time, or fails, when the run is cut off meanwhile."""
+"""A ledger that is slow or fails while the run is cancelled."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""What an answer to a create is taken for."""
+"""The move of an entry after each answer to a create."""
 
 import pytest
 
@@ -16,9 +16,9 @@ CANDIDATE = Candidate(Intent(b"i" * 16, b"f" * 8, b""), {"base_id": 7, "email": 
 
 
 def answer(**values: object) -> Created:
-    given = {"base_id": 7, "base_name": "News", "email": "Ann@example.com", "first_name": "Ann"} | values
-    base = {"Id": given["base_id"], "Name": given["base_name"]}
-    return Created(5, {"Base": base, "Email": given["email"], "FirstName": given["first_name"]}, 200)
+    fields = {"base_id": 7, "base_name": "News", "email": "Ann@example.com", "first_name": "Ann"} | values
+    base = {"Id": fields["base_id"], "Name": fields["base_name"]}
+    return Created(5, {"Base": base, "Email": fields["email"], "FirstName": fields["first_name"]}, 200)
 
 
 @pytest.mark.parametrize("base", [BY_ID, BY_NAME], ids=["by id", "by name"])

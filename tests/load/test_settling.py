@@ -1,4 +1,4 @@
-"""Absence by the rule of architecture 4.5 and by nothing less: the settler on a virtual clock, with looks made up."""
+"""Absence by the rule of architecture 4.5, and by no weaker rule: the settler on a virtual clock, with fake looks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence

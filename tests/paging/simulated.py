@@ -1,4 +1,5 @@
-"""A list that changes while it is read, in any order, and a service that may misreport it; seeded, on no clock.
+"""A list that changes during a reading, in any order, of a service that may answer wrongly. The list is seeded and
+has no clock.
 
 It keeps the truth: who was on the list throughout the reading, and who ever was.
 """
@@ -291,11 +292,11 @@ def read(simulated: SimulatedList, limit: int = 1000, *, ahead: int = 0) -> Resu
         under_way.follow([page, *reading.decide_ahead(ahead)], is_calm=reading.is_calm)
         most = max(most, len(under_way.pages))
         ids, total, offset, shown = under_way.take_first()
-        kept = reading.add_page(
+        is_new = reading.add_page(
             np.array(ids, dtype=np.int64),
             total=total,
             offset=offset,
             limit=shown,
         )
-        sweeps.setdefault(page.sweep, []).extend(number for number, keep in zip(ids, kept, strict=True) if keep)
+        sweeps.setdefault(page.sweep, []).extend(number for number, keep in zip(ids, is_new, strict=True) if keep)
     return Result(reading.certify(STARTED, FINISHED), sweeps, most)

@@ -1,4 +1,4 @@
-"""A list that other runs fill while evidence is gathered is not one that leaves subscribers out."""
+"""A list that other runs fill during the questions is not cut off."""
 
 from datetime import UTC, datetime
 

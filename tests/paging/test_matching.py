@@ -1,4 +1,4 @@
-"""What a filter asked for is compared here, whatever the service lets through."""
+"""The filters of the connector, which it applies to the rows of the service."""
 
 from typing import Any
 

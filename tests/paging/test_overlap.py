@@ -1,4 +1,4 @@
-"""When two pages join, and what their overlap shows of the changes between them."""
+"""The joint of two pages, and the changes that their overlap shows."""
 
 import numpy as np
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""A reading page by page: what is asked, what is kept, what is certified."""
+"""A reading page by page: the requests, the new rows, and the certificate."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ def play(
     rows: Rows, changes: dict[int, Change] | None = None, limit: int = 100
 ) -> tuple[Certificate, list[PageRequest], Rows]:
     """Read an honest list in the order of `rows`; `changes` happen before the request of that number (0 = first)."""
-    reading, pages, kept = Pager(limit), list[PageRequest](), Rows()
+    reading, pages, read_ids = Pager(limit), list[PageRequest](), Rows()
     while (page := reading.decide_next()) is not None:
         if changes and len(pages) in changes:
             changes[len(pages)](rows)
         if pages and page.sweep != pages[-1].sweep:
-            kept.clear()
+            read_ids.clear()
         pages.append(page)
         ids = rows[page.offset : page.offset + page.limit]
         mask = reading.add_page(np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit)
-        kept += [number for number, is_kept in zip(ids, mask, strict=True) if is_kept]
-    return reading.certify(STARTED, FINISHED), pages, kept
+        read_ids += [number for number, is_kept in zip(ids, mask, strict=True) if is_kept]
+    return reading.certify(STARTED, FINISHED), pages, read_ids
 
 
 def offsets(pages: Sequence[PageRequest]) -> list[int]:
@@ -44,41 +44,41 @@ def delete(start: int, stop: int) -> Change:
 
 
 def test_an_empty_list_takes_one_request() -> None:
-    certificate, pages, kept = play([])
+    certificate, pages, read_ids = play([])
 
-    assert (certificate.reason, offsets(pages), kept) == (Reason.ONE_ANSWER, [0], [])
+    assert (certificate.reason, offsets(pages), read_ids) == (Reason.ONE_ANSWER, [0], [])
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (0, 0, 0)
 
 
 def test_a_list_that_fits_a_page_takes_two_requests_in_any_order() -> None:
-    certificate, pages, kept = play([5, 3, 9, 1])
+    certificate, pages, read_ids = play([5, 3, 9, 1])
 
-    assert (certificate.reason, offsets(pages), kept) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
+    assert (certificate.reason, offsets(pages), read_ids) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
 
 
 def test_pages_overlap_and_the_overlap_counts_once() -> None:
-    certificate, pages, kept = play(list(range(1, 251)))
+    certificate, pages, read_ids = play(list(range(1, 251)))
 
     assert offsets(pages) == [0, 95, 190, 250, 0]  # past the end, and at last another look at the head
-    assert kept == list(range(1, 251))
+    assert read_ids == list(range(1, 251))
     assert (certificate.reason, certificate.pages, certificate.sweeps) == (Reason.ID_ORDER, 5, 1)
 
 
 def test_the_last_page_is_long_enough_to_prove_its_order() -> None:
-    _, pages, kept = play(list(range(1, 197)))
+    _, pages, read_ids = play(list(range(1, 197)))
 
     assert offsets(pages) == [0, 95, 164, 196, 0]
-    assert len(kept) == 196
+    assert len(read_ids) == 196
 
 
 def test_many_deletions_move_the_reading_back_until_the_pages_join() -> None:
     rows = list(range(1, 501))
 
-    certificate, pages, kept = play(rows, {1: delete(0, 30)})
+    certificate, pages, read_ids = play(rows, {1: delete(0, 30)})
 
     assert offsets(pages)[:3] == [0, 95, 68]  # 5 rows back are not enough for 30, and 32 are
     assert certificate.reason is Reason.ID_ORDER
-    assert kept == list(range(1, 501)), "nobody behind the deleted ones is skipped"
+    assert read_ids == list(range(1, 501)), "nobody behind the deleted ones is skipped"
     assert certificate.vanished == 30
 
 
@@ -86,30 +86,30 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
     rows = list(range(1000, 500, -1))
     newcomers = range(1250, 1000, -1)
 
-    certificate, _, kept = play(rows, {2: insert(0, *newcomers)})
+    certificate, _, read_ids = play(rows, {2: insert(0, *newcomers)})
 
     assert certificate.reason is Reason.ID_ORDER
-    assert set(range(501, 1001)) <= set(kept)
-    assert len(kept) == len(set(kept))
+    assert set(range(501, 1001)) <= set(read_ids)
+    assert len(read_ids) == len(set(read_ids))
 
 
 def test_rows_at_the_head_of_a_descending_list_are_read_and_counted() -> None:
-    certificate, pages, kept = play(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
+    certificate, pages, read_ids = play(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
 
     assert offsets(pages)[-1] == 0
     assert certificate.reason is Reason.ID_ORDER
     assert (certificate.appeared, certificate.vanished) == (3, 0)
-    assert set(kept) == set(range(1, 504))
+    assert set(read_ids) == set(range(1, 504))
 
 
 def test_an_unread_row_that_moves_to_the_head_prevents_the_proof_by_id_order() -> None:
     def touch(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))
 
-    certificate, _, kept = play(list(range(500, 0, -1)), {2: touch})
+    certificate, _, read_ids = play(list(range(500, 0, -1)), {2: touch})
 
     assert certificate.reason is Reason.TWO_SWEEPS
-    assert set(kept) == set(range(1, 501))
+    assert set(read_ids) == set(range(1, 501))
 
 
 def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
@@ -117,10 +117,10 @@ def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None
         rows.insert(0, rows.pop(450))  # one rank down for everybody read so far,
         rows.remove(490)  # and one up again
 
-    certificate, _, kept = play(list(range(500, 0, -1)), {2: touch_and_delete})
+    certificate, _, read_ids = play(list(range(500, 0, -1)), {2: touch_and_delete})
 
     assert certificate.reason is Reason.TWO_SWEEPS
-    assert set(kept) == set(range(1, 501)) - {490}
+    assert set(read_ids) == set(range(1, 501)) - {490}
 
 
 def test_a_row_of_earlier_sweeps_only_has_vanished_and_a_row_of_later_sweeps_only_has_appeared() -> None:
@@ -132,11 +132,11 @@ def test_a_row_of_earlier_sweeps_only_has_vanished_and_a_row_of_later_sweeps_onl
         rows.remove(gone)
         rows.append(1000)
 
-    certificate, _, kept = play(rows, {5: change})  # the second sweep begins with request 5
+    certificate, _, read_ids = play(rows, {5: change})  # the second sweep begins with request 5
 
     assert (certificate.reason, certificate.sweeps) == (Reason.TWO_SWEEPS, 3)
     assert (certificate.appeared, certificate.vanished) == (1, 1)
-    assert set(kept) == set(rows)
+    assert set(read_ids) == set(rows)
 
 
 def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() -> None:
@@ -150,10 +150,10 @@ def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() ->
 
 
 def test_an_id_twice_in_one_answer_counts_once_and_prevents_the_certificate() -> None:
-    certificate, _, kept = play([1, 2, 3, 3, 4])
+    certificate, _, read_ids = play([1, 2, 3, 3, 4])
 
     assert not certificate.is_complete
-    assert kept == [1, 2, 3, 4]
+    assert read_ids == [1, 2, 3, 4]
 
 
 def test_a_total_count_that_was_wrong_once_is_read_again() -> None:

@@ -89,12 +89,12 @@ def read_quiet(count: int, order: str) -> tuple[Certificate, int]:
     rows = rows[::-1] if order == "id_desc" else rows
     while (page := reading.decide_next()) is not None:
         wanted = [page, *reading.decide_ahead(AHEAD)]
-        kept = (
+        reused = (
             [request for request, want in zip(asked, wanted, strict=False) if request == want]
             if reading.is_calm
             else []
         )
-        requests += len(wanted) - len(kept)
+        requests += len(wanted) - len(reused)
         asked = wanted[1:]
         reading.add_page(rows[page.offset :][: page.limit], total=count, offset=page.offset, limit=page.limit)
     return reading.certify(STARTED, FINISHED), requests

@@ -1,4 +1,4 @@
-"""Lists that leave subscribers out, and honest lists, and what a reading of each says with the evidence of rule 7."""
+"""Lists that leave subscribers out, and honest lists, which a reading judges with the evidence of rule 7."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Seeded worlds for the simulation: any order, any churn, any misreport of the service, in any mixture."""
+"""Seeded worlds for the simulation: any order, any changes and any wrong answers, in any mixture."""
 
 from random import Random
 

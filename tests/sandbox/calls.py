@@ -1,4 +1,4 @@
-"""A client of the sandbox that does nothing by itself: one connection a call, the answer as it came."""
+"""A plain client of the sandbox: one connection for each call, and the raw answer."""
 
 import http.client
 import json

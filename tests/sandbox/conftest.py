@@ -1,4 +1,4 @@
-"""The sandbox of the run, emptied and set back to its start before each test, and a client that decides nothing."""
+"""The sandbox of the run, which is reset before each test, and a plain client."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Creates: the rules of service-api.md 2.1, and what a service makes of what it was sent."""
+"""Creates: the rules of service-api.md 2.1, and the effect of the switches."""
 
 import json
 from typing import Any

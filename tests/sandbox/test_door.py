@@ -1,4 +1,4 @@
-"""Who is let in, and when: host, token, limiters, latency and capacity, and the order of answers on a connection."""
+"""The door of the sandbox: host, token, limiters, latency, capacity, and the order of answers on a connection."""
 
 import http.client
 import time
@@ -15,8 +15,8 @@ from tests.sandbox.calls import CREATE, LIST, SEND, Calls, read_answers, wait_un
 
 @pytest.mark.parametrize(("method", "path"), [("POST", CREATE), ("GET", LIST), ("POST", SEND)])
 def test_an_operation_demands_the_token_in_the_form_of_the_switch(calls: Calls, method: str, path: str) -> None:
-    for given in ("", "wrong", "Bearer {token}", "{token}x"):
-        reply = calls.ask(method, path, b"{}", Authorization=given.replace("{token}", calls.sandbox.token))
+    for template in ("", "wrong", "Bearer {token}", "{token}x"):
+        reply = calls.ask(method, path, b"{}", Authorization=template.replace("{token}", calls.sandbox.token))
         assert (reply.status, reply.json["success"]) == (401, False)
         assert calls.sandbox.token.encode() not in reply.body
     calls.sandbox.switch(authorization="Bearer {token}", error_shape="empty")
@@ -76,10 +76,10 @@ def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(calls: Calls, faul
 
 def test_stats_count_requests_inside_a_retry_after_and_those_that_knew_of_it(calls: Calls) -> None:
     calls.sandbox.switch(refuse=1, refuse_retry_after_s=50)
-    with closing(http.client.HTTPConnection("127.0.0.1", calls.port, timeout=10)) as told:
-        assert create(told, calls.sandbox.token) == 429
+    with closing(http.client.HTTPConnection("127.0.0.1", calls.port, timeout=10)) as connection:
+        assert create(connection, calls.sandbox.token) == 429
         calls.sandbox.switch(refuse=0)
-        assert create(told, calls.sandbox.token) == 200
+        assert create(connection, calls.sandbox.token) == 200
     assert calls.create("b@example.com").status == 200
     stats = calls.sandbox.stats()
     assert (stats["limited"], stats["inside_retry_after"]) == (1, {"all": 2, "told": 1})

@@ -1,4 +1,4 @@
-"""Each fault on a real socket: what the client sees, what was stored, and what the truth log says."""
+"""The faults on a real socket: the answer to the client, the stored subscribers, and the truth log."""
 
 import http.client
 import time

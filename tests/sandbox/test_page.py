@@ -1,4 +1,4 @@
-"""The page at `/`: for who has the token, filled in from itself alone, and without a script, its own or an email's."""
+"""The page at `/`: it needs the token, loads nothing from elsewhere, and runs no script."""
 
 import json
 from base64 import b64encode

@@ -1,4 +1,4 @@
-"""The made-up people: each has an address of a reserved domain, and a list reads the same tomorrow."""
+"""The invented people: they have addresses of a reserved domain, and a list is the same tomorrow."""
 
 import hashlib
 from itertools import islice

@@ -1,4 +1,4 @@
-"""The sandbox as a process: its life, its data, and what the world can see of its token."""
+"""The sandbox as a process: its life, its data, and its secret token."""
 
 import os
 import resource

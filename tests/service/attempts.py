@@ -1,4 +1,4 @@
-"""One attempt at a server of these tests: the two requests, and a transport to send them by."""
+"""One attempt at a server of these tests: the two requests, and a transport."""
 
 import pytest
 

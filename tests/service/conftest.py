@@ -1,4 +1,4 @@
-"""A module with `LOOPS` runs its coroutines on each of these loops: asyncio's own and uvloop's."""
+"""A module with `LOOPS` runs its coroutines on the event loops of asyncio and of uvloop."""
 
 import asyncio
 

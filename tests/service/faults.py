@@ -1,4 +1,4 @@
-"""Tiny HTTP servers on 127.0.0.1, each a named fault; they record what arrived, to the byte."""
+"""Small HTTP servers on 127.0.0.1, each with a named fault. They record the received bytes."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What each answer means: success, refusal or nothing certain; its words, its kind, and how long to wait."""
+"""The meaning of an answer: success, refusal or uncertainty, its words, its kind, and its wait."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

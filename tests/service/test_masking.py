@@ -1,4 +1,4 @@
-"""The token stays out of the service's words, in whatever spelling they repeat it."""
+"""The token is masked in the words of the service, in any spelling."""
 
 import html
 import json

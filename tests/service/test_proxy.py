@@ -1,4 +1,4 @@
-"""A proxy is used when the settings name one or the environment's, else none; one that fails has sent nothing."""
+"""A proxy is used if the settings name a proxy or the environment. A proxy that fails has sent nothing."""
 
 import os
 

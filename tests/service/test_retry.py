@@ -1,4 +1,5 @@
-"""What is sent again, and what never: over real sockets, with the waits recorded instead of slept."""
+"""The requests that are sent again, and the requests that are never sent again, over real sockets without real
+waits."""
 
 import random
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Where the service may be, and the token: what would show the token to a network, or in a text, is refused."""
+"""The URL of the service and the token. A URL that shows the token to a network or in a text is refused."""
 
 import copy
 import pickle
@@ -25,9 +25,9 @@ def test_an_https_or_loopback_url_is_normalised() -> None:
         ("http://localhost:1", "http://localhost:1"),
         ("http://[::1]:5", "http://[::1]:5"),
     ]
-    for given, kept in cases:
-        assert parse_base_url(given) == kept
-        assert Service(given, TOKEN).base_url == kept
+    for url, normalised in cases:
+        assert parse_base_url(url) == normalised
+        assert Service(url, TOKEN).base_url == normalised
 
 
 def test_any_other_url_is_refused_with_the_reason() -> None:
@@ -51,23 +51,23 @@ def test_any_other_url_is_refused_with_the_reason() -> None:
         ("http://2130706433", "plain http"),
         ("http://[::ffff:10.0.0.1]", "plain http"),
     ]
-    for given, why in cases:
+    for url, why in cases:
         with pytest.raises(ConfigurationError, match=why) as caught:
-            parse_base_url(given)
+            parse_base_url(url)
         assert str(caught.value).startswith("The base URL (CONNECTOR_BASE_URL, or service.base_url in the job) ")
 
 
-@pytest.mark.parametrize("given", ["https://user:s3cret@host", "http://s3cret@127.0.0.1", "https://s3cret@"])
-def test_credentials_in_a_url_are_refused_and_not_shown(given: str) -> None:
+@pytest.mark.parametrize("url", ["https://user:s3cret@host", "http://s3cret@127.0.0.1", "https://s3cret@"])
+def test_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
     with pytest.raises(ConfigurationError, match="user name or password") as caught:
-        parse_base_url(given)
+        parse_base_url(url)
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("given", ["https://user:s3cret", "https://user:s3cret/@host", "http://[s3cret:x@host"])
-def test_no_traceback_shows_the_password_of_a_url_that_cannot_be_read(given: str) -> None:
+@pytest.mark.parametrize("url", ["https://user:s3cret", "https://user:s3cret/@host", "http://[s3cret:x@host"])
+def test_no_traceback_shows_the_password_of_a_url_that_cannot_be_read(url: str) -> None:
     with pytest.raises(ConfigurationError, match="no URL") as caught:
-        parse_base_url(given)
+        parse_base_url(url)
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 

@@ -1,4 +1,4 @@
-"""TLS with a certificate that is trusted, in a process of its own: what is trusted is settled when Python starts."""
+"""TLS with a trusted certificate, in another process: Python reads its trusted certificates at its start."""
 
 import asyncio
 import os

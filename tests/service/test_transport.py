@@ -1,4 +1,4 @@
-"""Which failures left the request unsent, by real sockets: NotSent only where no byte of it had been written."""
+"""Failures over real sockets: NotSent only if no byte of the request was written."""
 
 import asyncio
 import gzip

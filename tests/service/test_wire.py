@@ -1,4 +1,4 @@
-"""Requests, the JSON of a subscriber both ways, and what counts as a difference between two values."""
+"""Requests, the JSON of a subscriber in both directions, and the differences of two values."""
 
 from typing import Any
 
@@ -304,6 +304,6 @@ def test_a_listed_value_is_compared_with_the_source() -> None:
         ("client_user_id", "a", "A", True),
         ("address_city", "Ulm", {"strange": "thing"}, True),
     ]
-    for name, told, listed, differs in cases:
+    for name, sent, listed, differs in cases:
         names, others = ["phone", name, "birthday"], "1980-02-29"
-        assert differing_fields(names, ["+1", told, others], ["+1", listed, others]) == ([1] if differs else [])
+        assert differing_fields(names, ["+1", sent, others], ["+1", listed, others]) == ([1] if differs else [])

@@ -1,4 +1,4 @@
-"""Waits that are recorded and not slept."""
+"""Waits that are recorded and do not sleep."""
 
 from collections.abc import Awaitable, Callable
 

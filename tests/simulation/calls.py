@@ -1,4 +1,4 @@
-"""What is known of every request and of everybody stored, from outside: the truth that runs are checked against."""
+"""The facts of every request and of every stored subscriber, from outside: the truth for the checks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

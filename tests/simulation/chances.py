@@ -1,4 +1,4 @@
-"""From a seed to a scenario: every stance, fault and ending in any mixture, all by chance and all repeatable."""
+"""Draws a scenario from a seed: stances, faults and endings in any mixture, and repeatable."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

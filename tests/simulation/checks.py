@@ -1,4 +1,4 @@
-"""What holds of every night and in the end: truth log, ledger and report compared.
+"""The claims about every night and about the end: they compare truth log, ledger and report.
 
 Each claim is a function that gives what speaks against it; where it has an exception it says which, and why.
 """

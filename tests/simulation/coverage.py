@@ -1,4 +1,4 @@
-"""What a campaign of seeds has met: of each phase and setting, how many seeds met it and how many requests were hit.
+"""The phases and settings that the seeds met: the number of seeds, and the number of requests.
 
 Counted by what happened, in the service's own counts and the truth log, and never by what a scenario intended.
 """

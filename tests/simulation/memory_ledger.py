@@ -1,4 +1,4 @@
-"""A real ledger in memory: SQLite behind SQLAlchemy, which outlives the processes that write it.
+"""A real ledger in memory: SQLite behind SQLAlchemy. The ledger outlives the processes that write it.
 
 A process reaches it by a connection of its own, which death cuts: what was not committed is gone, nothing more gets in.
 """

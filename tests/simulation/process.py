@@ -1,4 +1,4 @@
-"""A process that can die: an event loop on virtual time, whose life may end at any step, commit or moment.
+"""A process that can die: an event loop on virtual time that ends at any step, commit or moment.
 
 Death is faithful: from then on nothing that the process does reaches its ledger or the service.
 """

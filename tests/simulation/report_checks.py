@@ -1,4 +1,4 @@
-"""What a run says of itself, against the truth log and the ledger: every sum, and every row that a person is shown."""
+"""The report of a run against the truth log and the ledger: its sums, and the rows in its files."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A night's source: rows as a file would have them, mapped, validated and planned by the program's own code.
+"""The source of a night: rows of a file that the product maps, validates and plans.
 
 All nights of a seed are validated in one go, which is what makes a seed cheap; a row's fate depends on no other row.
 """

@@ -1,4 +1,4 @@
-"""What a simulation is told to do: the service's stance, the people, and the nights in which a job runs."""
+"""The input of a simulation: the stance of the service, the people, and the nights of a job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

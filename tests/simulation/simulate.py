@@ -1,4 +1,4 @@
-"""One seed, from its scenario to its findings; or many, until one fails."""
+"""Plays one seed and returns its findings, or plays many seeds until one fails."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

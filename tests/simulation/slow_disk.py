@@ -1,5 +1,4 @@
-"""The thread that waits for the disk, on virtual time: what is handed to it is done so much later, and the process does
-other things meanwhile."""
+"""The thread that waits for the disk, on virtual time. The process does other work until the disk is ready."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future

@@ -1,4 +1,4 @@
-"""A handful of small nights whose every commit and every step is a moment to die: a few people, one difficulty each."""
+"""Small nights in which a process can die at every commit and step: few people, and one difficulty each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

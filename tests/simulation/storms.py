@@ -1,4 +1,4 @@
-"""The faults of a night: one or several at once, for all of it or a while, each with its share of the requests."""
+"""The faults of a night: one or several, for the whole night or a part, each with a share of the requests."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""The story of a seed for a person: what was decided, then every request, deed, death and signal with its time."""
+"""The story of a seed for a reader: the scenario, then every request, deed, death and signal with its time."""
 
 from tests.simulation.scenario import Night, Scenario
 from tests.simulation.simulate import Result

@@ -1,5 +1,4 @@
-"""Prints, at the end of a test run, what the simulation has met; the figures come with the reports of the tests, from
-whichever process ran them."""
+"""Prints the coverage of the simulation at the end of a test run. The figures are in the reports of the tests."""
 
 import json
 from collections import defaultdict

@@ -1,5 +1,4 @@
-"""Knowledge grows old (architecture 4.7): who comes by another way while a run is slow, or waits, is not created once
-more.
+"""Knowledge expires (architecture 4.7): a subscriber that appears during a slow run is not created again.
 
 Each night is played twice: once to see whom it creates late, and again with those people coming in the meantime.
 """

@@ -1,4 +1,4 @@
-"""The simulated way to the service is a double: whatever befalls a request, the real one gives the same value."""
+"""The simulated network gives the same values as real sockets, for every fault of a request."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A service that is down (architecture 6): the run ends within two minutes, nobody is lost, the next finishes it."""
+"""A service that is down (architecture 6): the run ends within two minutes, and the next run finishes the work."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Refusals of all creates for a while (architecture 4.8), on virtual time: the run ends in time, and nobody is lost."""
+"""Refusals of all creates for some time (architecture 4.8): the run ends in time, and no row is lost."""
 
 from collections import Counter
 from random import Random

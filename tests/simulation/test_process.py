@@ -1,4 +1,4 @@
-"""The simulation's own ground: time only jumps, and death is faithful."""
+"""The base of the simulation: virtual time only jumps, and a dead process does nothing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

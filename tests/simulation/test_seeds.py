@@ -1,4 +1,4 @@
-"""Seeded nights of loader, ledger and service on virtual time: every stance, every fault, death at any moment.
+"""Seeded nights of loader, ledger and service on virtual time: every stance, every fault, and death at any moment.
 
 A failure names the line that plays its seed again and prints the story.
 """

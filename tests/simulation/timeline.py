@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in its order. Nothing waits; the clock jumps to whatever is next."""
+"""Virtual time: the events in their order. Nothing waits; the clock jumps to the next event."""
 
 import heapq
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What really happened to each person, put together from the service's truth log and from every request's times."""
+"""The facts of each person, from the truth log of the service and the times of every request."""
 
 from dataclasses import dataclass, field
 

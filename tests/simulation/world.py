@@ -1,4 +1,4 @@
-"""Plays a scenario: the service, the ledger and, night by night, a process; and keeps what each night left behind."""
+"""Plays a scenario: the service, the ledger, and a process for each night. It keeps the results of the nights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

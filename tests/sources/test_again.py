@@ -1,4 +1,4 @@
-"""Sources that are read twice: each time from the beginning, whatever they are."""
+"""Sources that are read twice, each time from the beginning."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""The mapping at work: text columns in, field columns out, each step of a rule alone and in their order."""
+"""A mapping turns columns of text into fields: the steps of a rule alone, and in their order."""
 
 import json
 import subprocess

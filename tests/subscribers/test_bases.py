@@ -1,4 +1,4 @@
-"""Which base each row is for, by a column's cells."""
+"""The base of a row by the cell of a column."""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,4 @@
-"""The vectorised checks against the slow ones that they stand in for, and the schemas of the field table."""
+"""The vectorised checks against slow checks of one value, and the schemas of the field table."""
 
 import json
 from datetime import date, timedelta

@@ -1,4 +1,4 @@
-"""Identities: what is one, how it is spelt, who is on the suppression list, and repeats within a run."""
+"""Identities: their normal form, their spellings, the suppression list, and repeats within a run."""
 
 from typing import Any
 
@@ -253,22 +253,22 @@ def expect(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
     first: dict[int, int] = {}
     expected = []
     for chunk in chunks:
-        told = []
+        repeats = []
         for identity, fingerprint in chunk:
             is_repeat = identity in first
-            told.append((is_repeat, is_repeat and first[identity] != fingerprint))
+            repeats.append((is_repeat, is_repeat and first[identity] != fingerprint))
             first.setdefault(identity, fingerprint)
-        expected.append(told)
+        expected.append(repeats)
     return expected
 
 
 @given(CHUNKS)
 def test_repeats_are_the_repeats_that_a_dictionary_finds(chunks: list[list[Row]]) -> None:
     seen = SeenIdentities()
-    told = []
+    repeats = []
     for chunk in chunks:
         identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
         fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
         is_duplicate, is_different = seen.add(identities, fingerprints, np.zeros(len(chunk), dtype=bool))
-        told.append(list(zip(is_duplicate.tolist(), is_different.tolist(), strict=True)))
-    assert told == expect(chunks)
+        repeats.append(list(zip(is_duplicate.tolist(), is_different.tolist(), strict=True)))
+    assert repeats == expect(chunks)

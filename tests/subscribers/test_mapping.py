@@ -1,4 +1,4 @@
-"""Which column becomes which field: guesses on the headers that programs really export, and `--map` above them."""
+"""The field of a column: guesses from the headers of real programs, and `--map`."""
 
 import pandas as pd
 import pytest
@@ -151,9 +151,9 @@ def test_a_rule_that_no_job_file_can_hold_is_refused() -> None:
         {"column": "a", "default": ""},
         {"column": "a", "case": "Title"},
     ]
-    for given in cases:
+    for options in cases:
         with pytest.raises(ConfigurationError):
-            ColumnRule(**given)  # type: ignore[arg-type] # wrong on purpose
+            ColumnRule(**options)  # type: ignore[arg-type] # wrong on purpose
 
 
 @pytest.mark.parametrize(

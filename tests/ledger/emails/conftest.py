@@ -1,4 +1,4 @@
-"""A ledger of emails on each of its stores: a test that asks for `log` is run on both."""
+"""A ledger of emails in each store: a test with `log` runs on both stores."""
 
 from collections.abc import Iterator
 

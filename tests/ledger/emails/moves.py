@@ -1,5 +1,4 @@
-"""Every move of an email's table, as a call of the store's function for it; and ways to bring an email into each
-state."""
+"""The moves of the table of emails as calls of the store, and the ways into each state."""
 
 from collections.abc import Callable
 from pathlib import Path

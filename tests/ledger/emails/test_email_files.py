@@ -1,4 +1,4 @@
-"""What only emails in a SQLite file promise: a file of its owner alone, and no address outlives its use in it."""
+"""Emails in a SQLite file: only the owner can read the file, and an address is erased after its use."""
 
 import sqlite3
 from contextlib import closing

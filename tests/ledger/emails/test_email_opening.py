@@ -1,4 +1,4 @@
-"""Opening the ledger of emails and holding a campaign, on either store: beside the ledger, and beside each other."""
+"""Opening the ledger of emails and holding a campaign, on both stores."""
 
 import os
 import subprocess

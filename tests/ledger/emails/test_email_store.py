@@ -1,5 +1,4 @@
-"""The ledger of emails: every move from every state, and nothing half done. Each test is passed by SQLite and by
-PostgreSQL."""
+"""The ledger of emails: every move from every state, and whole transactions, on SQLite and on PostgreSQL."""
 
 from itertools import product
 
@@ -93,13 +92,13 @@ def make_twice(log: EmailLog, campaign: Campaign, move: Move) -> None:
 
 
 def test_an_email_has_the_values_of_its_state(log: EmailLog, campaign: Campaign) -> None:
-    told = {
+    values_of = {
         EmailState.SENDING: (None, None, None, None, None),
         EmailState.SENT: (7, "<7@shop>", 2.0, None, None),
         EmailState.UNKNOWN: (None, None, None, None, None),
         EmailState.REFUSED: (None, None, None, 422, "no"),
     }
-    for number, (state, rest) in enumerate(told.items()):
+    for number, (state, rest) in enumerate(values_of.items()):
         at = add_campaign(log, f"campaign {number}")
         bring_to(log, at, state)
         assert read_entry(log, at) == EmailEntry(state, *rest, RUN)
@@ -159,8 +158,8 @@ def check_single(log: EmailLog, left: EmailEvent | None, event: EmailEvent) -> N
         with log.transaction():
             SINGLE_MOVES[event](log, key)
         state = EMAIL.transitions[EmailState.SENDING, event]
-        kept = state in (EmailState.UNKNOWN, EmailState.REFUSED)
-        assert read_single(log, key) == (state, ADDRESS if kept else None)
+        has_address = state in (EmailState.UNKNOWN, EmailState.REFUSED)
+        assert read_single(log, key) == (state, ADDRESS if has_address else None)
     else:
         with log.transaction():
             SINGLE_MOVES[left](log, key)
@@ -225,12 +224,12 @@ def test_the_database_refuses_an_impossible_email(log: EmailLog, campaign: Campa
 
 def insert_row(log: EmailLog, campaign: Campaign, values: dict[str, str]) -> None:
     """A line as somebody else would write it; the recipient as bytes, however the database spells them."""
-    given = _VALUES | {"campaign_key": str(campaign.key)} | values
+    row = _VALUES | {"campaign_key": str(campaign.key)} | values
     recipients = {"NULL": None, "short": b"too short"}
-    recipient = recipients.get(given.pop("recipient"), RECIPIENT)
-    columns, told = ", ".join(given), ", ".join(given.values())
+    recipient = recipients.get(row.pop("recipient"), RECIPIENT)
+    columns, written = ", ".join(row), ", ".join(row.values())
     with log.transaction() as connection:
-        statement = text(f"INSERT INTO email (recipient, {columns}) VALUES (:recipient, {told})")
+        statement = text(f"INSERT INTO email (recipient, {columns}) VALUES (:recipient, {written})")
         connection.execute(statement, {"recipient": recipient})
 
 

@@ -1,4 +1,4 @@
-"""A service that only lists, on no network and no clock, for interleavings that no real one can be made to show.
+"""A service that only lists, without network and clock, for interleavings that a real service does not show.
 
 `test_fake_list.py` holds it to what the sandbox answers.
 """
@@ -58,8 +58,8 @@ class FakeList:
 
     def add(self, subscriber_id: int, email: str = "", *, base: object = None, client: str = "") -> None:
         """Somebody more, in the base 7 unless another is given."""
-        given = {"Id": 7, "Name": "News"} if base is None else base
-        self.people.append({"Id": subscriber_id, "Base": given, "Email": email, "ClientUserId": client})
+        own_base = {"Id": 7, "Name": "News"} if base is None else base
+        self.people.append({"Id": subscriber_id, "Base": own_base, "Email": email, "ClientUserId": client})
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> Answer:
         (self.evidence if query.limit in OF_EVIDENCE else self.asked).append(query)

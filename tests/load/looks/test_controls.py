@@ -1,4 +1,4 @@
-"""Which classes of spellings the filters may be believed for."""
+"""The classes of spellings for which a filter is trusted."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The list that the tests make up answers as the sandbox does."""
+"""The fake list answers as the sandbox does."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Whom a look by filters finds, whom it misses, and whom it leaves untold: on a service made up for it."""
+"""A look by filters: the keys that the look finds, the keys that it misses, and the keys that it does not decide."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import VirtualTime, identity, look_at_fake, sentinel, told, want
+from tests.load.sessions import VirtualTime, get_verdict, identity, look_at_fake, sentinel, want
 
 NOBODY = float("-inf")
 
@@ -50,10 +50,10 @@ def test_a_look_up_returns_the_ids_of_its_base_only(tmp_path: Path) -> None:
 def test_a_partial_match_is_no_find(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), fake_list.partial)
     fake.add(50, "joann@x.org")
-    assert told(look(fake, tmp_path, "ann@x.org")) == ({}, set())  # perhaps the first match of several
+    assert get_verdict(look(fake, tmp_path, "ann@x.org")) == ({}, set())  # perhaps the first match of several
     fake.add(51, "mary.ann@x.org")
     (tmp_path / "again").mkdir()
-    assert told(look(fake, tmp_path / "again", "ann@x.org")) == ({}, digests("ann@x.org"))
+    assert get_verdict(look(fake, tmp_path / "again", "ann@x.org")) == ({}, digests("ann@x.org"))
 
 
 def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_row_without_the_id_of_its_base_decides_nothing(tmp_path: Path, base: 
         {"Id": name, "Base": base, "Email": email}
         for name, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
     ]
-    assert told(look(fake, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")) == ({}, digests("eve@x.org"))
+    assert get_verdict(look(fake, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")) == ({}, digests("eve@x.org"))
 
 
 def test_a_name_that_two_bases_bear_ends_the_run_even_over_two_batches(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_class_whose_filter_fails_stays_undecided_and_other_classes_do_not(tmp
     fake.add(50, "known+1@x.org")
     fake.add(51, "ann+b@x.org")
     result = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org", "bob@x.org")
-    assert told(result) == ({}, digests("bob@x.org"))
+    assert get_verdict(result) == ({}, digests("bob@x.org"))
 
 
 def test_a_class_that_failed_is_not_asked_for(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_key_without_a_control_can_be_found_and_not_missed(tmp_path: Path) -> 
     fake = FakeList(crowd(1000))
     fake.add(2000, "ann+b@x.org")  # not on the first page: nobody surveyed has a plus
     result = look(fake, tmp_path, "ann+b@x.org", "cem+d@x.org")
-    assert told(result) == ({identity("ann+b@x.org"): (2000,)}, set())
+    assert get_verdict(result) == ({identity("ann+b@x.org"): (2000,)}, set())
 
 
 def test_a_key_is_looked_up_in_its_spellings_and_a_spelling_needs_a_control(tmp_path: Path) -> None:
@@ -277,11 +277,11 @@ def test_the_keys_that_a_filter_can_decide_are_known_before_the_look(tmp_path: P
 
     async def ask(session: Session) -> None:
         await read_stats(session.access)
-        told = {
+        decidable = {
             text: can_prove_absence(session.access, want(text))
             for text in ("a@x.org", "a+b@x.org", "a+b@bücher.de", "A@x.org")
         }
-        assert told == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
+        assert decidable == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
         assert can_prove_absence(session.access, want("a@x.org", in_any_spelling=True))
         session.access.state.is_case_blind = False
         assert not can_prove_absence(session.access, want("a@x.org", in_any_spelling=True))

@@ -1,4 +1,4 @@
-"""How a look by filters ends when the service or the run does, and what it says and asks meanwhile."""
+"""The end of a look by filters if the service or the run ends, and its messages and requests."""
 
 import asyncio
 from dataclasses import replace
@@ -36,9 +36,9 @@ def test_messages_name_no_subscriber(tmp_path: Path) -> None:
     async def fail(session: Session) -> None:
         with pytest.raises(ListFailed) as failure:
             await look_by_filter(session.access, [want("ann@x.org")])
-        said = f"{failure.value} {session.control.activity} {want('ann@x.org')!r} {session.access.state!r}"
-        said += repr(session.access.sentinels)
-        assert "@" not in said
+        messages = f"{failure.value} {session.control.activity} {want('ann@x.org')!r} {session.access.state!r}"
+        messages += repr(session.access.sentinels)
+        assert "@" not in messages
         assert session.control.activity == "looking for 1 subscriber by the list's filters"
 
     look_at_fake(fake, tmp_path, fail, sentinels=(sentinel(940.0, 100, "wit@x.org"),))

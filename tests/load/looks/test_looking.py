@@ -1,4 +1,4 @@
-"""Which way of looking is taken first, and what the other makes of whom that leaves untold."""
+"""The order of filters and sweeps, and the second way for the keys that the first way does not decide."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
-from tests.load.sessions import identity, look_at_fake, sentinel, told, want
+from tests.load.sessions import get_verdict, identity, look_at_fake, sentinel, want
 
 NOBODY = float("-inf")
 LONG = 20_000  # a sweep of so many takes 22 requests
@@ -109,7 +109,7 @@ def test_a_key_that_neither_filters_nor_sweeps_decide_stays_undecided(tmp_path: 
     fake = FakeList(crowd(60), fake_list.ignored, largest_limit=10)
     shuffled(fake)
     result = look(fake, tmp_path, "bob@x.org")
-    assert told(result) == ({}, set())
+    assert get_verdict(result) == ({}, set())
 
 
 @pytest.mark.parametrize("answer", [Ambiguous(500, "broken"), Refused(404, "no"), Refused(429, "slow down")])
@@ -265,12 +265,12 @@ def test_the_results_of_many_keys_are_returned_in_parts(is_in_order: bool, tmp_p
     fake.add(60_000, "q350@x.org")
     if not is_in_order:
         shuffled(fake)
-    wanted, parts, said = asked_for(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
+    wanted, parts, activities = asked_for(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
     async def look_in_parts_of(session: Session) -> None:
         async for part in look_up_keys([KeyGroup(session.access, wanted)]):
             parts.append((list(part.keys), part.result))
-            said.append(session.control.activity)
+            activities.append(session.control.activity)
 
     look_at_fake(fake, tmp_path, look_in_parts_of)
     assert sorted(key.value for keys, _ in parts for key in keys) == sorted(key.value for key in wanted)
@@ -278,5 +278,5 @@ def test_the_results_of_many_keys_are_returned_in_parts(is_in_order: bool, tmp_p
     assert [identity("q350@x.org") in result.found for keys, result in parts].count(True) == 1
     assert sum(len(result.missed) for _, result in parts) == 399
     numbers = (400, 100) if is_in_order else (399, 99)  # the sweep has shown one
-    by_filter = [message for message in said if message.endswith("filters")]
+    by_filter = [message for message in activities if message.endswith("filters")]
     assert by_filter == [f"looking for {number} subscribers by the list's filters" for number in numbers]

@@ -1,5 +1,4 @@
-"""Subscribers are looked up over HTTP, whatever their texts and the service's stances; all else is told by `fake_list`,
-which answers as the sandbox does."""
+"""Looks over HTTP, with any texts and any stance of the sandbox. `fake_list` has the other cases."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is kept of those who are seen on the list, to make controls with."""
+"""The samples of listed subscribers, from which controls are made."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ def stats(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]
 
 
 def test_a_sample_has_both_identities_of_a_subscriber() -> None:
-    kept = stats({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
-    assert kept == {
+    samples = stats({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
+    assert samples == {
         PLUS: [ListedSubscriber(1, "a+b@x.org")],
         KEY: [ListedSubscriber(1, "k1")],
         PLAIN: [ListedSubscriber(2, "c@x.org")],
@@ -39,10 +39,10 @@ def test_a_subscriber_that_no_filter_can_find_is_no_sample() -> None:
 
 
 def test_a_class_has_three_samples() -> None:
-    kept = stats(
+    samples = stats(
         *({"Id": number, "Email": f"{start}{number}@x.org"} for number in range(1000) for start in ("p", "p+"))
     )
-    assert {spelling: [want.subscriber_id for want in those] for spelling, those in kept.items()} == {
+    assert {spelling: [want.subscriber_id for want in those] for spelling, those in samples.items()} == {
         PLAIN: [0, 1, 2],
         PLUS: [0, 1, 2],
     }

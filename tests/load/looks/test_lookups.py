@@ -1,4 +1,4 @@
-"""What one look-up by a filter shows, and how many are made together."""
+"""The answer of one look-up by a filter, and the number of simultaneous look-ups."""
 
 import asyncio
 from functools import partial

@@ -1,4 +1,4 @@
-"""Whom a sweep of the whole list finds and misses, and what it remembers for other looks."""
+"""A sweep of the whole list: the keys that the sweep finds and misses, and the knowledge that it keeps."""
 
 import random
 from collections.abc import Sequence

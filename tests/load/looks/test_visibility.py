@@ -1,4 +1,4 @@
-"""What the sentinels that a look shows, and does not show, say of how late the service shows people."""
+"""The sentinels of a look: what they prove about the lag of the list."""
 
 from datetime import UTC, datetime
 from pathlib import Path

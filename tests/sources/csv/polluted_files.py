@@ -1,4 +1,4 @@
-"""Kinds of pollution that Pollock (Vitagliano et al., VLDB 2023) found in real files, and what is made of each.
+"""Kinds of pollution that Pollock (Vitagliano et al., VLDB 2023) found in real files, and their results.
 
 The kinds are Pollock's; the files are our own. Stray quotes and records too large stand in `test_malformed`, columns
 without a name of their own in `test_source`. Where a file is not read as it was meant, `why` says why not: a row that

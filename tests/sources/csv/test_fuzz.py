@@ -1,4 +1,4 @@
-"""CSV against Python's csv module: what that writes comes back cell for cell, and no cell holds what it does not."""
+"""CSV against Python's csv module: the source reads the same cells from the same bytes."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Polluted files, kind by kind, come to rows or to rejections by line, and no value moves into another column."""
+"""Polluted files give rows or rejections by line. No value moves into another column."""
 
 from pathlib import Path
 

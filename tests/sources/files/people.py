@@ -1,4 +1,4 @@
-"""The same people in a file of every format, written by the libraries that people's programs use."""
+"""The same people in a file of every format, written by common libraries."""
 
 import csv
 import gzip

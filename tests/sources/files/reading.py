@@ -1,4 +1,4 @@
-"""Files written for a test, and read whole."""
+"""Write files for a test, and read them whole."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""JSON Lines: one object a line; a line that is none costs itself alone."""
+"""JSON Lines: one object in a line. A line without an object is rejected alone."""
 
 import json
 import string

@@ -1,4 +1,4 @@
-"""SQL sources: real SQLite files, a real PostgreSQL, and databases that are not there."""
+"""SQL sources: SQLite files, a real PostgreSQL, and databases that do not exist."""
 
 import sqlite3
 from collections.abc import Iterator
