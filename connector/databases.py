@@ -26,7 +26,7 @@ _EXTRAS = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
 # The parts of a URL as SQLAlchemy divides them: a user may contain an @, and a password may not.
 _PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
-_ESCAPES = "in a password, and elsewhere in the URL, write @ as %40 and / as %2F"
+_ESCAPES = "write each @ within a part of the URL as %40 and each / in a password as %2F"
 
 _SECRET_KEY = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 _MIN_MASKED = 4  # characters; a shorter option (user=u) is not secret, and masking would change other words

@@ -7,5 +7,5 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def agree(number: int, singular: str, plural: str) -> str:
-    """Return the verb, or any other word, that goes with so many: `has` or `have`."""
+    """Return the form of a verb or another word for this number: `has` or `have`."""
     return singular if number == 1 else plural

@@ -127,7 +127,7 @@ class SheetFile:
         """Stop writing. The file is not a valid workbook, except after `close`."""
         self._pending.clear()
         for part in (self._sheet, self._archive):
-            with suppress(OSError, ValueError):  # the disk is full, or the file is closed
+            with suppress(OSError, ValueError):  # a full disk, or a closed file
                 part.close()
 
     def _flush(self) -> None:

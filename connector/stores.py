@@ -42,7 +42,7 @@ _ERRORS = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )
-"""Modules and names of the errors that are not an OSError. The error of a module that is not imported cannot occur."""
+"""The errors of the libraries that are not an OSError, by module. A module that is not imported raises no error."""
 
 _SECRETS = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
 _MIN_MASKED = 8  # characters of a secret in the environment; masking a shorter one would change other words

@@ -127,7 +127,7 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
             else:
                 return None
             return number if abs(number) <= _LARGEST else None
-        if isinstance(plain, datetime):  # a moment with nanoseconds is a subclass of pandas
+        if isinstance(plain, datetime):  # pandas has a subclass of datetime with nanoseconds
             is_plain = type(plain) is datetime
             moment = plain if is_plain else datetime.fromisoformat(plain.isoformat(timespec="microseconds"))
         elif isinstance(plain, date):
@@ -255,7 +255,7 @@ class CursorWatch:
         return value is not None and self.latest is not None and is_larger(value, self.latest)
 
     def _find_unix_limit(self, values: Sequence[object], now: datetime) -> int | None:
-        """Return the limit in the unit in which more than half of the first values are Unix times, or None."""
+        """Return the limit as a Unix time if most of the first values are Unix times of one unit, else None."""
         sample = [read_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
         limits = Counter(find_latest_unix(value, now) for value in sample if value is not None)
         limit, limit_count = limits.most_common(1)[0] if limits else (None, 0)

@@ -117,8 +117,10 @@ _UNDECODABLE = (
 _C1 = re.compile("[\x80-\x9f]")
 
 _LONE_ACCENTS = frozenset("¨¯¸˘˙˚˛˜˝")  # accents without a letter, which no name contains
-_JOINING = frozenset("’‘'´·–—‑׳״\u00ad")  # between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen
-_OPENING = frozenset("«»“”„‘‚¿¡‹›–—")  # before a letter
+_JOINING = frozenset(
+    "’‘'´·–—‑׳״\u00ad"
+)  # signs between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen
+_OPENING = frozenset("«»“”„‘‚¿¡‹›–—")  # signs before the first letter of a word
 
 
 @dataclass(frozen=True, slots=True)

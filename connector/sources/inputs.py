@@ -35,11 +35,8 @@ _HEAD_BYTES = 1 << 16  # enough to recognise the format
 _COPIED_BYTES = 1 << 20  # for each read and write of a temporary copy
 _MAX_SHARE_OF_ROOM = 0.9  # of the free space in the folder, because other programs need space, too
 
-_GZIP, _ZSTD, _ZIP = (
-    b"\x1f\x8b",
-    b"\x28\xb5\x2f\xfd",
-    (b"PK\x03\x04", b"PK\x05\x06"),
-)  # the second signature of a zip is that of an empty archive
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # an archive with files, and an empty archive
 _PACKING = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
 _MAX_NAMES = 20  # of files of an archive in a message
 _DOCUMENTS = {

@@ -159,7 +159,8 @@ def load_object(text: bytes) -> dict[str, object]:
 def read_row(parsed: Mapping[str, object], text: bytes) -> dict[str, object]:
     """Return the values of an object by their paths (`address.city`); `text` is the line of the object.
 
-    A number that a float cannot represent exactly is a Decimal. Raises ValueError like `_flatten`.
+    A number that a float cannot represent exactly is a Decimal. Raises ValueError for a repeated path, and for a path
+    that is too deep.
     """
     row = _flatten(parsed)
     inexact = [key for key, value in row.items() if type(value) is float and abs(value) >= _FIRST_INEXACT]
