@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import os
 import runpy
+import signal
 import socket
 import sys
 import warnings
@@ -203,6 +204,7 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) 
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     sys.argv = ["connector", *arguments]
     warnings.simplefilter("error")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start the tests with SIGINT ignored
     atexit._clear()  # exit handlers of libraries take a fifth of the time of a short command
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined] # removes temporary folders

@@ -9,6 +9,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.ledger.opening import open_emails, open_ledger
+from connector.ledger.schema import SCHEMA_VERSION
 from tests.pipelines.conftest import Connector, count_stored, write_addresses
 
 
@@ -26,12 +27,12 @@ def test_a_backup_is_a_ledger_with_the_same_entries(connector: Connector, tmp_pa
     assert again.report["requests"]["create"]["sent"] == 0
 
 
-def test_a_ledger_that_another_version_wrote_is_refused_by_every_command(connector: Connector, tmp_path: Path) -> None:
+def test_a_ledger_of_a_newer_version_is_refused_by_every_command(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 3)
     connector.import_file(path)
     with closing(sqlite3.connect(tmp_path / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("ALTER TABLE account DROP COLUMN limit_low")
-        ledger.execute("UPDATE meta SET value = '3' WHERE name = 'schema_version'")
+        ledger.execute("UPDATE meta SET value = ? WHERE name = 'schema_version'", (SCHEMA_VERSION + 1,))
     given = "--base-name", "News"
     for command in (
         ("import", path, *given),
@@ -41,7 +42,7 @@ def test_a_ledger_that_another_version_wrote_is_refused_by_every_command(connect
     ):
         ended = connector.run_json(*command)
         assert ended.is_refused, (command, ended.stderr)
-        assert "schema_version 3" in ended.stderr
+        assert f"schema_version {SCHEMA_VERSION + 1}" in ended.stderr
         assert "name a new ledger (CONNECTOR_LEDGER)" in ended.stderr
 
 
