@@ -66,18 +66,20 @@ def test_a_leftover_that_is_lost_again_is_held_after_five_creates_of_the_run(is_
 
 
 @pytest.mark.parametrize(
-    ("switches", "most"), [({"required": ["Phone"]}, 20), ({"error_before": 1.0}, 3)], ids=["refused", "lost"]
+    ("switches", "number", "most"),
+    [({"required": ["Phone"]}, 30, 20), ({"error_before": 1.0}, 6, 3)],
+    ids=["refused", "lost"],
 )
 def test_bases_that_fail_from_the_start_share_the_limit_on_first_creates(
-    switches: dict[str, object], most: int
+    switches: dict[str, object], number: int, most: int
 ) -> None:
-    """The limit holds for the run. Three bases together cost no more creates than one base."""
+    """No base alone has enough rows for the limit."""
     nights = [Night((), gap_s, is_by_row=True, bases=BASES) for gap_s in (1.0, 100.0)]
-    result = play([replace(nights[0], storm=Storm(switches)), nights[1]], 60)
+    result = play([replace(nights[0], storm=Storm(switches)), nights[1]], number)
     first, second = result.world.played
     assert first.report is not None
     assert "the run's first" in (first.report.reason or "")
-    assert sum(count_creates(result, 1, frozenset(range(1, 61)))) == most
+    assert sum(count_creates(result, 1, frozenset(range(1, number + 1)))) == most
     assert second.is_whole
 
 
