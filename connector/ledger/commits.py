@@ -36,7 +36,7 @@ Then = Callable[[T], object]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     """A step, the function to call after it, and the future in which the caller waits for the result."""
 
     step: Step[Any]
@@ -45,10 +45,10 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Begun:
+class _Running:
     """The step that the thread works on; `result` has the step's result once the transaction is durable."""
 
-    asked: _Asked
+    request: _Request
     result: "Future[Any]"
 
 
@@ -61,8 +61,8 @@ class Commits:
     def __init__(self, ledger: Ledger, thread: Executor) -> None:
         self._ledger = ledger
         self._thread = thread
-        self._waiting: deque[_Asked] = deque()
-        self._begun: _Begun | None = None
+        self._queue: deque[_Request] = deque()
+        self._running: _Running | None = None
 
     @property
     def sends_until(self) -> float:
@@ -76,25 +76,25 @@ class Commits:
         A cancellation of the caller takes effect only after the transaction has ended. Raises the errors of the step,
         and LedgerError.
         """
-        asked = _Asked(step, then, asyncio.get_running_loop().create_future())
-        self._waiting.append(asked)
-        self._begin_next()
-        cancelled = await _wait_in_any_case(asked.answer)
-        answer: T = asked.answer.result()
+        request = _Request(step, then, asyncio.get_running_loop().create_future())
+        self._queue.append(request)
+        self._start_next()
+        cancelled = await _wait_uncancelled(request.answer)
+        answer: T = request.answer.result()
         if cancelled is not None:
             raise cancelled
         return answer
 
     def drain(self) -> None:
         """Run all steps that still wait, on the thread of the caller."""
-        while self._begun is not None or self._waiting:
-            if self._begun is not None:
-                self._begun.result.exception()  # wait here, where an interruption answers no caller
-                begun, self._begun = self._begun, None
-                _answer(begun.asked, begun.result.result)
+        while self._running is not None or self._queue:
+            if self._running is not None:
+                self._running.result.exception()  # wait here, where an interruption answers no caller
+                running, self._running = self._running, None
+                _set_answer(running.request, running.result.result)
             else:
-                asked = self._waiting.popleft()
-                _answer(asked, partial(self._carry_out, asked.step))
+                request = self._queue.popleft()
+                _set_answer(request, partial(self._carry_out, request.step))
 
     def _carry_out(self, step: Step[T]) -> T:
         with self._ledger.transaction():
@@ -102,15 +102,15 @@ class Commits:
         logger.debug("commit: the ledger is durable")
         return result
 
-    def _begin_next(self) -> None:
-        while self._begun is None and self._waiting:
-            asked = self._waiting.popleft()
+    def _start_next(self) -> None:
+        while self._running is None and self._queue:
+            request = self._queue.popleft()
             try:
-                commit = self._prepare(asked.step) if self._ledger.is_file else partial(self._carry_out, asked.step)
-            except BaseException as error:  # noqa: BLE001 - the error belongs to the caller that asked
-                asked.answer.set_exception(error)
+                commit = self._prepare(request.step) if self._ledger.is_file else partial(self._carry_out, request.step)
+            except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
+                request.answer.set_exception(error)
             else:
-                self._hand_over(asked, commit)
+                self._submit(request, commit)
 
     def _prepare(self, step: Step[T]) -> Callable[[], T]:
         """Run a transaction up to its commit, and return the commit as a function."""
@@ -126,19 +126,19 @@ class Commits:
 
         return make_durable
 
-    def _hand_over(self, asked: _Asked, work: Callable[[], Any]) -> None:
+    def _submit(self, request: _Request, work: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
 
-        def go_on(result: "Future[Any]") -> None:
-            if self._begun is not None and self._begun.result is result:  # otherwise `drain` has answered it
-                self._begun = None
-                _answer(asked, result.result)
-                self._begin_next()
+        def finish_running(result: "Future[Any]") -> None:
+            if self._running is not None and self._running.result is result:  # otherwise `drain` has answered it
+                self._running = None
+                _set_answer(request, result.result)
+                self._start_next()
 
         # The submitted work must not refer to itself: a step holds a chunk's digests, and the garbage collector runs
         # so seldom that 200 MB of them would wait for it.
-        self._begun = _Begun(asked, self._thread.submit(work))
-        self._begun.result.add_done_callback(lambda result: loop.call_soon_threadsafe(go_on, result))
+        self._running = _Running(request, self._thread.submit(work))
+        self._running.result.add_done_callback(lambda result: loop.call_soon_threadsafe(finish_running, result))
 
 
 class LedgerWriter:
@@ -231,18 +231,18 @@ def open_commits(ledger: Ledger) -> Iterator[Commits]:
             commits.drain()
 
 
-def _answer(asked: _Asked, give: Callable[[], Any]) -> None:
+def _set_answer(request: _Request, get_result: Callable[[], Any]) -> None:
     """Run `get_result`, then the function to call after the step, and pass the result or the error to the caller."""
     try:
-        result = give()
-        asked.then(result)
+        result = get_result()
+        request.then(result)
     except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
-        asked.answer.set_exception(error)
+        request.answer.set_exception(error)
     else:
-        asked.answer.set_result(result)
+        request.answer.set_result(result)
 
 
-async def _wait_in_any_case(answer: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
+async def _wait_uncancelled(answer: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
     """Wait for the answer. Return the cancellation that arrived meanwhile, or None."""
     cancelled = None
     while not answer.done():

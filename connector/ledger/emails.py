@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import TextClause, text
 
 from connector.errors import ConfigurationError
-from connector.ledger.store import Batch, Hold, Rows, Store, keep_text, refuse_stale
+from connector.ledger.store import Batch, Hold, Rows, Store, make_storable, refuse_stale
 from connector.states import EMAIL, EmailEvent, EmailState
 
 
@@ -109,7 +109,7 @@ class EmailLog:
         new, or if the ledger was restored and the campaign is not reopened (architecture 4.15).
         """
         found = self.connection.execute(_FIND_CAMPAIGN, _keep(account, name)).one_or_none()
-        others = self.connection.execute(_FIND_ACCOUNTS, {"name": keep_text(name)}).scalars().all()
+        others = self.connection.execute(_FIND_ACCOUNTS, {"name": make_storable(name)}).scalars().all()
         if found is None and others and not is_new_account:
             raise ConfigurationError(
                 f"the campaign {name} was sent under the account {others[0]}, and this job's account is {account}: its "
@@ -177,20 +177,20 @@ class EmailLog:
         self, campaign: Campaign, run_id: str, intents: Sequence[tuple[bytes, str]], *, at: float
     ) -> None:
         """Move NONE to SENDING: (recipient, address in clear), at `at` (Unix seconds)."""
-        rows = [(campaign.key, recipient, keep_text(address)) for recipient, address in intents]
-        self._move(_INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=keep_text(run_id), at=float(at))
+        rows = [(campaign.key, recipient, make_storable(address)) for recipient, address in intents]
+        self._move(_INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=make_storable(run_id), at=float(at))
 
     def mark_accepted(self, campaign: Campaign, accepted: Sequence[tuple[bytes, int, str, float]]) -> None:
         """Move SENDING to SENT: (recipient, SendMessageRequestId, MessageId, Unix seconds). The address is deleted."""
         rows = [
-            (campaign.key, recipient, request_id, keep_text(message_id), float(at))
+            (campaign.key, recipient, request_id, make_storable(message_id), float(at))
             for recipient, request_id, message_id, at in accepted
         ]
         self._move(_ACCEPT, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
 
     def mark_refused(self, campaign: Campaign, refused: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING to REFUSED: (recipient, HTTP status, the service's words)."""
-        rows = [(campaign.key, recipient, status, keep_text(words)) for recipient, status, words in refused]
+        rows = [(campaign.key, recipient, status, make_storable(words)) for recipient, status, words in refused]
         self._move(_REFUSE, rows, EmailState.SENDING, EmailEvent.REFUSED)
 
     def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
@@ -224,17 +224,17 @@ class EmailLog:
         email."""
         to = EMAIL.decide(EmailState.NONE, EmailEvent.INTENDED)
         texts = {"account": account, "address": addresses, "run": run_id}
-        values = {name: keep_text(value) for name, value in texts.items()} | {"to": to, "at": float(at)}
+        values = {name: make_storable(value) for name, value in texts.items()} | {"to": to, "at": float(at)}
         return int(self.connection.execute(_INSERT_SINGLE, values).scalar_one())
 
     def mark_single_accepted(self, key: int, request_id: int, message_id: str, *, at: float) -> None:
         """Move SENDING to SENT: SendMessageRequestId, MessageId, Unix seconds. The addresses go for good."""
-        answer = {"request_id": request_id, "message_id": keep_text(message_id), "at": float(at)}
+        answer = {"request_id": request_id, "message_id": make_storable(message_id), "at": float(at)}
         self._move_single(_ACCEPT_SINGLE, key, EmailEvent.ACCEPTED, **answer)
 
     def mark_single_refused(self, key: int, status: int, words: str) -> None:
         """Move SENDING to REFUSED: HTTP status, the service's words."""
-        self._move_single(_REFUSE_SINGLE, key, EmailEvent.REFUSED, status=status, words=keep_text(words))
+        self._move_single(_REFUSE_SINGLE, key, EmailEvent.REFUSED, status=status, words=make_storable(words))
 
     def mark_single_not_sent(self, key: int) -> None:
         """Move SENDING to NONE: known never to have left."""
@@ -263,7 +263,7 @@ def _name_mark(kind: str, campaign: Campaign) -> str:
 
 
 def _keep(account: str, name: str) -> dict[str, str]:
-    return {"account": keep_text(account), "name": keep_text(name)}
+    return {"account": make_storable(account), "name": make_storable(name)}
 
 
 # The statements are made of constants. Every UPDATE and DELETE of an email names the state that the move leaves.

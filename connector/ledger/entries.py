@@ -13,7 +13,7 @@ from math import inf
 from sqlalchemy import Connection, text
 
 from connector.ledger.schema import HOW, IDENTITY_FIELDS, OPTED_OUT, SHOWN, UNFINISHED
-from connector.ledger.store import Base, Batch, Rows, Store, keep_text
+from connector.ledger.store import Base, Batch, Rows, Store, make_storable
 from connector.shards import WHOLE, Shard
 from connector.states import ENTRY, Event, State
 
@@ -163,7 +163,7 @@ class Ledger:
 
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities (digests). Identities without an entry are left out."""
-        rows = self.store.select(_FIND, {}, _each(base, identities))
+        rows = self.store.select(_FIND, {}, _build_rows(base, identities))
         return {identity: Entry(_STATES[state], *rest) for identity, state, *rest in rows}
 
     def find_different(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
@@ -229,7 +229,7 @@ class Ledger:
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the identities of the base's opt-outs that the job has recorded."""
-        values = {"base": base.key, "job": keep_text(job), **self._range}
+        values = {"base": base.key, "job": make_storable(job), **self._range}
         return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, values)]
 
     def list_entries(self, base: Base, field: str, after: bytes, number: int) -> list[ListedEntry]:
@@ -250,7 +250,7 @@ class Ledger:
     def find_holders(self, account: str, subscriber_ids: Sequence[int]) -> list[Holder]:
         """Return the entries of the account, in any base, that have one of these subscriber ids."""
         rows = [(subscriber_id,) for subscriber_id in subscriber_ids]
-        return [Holder(*row) for row in self.store.select(_FIND_HOLDERS, {"account": keep_text(account)}, rows)]
+        return [Holder(*row) for row in self.store.select(_FIND_HOLDERS, {"account": make_storable(account)}, rows)]
 
     def read_largest_id(self) -> int:
         """Return the largest subscriber id of all entries, of any account; 0 if no entry has one."""
@@ -288,21 +288,21 @@ class Ledger:
 
     def mark_misanswered(self, base: Base, answered: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING to HELD: (identity, the answered subscriber id, the description of the answer)."""
-        rows = [(base.key, identity, answered_id, keep_text(words)) for identity, answered_id, words in answered]
+        rows = [(base.key, identity, answered_id, make_storable(words)) for identity, answered_id, words in answered]
         self._move(_HOLD, rows, State.SENDING, Event.MISANSWERED)
 
     def mark_refused(self, base: Base, left: State, refused: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING, or UNKNOWN that is proved absent (`left`), to REJECTED: (identity, HTTP status, message)."""
-        rows = [(base.key, identity, status, keep_text(words)) for identity, status, words in refused]
+        rows = [(base.key, identity, status, make_storable(words)) for identity, status, words in refused]
         self._move(_REJECT, rows, left, Event.REFUSED)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move SENDING to NONE: known to have had no effect."""
-        self._move(_DELETE, _each(base, identities), State.SENDING, Event.NOT_SENT)
+        self._move(_DELETE, _build_rows(base, identities), State.SENDING, Event.NOT_SENT)
 
     def mark_lost(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move SENDING to UNKNOWN."""
-        self._move(_SET_STATE, _each(base, identities), State.SENDING, Event.LOST)
+        self._move(_SET_STATE, _build_rows(base, identities), State.SENDING, Event.LOST)
 
     def mark_died(self) -> int:
         """Move every SENDING to UNKNOWN, in every base: only a run that holds the lock may say so. Returns how many."""
@@ -328,17 +328,17 @@ class Ledger:
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move UNKNOWN to NONE: proved absent, and on the suppression list by now."""
-        self._move(_DELETE, _each(base, identities), State.UNKNOWN, Event.SUPPRESSED)
+        self._move(_DELETE, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move REJECTED to UNKNOWN, so that the entry is looked up before it is sent again. The entry needs a body."""
-        self._move(_TO_UNKNOWN, _each(base, identities), State.REJECTED, Event.UNRESOLVED)
+        self._move(_TO_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
 
     # What a person decides
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move HELD to UNKNOWN: the entry is looked up again, and sent again if it is absent."""
-        self._move(_TO_UNKNOWN, _each(base, identities), State.HELD, Event.REOPENED)
+        self._move(_TO_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
 
     def mark_accepted(self, base: Base, accepted: Sequence[tuple[bytes, int]]) -> None:
         """Move HELD to CONFIRMED: (identity, the subscriber id that was answered)."""
@@ -352,7 +352,7 @@ class Ledger:
 
     def mark_forgotten(self, base: Base, left: State, identities: Sequence[bytes]) -> None:
         """Move CONFIRMED, HELD or REJECTED (`left`) to NONE: the next row of the identity is new."""
-        self._move(_DELETE, _each(base, identities), left, Event.FORGOTTEN)
+        self._move(_DELETE, _build_rows(base, identities), left, Event.FORGOTTEN)
 
     # What a listing shows
 
@@ -378,7 +378,7 @@ class Ledger:
         """Record in CONFIRMED entries that the list has shown their subscribers. Entries that a person has accepted
         stay as they are."""
         shared = {"left": State.CONFIRMED, "shown": HOW["shown"], "accepted": HOW["accepted"]}
-        self.store.write(_SET_SHOWN, shared, _each(base, identities))
+        self.store.write(_SET_SHOWN, shared, _build_rows(base, identities))
 
     # What a row says now
 
@@ -398,17 +398,19 @@ class Ledger:
     def record_opt_outs(self, base: Base, job: str, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that a row of the job says inactive while the service shows the subscriber as
         active."""
-        self.store.change(_SET_OPTED_OUT, {"left": State.CONFIRMED, "job": keep_text(job)}, _each(base, identities))
+        self.store.change(
+            _SET_OPTED_OUT, {"left": State.CONFIRMED, "job": make_storable(job)}, _build_rows(base, identities)
+        )
 
     def clear_opt_outs(self, base: Base, identities: Sequence[bytes]) -> None:
         """Record that these entries are not opt-outs. Rows that were reported as changed are compared again."""
-        self.store.write(_CLEAR_OPTED_OUT, {}, _each(base, identities))
+        self.store.write(_CLEAR_OPTED_OUT, {}, _build_rows(base, identities))
 
     def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes], at: float) -> None:
         """Record in REJECTED entries that this run has looked the refused subscribers up. If an earlier run sent the
         create, the look-up at `at` (Unix seconds) came long after the refusal: `reported_at` has its time."""
         shared = {"left": State.REJECTED, "run": run_key, "at": at}
-        self.store.write(_SET_CHECKED, shared, _each(base, identities))
+        self.store.write(_SET_CHECKED, shared, _build_rows(base, identities))
 
     def record_altered(self, base: Base, altered: Sequence[tuple[bytes, Sequence[str]]]) -> None:
         """Record in CONFIRMED entries the fields that the service altered when it created them: (identity, names)."""
@@ -429,7 +431,7 @@ _FIELDS = {number: field for field, number in IDENTITY_FIELDS.items()}
 _STATES = tuple(State)  # by their numbers; half the cost of a look-up by `State(number)`
 
 
-def _each(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
+def _build_rows(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
     return [(base.key, identity) for identity in identities]
 
 

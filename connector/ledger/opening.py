@@ -28,7 +28,7 @@ from connector.ledger.postgres import compute_key, hold_campaigns, hold_lease, l
 from connector.ledger.records import read_found_limit, read_largest_lag
 from connector.ledger.schema import create_or_check, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
-from connector.ledger.store import Store, build_missing, keep_text, translated
+from connector.ledger.store import Store, build_missing, make_storable, translated
 from connector.pace.pace import Pace
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
@@ -241,7 +241,7 @@ def count_lost_work(
     `last_key`, and whose id is not among `reported`. Raises as `count_open_entries` does."""
 
     def read(ledger: Ledger) -> Sequence[Any]:
-        runs = ledger.connection.execute(_LATER_RUNS, {"job": keep_text(job), "last_key": last_key}).all()
+        runs = ledger.connection.execute(_LATER_RUNS, {"job": make_storable(job), "last_key": last_key}).all()
         lost = [run_key for run_key, run_id in runs if run_id not in reported]
         return ledger.connection.execute(_SENT, _SENT_STATES | {"runs": lost}).all() if lost else ()
 

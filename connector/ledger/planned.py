@@ -21,7 +21,7 @@ from connector.ledger import schema
 from connector.ledger.entries import LAST_RUN_KEY, Entry, Known, Ledger, ListedEntry
 from connector.ledger.opening import connect_file, read_ledger, wrap_connection
 from connector.ledger.records import LIST_SIZE, list_bases
-from connector.ledger.store import Base, Batch, Store, build_missing, keep_text
+from connector.ledger.store import Base, Batch, Store, build_missing, make_storable
 from connector.states import State
 
 P = ParamSpec("P")
@@ -146,7 +146,7 @@ def open_planned_ledger(url: str, account: str) -> Iterator[PlannedLedger]:
         memory.execute(_CACHE)
         with closing(connect_file(memory)) as connection:
             store = wrap_connection(connection, f"{show_place(parse_place(url))}, as planned").store
-            tables = read_ledger(url, partial(_read_start, account=keep_text(account))) or {}
+            tables = read_ledger(url, partial(_read_start, account=make_storable(account))) or {}
             with store.transaction():
                 for table, rows in tables.items():
                     if rows:

@@ -77,7 +77,7 @@ _SETTINGS = (
     "SET SESSION lock_timeout = '30s'",  # a lock of another client on a table ends the run instead of blocking it
 )
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
-"""libpq's: a server that cannot be reached any more is given up within about a minute."""
+"""Settings of libpq: a connection to a server that no longer answers fails within about a minute."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _RELEASE = text("SELECT pg_advisory_unlock(:key)")
 _ENDING_S = 1.0
@@ -125,15 +125,15 @@ def read_server(url: URL) -> Iterator[Connection]:
 
 
 def _connect(url: URL, name: str) -> Connection:
-    given = {"connect_timeout": _CONNECT_TIMEOUT_S} | _ALIVE
-    given = {name: value for name, value in given.items() if name not in url.query}
+    defaults = {"connect_timeout": _CONNECT_TIMEOUT_S} | _ALIVE
+    defaults = {name: value for name, value in defaults.items() if name not in url.query}
     options = {
         "application_name": _APPLICATION + describe_holder(),
         "client_encoding": "utf8",  # of a server without one SQLAlchemy could not even read the version
         "prepare_threshold": _PREPARE_THRESHOLD,
     }
     try:
-        engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options | given)
+        engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options | defaults)
         return engine.connect()
     except ImportError:
         raise ConfigurationError(
@@ -150,12 +150,12 @@ def _check_place(name: str, schema: str | None, encoding: str) -> None:
         raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use one in UTF8")
 
 
-def compute_key(schema: str, purpose: bytes = b"connector ledger", what: bytes = b"") -> int:
+def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: bytes = b"") -> int:
     """Return the number of an advisory lock in this schema. PostgreSQL has one set of numbers for each database.
 
-    `purpose` (at most 16 bytes) is the kind of the lock, and `what` (at most 64 bytes) the lock of this kind.
+    `purpose` (at most 16 bytes) is the kind of the lock, and `lock_name` (at most 64 bytes) the lock of this kind.
     """
-    digest = blake2b(schema.encode(), key=what, digest_size=8, person=purpose).digest()
+    digest = blake2b(schema.encode(), key=lock_name, digest_size=8, person=purpose).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
@@ -235,8 +235,10 @@ def hold_lease(
         lease = _try_take(store, key, shard, token)
         return lease is not None
 
-    what = name if shard.is_whole else f"shard {shard} of {name}"
-    wait_for_lock(what, try_take, lambda: _describe_holder(store, shard), max(wait_s, _ENDING_S), is_stopped=is_stopped)
+    lock_name = name if shard.is_whole else f"shard {shard} of {name}"
+    wait_for_lock(
+        lock_name, try_take, lambda: _describe_holder(store, shard), max(wait_s, _ENDING_S), is_stopped=is_stopped
+    )
     store.lease = lease
     try:
         yield

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, text
 
 from connector.ledger.entries import Ledger
-from connector.ledger.store import Batch, keep_text
+from connector.ledger.store import Batch, make_storable
 from connector.states import State
 
 OPTED_OUT = "opted_out"
@@ -65,7 +65,7 @@ class KnownProblem:
 
 def find_problems(ledger: Ledger, account: str, job: str) -> dict[ProblemKey, bytes]:
     """Return the open problems of the job within the ledger's shard, each with its place."""
-    values = {"account": keep_text(account), "job": keep_text(job), "start": ledger.shard.start}
+    values = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.start}
     rows = ledger.connection.execute(_FIND, values | {"end": ledger.shard.end})
     return {ProblemKey(bytes(digest), base, kind): bytes(place) for digest, base, kind, place in rows}
 
@@ -74,7 +74,7 @@ def record_problems(
     ledger: Ledger, account: str, job: str, seen: Mapping[ProblemKey, SeenProblem], run_id: str, at: float
 ) -> None:
     """Record that the run has seen these problems of the job at `at` (Unix seconds)."""
-    shared = {"account": keep_text(account), "job": keep_text(job), "run_id": run_id, "at": float(at)}
+    shared = {"account": make_storable(account), "job": make_storable(job), "run_id": run_id, "at": float(at)}
     rows = [
         (key.digest, key.base, key.kind, problem.is_identity, problem.field, problem.place)
         for key, problem in seen.items()
@@ -84,7 +84,7 @@ def record_problems(
 
 def end_problems(ledger: Ledger, account: str, job: str, ended: Collection[ProblemKey]) -> None:
     """Delete these problems of the job."""
-    ledger.store.write(_END, {"account": keep_text(account), "job": keep_text(job)}, list(ended))
+    ledger.store.write(_END, {"account": make_storable(account), "job": make_storable(job)}, list(ended))
 
 
 def end_problems_at(ledger: Ledger, places: Collection[bytes]) -> None:
@@ -99,12 +99,12 @@ def end_settled_problems(connection: Connection) -> None:
 
 def end_problems_of(ledger: Ledger, account: str, identities: Sequence[bytes]) -> None:
     """Delete the problems of these identities (digests), of any job of the account."""
-    ledger.store.write(_END_OF, {"account": keep_text(account)}, [(identity,) for identity in identities])
+    ledger.store.write(_END_OF, {"account": make_storable(account)}, [(identity,) for identity in identities])
 
 
 def count_problems(ledger: Ledger, account: str, job: str) -> dict[str, int]:
     """Return the number of open problems of the job by kind, within the ledger's shard."""
-    values = {"account": keep_text(account), "job": keep_text(job), "start": ledger.shard.start}
+    values = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.start}
     rows = ledger.connection.execute(_COUNT, values | {"end": ledger.shard.end})
     return dict(rows.all())
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, bindparam, select, text
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
 from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
-from connector.ledger.store import Base, keep_optional, keep_text
+from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import Found
 from connector.states import State
 from connector.subscribers.suppression import Suppression
@@ -30,8 +30,8 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     """
     if service_id is not None and service_id > LARGEST_ID:
         raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
-    kept = keep_optional(name)
-    values = {"account": keep_text(account), "id": service_id, "name": kept, **_fold(kept)}
+    kept = make_storable_or_none(name)
+    values = {"account": make_storable(account), "id": service_id, "name": kept, **_fold(kept)}
     find = _BY_NAME if service_id is None else _BY_ID
     rows = connection.execute(find, values).all()
     if not rows and connection.dialect.name != "sqlite":  # the run of another shard may be adding it
@@ -48,7 +48,7 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
 
 def list_bases(connection: Connection, account: str) -> list[Base]:
     """Return every base of the account, in the order in which the bases were added to the ledger."""
-    return [Base(*row) for row in connection.execute(_ALL, {"account": keep_text(account)})]
+    return [Base(*row) for row in connection.execute(_ALL, {"account": make_storable(account)})]
 
 
 def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
@@ -64,7 +64,7 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
     """Join the lines of a base into one, once the service has answered both its id and its name. The entries move to
     that line."""
     whole = find_or_add_base(connection, base.account, service_id, name)
-    kept = keep_text(name)
+    kept = make_storable(name)
     connection.execute(_RENAME, {"key": whole.key, "name": kept, **_fold(kept)})
     values = {"account": whole.account, **_fold(kept)}
     for (key,) in connection.execute(_NAME_ONLY, values).all():
@@ -78,31 +78,31 @@ def mark_misanswered_base(connection: Connection, base: Base, answered_id: int |
 
     None for both withdraws that: a person says that the base is right, and runs may send again.
     """
-    values = {"key": base.key, "answered_id": answered_id, "answered_name": keep_optional(name)}
+    values = {"key": base.key, "answered_id": answered_id, "answered_name": make_storable_or_none(name)}
     connection.execute(_MISANSWERED, values)
 
 
 def read_largest_lag(connection: Connection, account: str) -> float:
     """Return the largest lag on record of the account's list, in seconds (architecture 4.5 (c))."""
-    lag_s: float | None = connection.execute(_READ_LAG, {"account": keep_text(account)}).scalar_one_or_none()
+    lag_s: float | None = connection.execute(_READ_LAG, {"account": make_storable(account)}).scalar_one_or_none()
     return lag_s or 0.0
 
 
 def record_lag(connection: Connection, account: str, lag_s: float) -> None:
     """Record a lag of the list, in seconds, unless a larger lag is on record."""
-    connection.execute(_RECORD_LAG, {"account": keep_text(account), "lag": lag_s})
+    connection.execute(_RECORD_LAG, {"account": make_storable(account), "lag": lag_s})
 
 
 def read_found_limit(connection: Connection, account: str) -> tuple[Found, float] | None:
     """Return the latest finding about the account's rate limit and its time (Unix seconds), or None if no run has found
     a limit."""
-    row = connection.execute(_READ_LIMIT, {"account": keep_text(account)}).first()
+    row = connection.execute(_READ_LIMIT, {"account": make_storable(account)}).first()
     return None if row is None else (Found(*row[:4]), row[4])
 
 
 def record_found_limit(connection: Connection, account: str, found: Found, at: float) -> None:
     """Record the finding of a run about the account's rate limit; `at` is the end of the run (Unix seconds)."""
-    connection.execute(_RECORD_LIMIT, {"account": keep_text(account), **asdict(found), "at": at})
+    connection.execute(_RECORD_LIMIT, {"account": make_storable(account), **asdict(found), "at": at})
 
 
 def _fold(name: str | None) -> dict[str, str | None]:
@@ -134,8 +134,8 @@ def start_run(
     """
     texts = {"run_id": run_id, "job": job, "command": command}
     optional = {"suppressed_by": suppressed_by, "account": account}
-    kept = {name: keep_text(value) for name, value in texts.items()}
-    values = kept | {name: keep_optional(value) for name, value in optional.items()}
+    kept = {name: make_storable(value) for name, value in texts.items()}
+    values = kept | {name: make_storable_or_none(value) for name, value in optional.items()}
     return int(connection.execute(_START_RUN, values | {"at": at, "is_holding": is_holding}).scalar_one())
 
 
@@ -165,7 +165,7 @@ def find_rows_read(connection: Connection, account: str, job: str, command: str)
     """Return the number of rows of the last run of this job and command for this account that read its whole source, or
     None.
     """
-    values = {"account": keep_text(account), "job": keep_text(job), "command": command}
+    values = {"account": make_storable(account), "job": make_storable(job), "command": command}
     read: int | None = connection.execute(_LAST_READ, values).scalar_one_or_none()
     return read
 
@@ -205,7 +205,7 @@ class RunRecord:
 
 def find_run(connection: Connection, run_id: str) -> RunRecord | None:
     """Return the run with this id, or None."""
-    row = connection.execute(_FIND_RUN, {"run_id": keep_text(run_id)}).one_or_none()
+    row = connection.execute(_FIND_RUN, {"run_id": make_storable(run_id)}).one_or_none()
     return None if row is None else RunRecord(*row)
 
 
@@ -228,13 +228,13 @@ class KeptCursor:
 
 def read_cursor(connection: Connection, job: str, source: bytes) -> KeptCursor | None:
     """Return the cursor of this job and source (a digest), or None if no run has moved the cursor."""
-    row = connection.execute(_READ_CURSOR, {"job": keep_text(job), "source": source}).first()
+    row = connection.execute(_READ_CURSOR, {"job": make_storable(job), "source": source}).first()
     return None if row is None else KeptCursor(*row)
 
 
 def move_cursor(connection: Connection, job: str, source: bytes, value: str, run_key: int) -> None:
     """Move the cursor to this value, because the run has read the source to its end and no row is unsent."""
-    values = {"job": keep_text(job), "source": source, "value": keep_text(value), "run": run_key}
+    values = {"job": make_storable(job), "source": source, "value": make_storable(value), "run": run_key}
     connection.execute(_MOVE_CURSOR, values)
 
 

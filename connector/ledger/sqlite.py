@@ -27,7 +27,7 @@ from connector.ledger.store import (
     describe_holder,
     describe_since,
     digest_campaign,
-    keep_text,
+    make_storable,
     translated,
     wait_for_lock,
 )
@@ -96,7 +96,7 @@ def resolve_file(path: Path, *, may_make: bool = True) -> Path:
         has_other_names = resolved.is_file() and resolved.stat().st_nlink > 1
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL
         reason = getattr(error, "strerror", None) or "its links lead in a circle, or it is not a path"
-        raise build_error(keep_text(str(path)), reason) from None
+        raise build_error(make_storable(str(path)), reason) from None
     if is_folder:
         raise build_error(str(path), "it is a folder, not a file")
     if has_other_names:
@@ -140,7 +140,7 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     @event.listens_for(engine, "handle_error")
-    def undo_what_was_not_committed(context: ExceptionContext) -> None:
+    def roll_back_failed_commit(context: ExceptionContext) -> None:
         """Roll back a commit that other connections blocked. Otherwise its transaction would stay open and block
         them."""
         if context.statement is None and context.connection is not None:

@@ -204,14 +204,14 @@ def build_missing(name: str) -> LedgerError:
     )
 
 
-def keep_text(text: str) -> str:
+def make_storable(text: str) -> str:
     """Return the text; characters that no database can store are written as `\\x00` and `\\ud800`."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")
 
 
-def keep_optional(text: str | None) -> str | None:
+def make_storable_or_none(text: str | None) -> str | None:
     """Return the same for a text that may be None."""
-    return None if text is None else keep_text(text)
+    return None if text is None else make_storable(text)
 
 
 def wait_for_lock(
