@@ -120,7 +120,6 @@ class RateController:
         self._pause_s = self._window_s = 0.0  # as in `Found`
         self._proved = 0.0  # the highest lower bound since the limit has shown clearly (requests/s)
         self._chance_for = 0  # refusals by a limit until chance is not expected any more; 0: it is not
-        self._has_risked_pause = False  # one refusal without evidence is taken for chance in a run
         if found is not None:
             self._pause_s, self._window_s = found.pause_s, found.window_s
             least = min(_FIRST_RATE, found.low / 4)  # however old the found limit is, the first guess is not lower
@@ -235,21 +234,13 @@ class RateController:
             self._due_at = max(self._due_at, at + 1 / self.rate)
 
     def _is_chance_in_search(self) -> bool:
-        """Return whether most requests behind the refused one were served, though the rate was doubling.
-
-        If fewer than two were served, nothing tells chance from a limit. Then the rate goes on once in a run, if the
-        refusal came late for its pause: a refusal after very few requests is rarely chance.
-        """
+        """Return whether most requests behind the refused one were served, though the rate was doubling."""
         last = self._last
-        if not 0 < self._pause_s < _DEAR_S:
+        is_chance = last.served_after >= 2 and last.refused_after <= last.served_after / 2
+        if not is_chance or not 0 < self._pause_s < _DEAR_S:
             return False
-        if last.served_after >= 2:
-            is_chance = last.refused_after <= last.served_after / 2
-            self._chance_for = _CHANCE_FOR if is_chance else self._chance_for
-            return is_chance
-        is_risked = self._pause_s < last.served and not last.refused_after and not self._has_risked_pause
-        self._has_risked_pause = self._has_risked_pause or is_risked
-        return is_risked
+        self._chance_for = _CHANCE_FOR
+        return True
 
     def _is_chance_in_ramp(self) -> bool:
         """Return whether chance is expected and explains the last refusal; record the evidence for and against chance.

@@ -28,12 +28,6 @@ class _WithoutChanceInRamps(RateController):
         return False
 
 
-class _WithoutRisk(RateController):
-    def __init__(self) -> None:
-        super().__init__()
-        self._has_risked_pause = True
-
-
 @contextmanager
 def _set_constant(name: str, value: float) -> Iterator[None]:
     before = getattr(rate, name)
@@ -52,7 +46,6 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("a ramp of at most 60 pauses", RateController, "_LONGEST_RAMP_PAUSES", 60.0),
     ("without chance", _WithoutChance, "_REPEATS", 3),
     ("chance only while the rate doubles", _WithoutChanceInRamps, "_REPEATS", 3),
-    ("no refusal risked without evidence", _WithoutRisk, "_REPEATS", 3),
 )
 
 
