@@ -44,7 +44,7 @@ MAY_START_THE_SANDBOX = ("pipelines",)
 MOST_FLOORS = {
     "connector.service": 3, "connector.subscribers": 3, "connector.mail": 5, "connector.export": 2,
     "connector.listing": 5, "connector.sources": 3, "connector.ledger": 4, "connector.paging": 3, "connector.load": 4,
-    "connector.warehouse": 3, "connector.pace": 3, "connector.imports": 3, "connector.runs": 4,
+    "connector.warehouse": 5, "connector.pace": 3, "connector.imports": 3, "connector.runs": 4,
     "connector.library": 3, "connector.sandbox": 7, "connector.jobs": 5,
     "pipelines.report": 3, "pipelines.flows": 3, "pipelines.cli": 4,
 }  # fmt: skip

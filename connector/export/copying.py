@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -22,12 +22,9 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.warehouse.columns import narrow_table, select_columns, stamp_columns
-from connector.warehouse.destination import MAX_SHRINK, Destination, Format
+from connector.warehouse.destination import MAX_SHRINK, Destination
+from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, Mode, Writer
-
-if TYPE_CHECKING:
-    from connector.warehouse.database import Database
-    from connector.warehouse.files import FileFormat, FileTarget
 
 logger = logging.getLogger(__name__)
 
@@ -235,93 +232,3 @@ class _Staging:
         table = stamp_columns(rows, run_id=self.run_id, exported_at=self.exported_at)
         self.writer.add(narrow_table(table, self.schema))
         self.rows += len(rows)
-
-
-def open_writer(destination: Destination) -> Writer:
-    """Return the writer of a destination; nothing is opened yet. Raises ConfigurationError for a missing driver.
-
-    Only the libraries of the destination's kind are imported.
-    """
-    schema = select_columns(destination.columns, has_run=destination.has_run_columns)
-    if destination.format is Format.DELTA:
-        from connector.warehouse.delta import DeltaWriter
-
-        return DeltaWriter(
-            destination.object_url or str(destination.path),
-            schema,
-            destination.mode,
-            destination.partition_by,
-            overwrite=destination.is_adopting,
-            is_group_readable=destination.is_group_readable,
-        )
-    if not destination.is_database:
-        from connector.warehouse.files import FileWriter
-
-        return FileWriter(
-            _open_target(destination),
-            _find_format(destination),
-            schema,
-            is_packed=destination.is_packed,
-            is_adopting=destination.is_adopting,
-            make=_find_maker(destination),
-        )
-    from connector.warehouse.database import TableName
-    from connector.warehouse.table_writer import TableWriter
-
-    return TableWriter(
-        TableName(destination.table, destination.schema),
-        schema,
-        destination.mode,
-        _open_database(destination),
-        overwrite=destination.is_adopting,
-        folder=None if destination.url is not None else destination.path.resolve().parent,
-    )
-
-
-def _open_target(destination: Destination) -> "FileTarget":
-    from connector.atomic_file import GROUP_READABLE, OWNER_ONLY
-    from connector.warehouse.files import DiskTarget, ObjectTarget, StandardOutput
-
-    if destination.object_url is not None:
-        return ObjectTarget(destination.object_url)
-    if destination.is_standard_output:
-        return StandardOutput()
-    return DiskTarget(destination.path, GROUP_READABLE if destination.is_group_readable else OWNER_ONLY)
-
-
-def _find_format(destination: Destination) -> "type[FileFormat]":
-    from connector.warehouse.file_formats import CsvFormat, ExcelFormat, JsonLinesFormat, ParquetFormat
-
-    formats: dict[Format, type[FileFormat]] = {
-        Format.PARQUET: ParquetFormat,
-        Format.CSV: CsvFormat,
-        Format.JSON_LINES: JsonLinesFormat,
-        Format.EXCEL: ExcelFormat,
-    }
-    return formats[destination.format]
-
-
-def _find_maker(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], FileFormat] | None":
-    """Return a function that opens a CSV with the destination's options, or None for other formats."""
-    if destination.format is not Format.CSV:
-        return None
-    from connector.warehouse.file_formats import CsvFormat, CsvOptions
-
-    options = CsvOptions(destination.delimiter, destination.is_for_excel, destination.guard_formulas)
-    return partial(CsvFormat, options=options)
-
-
-def _open_database(destination: Destination) -> "Database":
-    if destination.format is Format.DUCKDB:
-        from connector.warehouse.duckdb import MEMORY, MEMORY_TO_MERGE, DuckdbDatabase
-
-        memory = MEMORY_TO_MERGE if destination.mode.is_by_id else MEMORY
-        return DuckdbDatabase(destination.path.resolve(), memory=memory)
-    if destination.url is None:
-        from connector.warehouse.sqlite import SqliteDatabase
-
-        return SqliteDatabase(destination.path.resolve())
-    from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
-
-    kinds = {Format.POSTGRESQL: PostgresDatabase, Format.MYSQL: MysqlDatabase, Format.SQL: SqlalchemyDatabase}
-    return kinds[destination.format](destination.url)

@@ -13,7 +13,6 @@ from typing import TypeGuard
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
-from connector.export.copying import open_writer
 from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import plan_validation
 from connector.jobs.mail_planner import plan_mail
@@ -31,6 +30,7 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, read_field
 from connector.settings import Settings, build_service
 from connector.warehouse.destination import Format
+from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.validate import run_validation
 

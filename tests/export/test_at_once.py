@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from connector.errors import RunAborted
-from connector.export.copying import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse.columns import SCHEMA
 from connector.warehouse.database import Database, Interrupted, StagedRows, TableName
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.duckdb import DuckdbDatabase
+from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, Mode, Writer
 from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
 from connector.warehouse.sqlite import SqliteDatabase

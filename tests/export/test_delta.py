@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.copying import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse.destination import parse_destination
+from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, RowChanges
 from tests.export.people import BARE, BROKEN, FULL
 from tests.export.test_modes import day, person, publish

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.export.copying import open_writer
 from connector.units import resolve_destination
 from connector.warehouse.destination import Format, parse_destination
+from connector.warehouse.opening import open_writer
 from tests.export.people import AT, BARE, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import read_back
 

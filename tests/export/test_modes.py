@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.copying import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse.columns import narrow_table, select_columns
 from connector.warehouse.destination import Destination, Format
+from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, Mode, RowChanges
 from tests.export.people import AT, build_table, run_of
 from tests.export.warehouses import DATABASES, MERGING, into, run_sql

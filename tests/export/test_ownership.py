@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.copying import open_writer
 from connector.warehouse.destination import Destination, Format, parse_destination
+from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import Mode
 from tests.databases import Database
 from tests.export.people import beginning_of, run_of

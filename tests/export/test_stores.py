@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.copying import open_writer
 from connector.paging.certificate import Verdict
 from connector.warehouse import files
 from connector.warehouse.destination import Destination, parse_destination
+from connector.warehouse.opening import open_writer
 from tests.export.nursery import Export, open_nursery
 from tests.export.people import BARE, FULL, beginning_of, run_of
 from tests.export.test_killed import KILLS

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.export.copying import open_writer
 from connector.warehouse.columns import SCHEMA
 from connector.warehouse.destination import Destination, Format, parse_destination
+from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import EXPORTED_AT, ExportRun, Writer
 from tests.export.people import AT, BARE, FULL, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import hold_in_excel, place_in, read_back

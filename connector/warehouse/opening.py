@@ -1,0 +1,108 @@
+"""Chooses the writer, the file format and the database of a destination. Nothing is opened yet.
+
+Only the libraries of the destination's kind are imported.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+
+from connector.warehouse.columns import select_columns
+from connector.warehouse.destination import Destination, Format
+from connector.warehouse.runs import Writer
+
+if TYPE_CHECKING:
+    from connector.warehouse.database import Database
+    from connector.warehouse.files import FileFormat, FileTarget
+
+
+def open_writer(destination: Destination) -> Writer:
+    """Return the writer of a destination. Raises ConfigurationError for a missing driver."""
+    schema = select_columns(destination.columns, has_run=destination.has_run_columns)
+    if destination.format is Format.DELTA:
+        from connector.warehouse.delta import DeltaWriter
+
+        return DeltaWriter(
+            destination.object_url or str(destination.path),
+            schema,
+            destination.mode,
+            destination.partition_by,
+            overwrite=destination.is_adopting,
+            is_group_readable=destination.is_group_readable,
+        )
+    if not destination.is_database:
+        from connector.warehouse.files import FileWriter
+
+        return FileWriter(
+            open_target(destination),
+            find_format(destination),
+            schema,
+            is_packed=destination.is_packed,
+            is_adopting=destination.is_adopting,
+            make=_find_maker(destination),
+        )
+    from connector.warehouse.database import TableName
+    from connector.warehouse.table_writer import TableWriter
+
+    return TableWriter(
+        TableName(destination.table, destination.schema),
+        schema,
+        destination.mode,
+        open_database(destination),
+        overwrite=destination.is_adopting,
+        folder=None if destination.url is not None else destination.path.resolve().parent,
+    )
+
+
+def open_target(destination: Destination) -> "FileTarget":
+    """Return the place of a file."""
+    from connector.atomic_file import GROUP_READABLE, OWNER_ONLY
+    from connector.warehouse.files import DiskTarget, ObjectTarget, StandardOutput
+
+    if destination.object_url is not None:
+        return ObjectTarget(destination.object_url)
+    if destination.is_standard_output:
+        return StandardOutput()
+    return DiskTarget(destination.path, GROUP_READABLE if destination.is_group_readable else OWNER_ONLY)
+
+
+def find_format(destination: Destination) -> "type[FileFormat]":
+    """Return the format of a file."""
+    from connector.warehouse.file_formats import CsvFormat, ExcelFormat, JsonLinesFormat, ParquetFormat
+
+    formats: dict[Format, type[FileFormat]] = {
+        Format.PARQUET: ParquetFormat,
+        Format.CSV: CsvFormat,
+        Format.JSON_LINES: JsonLinesFormat,
+        Format.EXCEL: ExcelFormat,
+    }
+    return formats[destination.format]
+
+
+def _find_maker(destination: Destination) -> "Callable[[BinaryIO, pa.Schema], FileFormat] | None":
+    """Return a function that opens a CSV with the destination's options, or None for other formats."""
+    if destination.format is not Format.CSV:
+        return None
+    from connector.warehouse.file_formats import CsvFormat, CsvOptions
+
+    options = CsvOptions(destination.delimiter, destination.is_for_excel, destination.guard_formulas)
+    return partial(CsvFormat, options=options)
+
+
+def open_database(destination: Destination) -> "Database":
+    """Return the database of a table. Raises ConfigurationError for a missing driver."""
+    if destination.format is Format.DUCKDB:
+        from connector.warehouse.duckdb import MEMORY, MEMORY_TO_MERGE, DuckdbDatabase
+
+        memory = MEMORY_TO_MERGE if destination.mode.is_by_id else MEMORY
+        return DuckdbDatabase(destination.path.resolve(), memory=memory)
+    if destination.url is None:
+        from connector.warehouse.sqlite import SqliteDatabase
+
+        return SqliteDatabase(destination.path.resolve())
+    from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
+
+    kinds = {Format.POSTGRESQL: PostgresDatabase, Format.MYSQL: MysqlDatabase, Format.SQL: SqlalchemyDatabase}
+    return kinds[destination.format](destination.url)
