@@ -158,6 +158,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         rows_path=plan.rows_path,
         are_rows_reported=plan.are_rows_reported,
         scope=describe_load(plan),
+        receipts=None if plan.is_planned else plan.receipts,
         problems=_build_problem_scope(plan),
         columns_by_field={name: rule.columns for name, rule in plan.rows.mapping.rules.items()},
     )

@@ -20,6 +20,7 @@ from connector.sources.files import refuse_lacking
 from connector.subscribers.preparation import check_mapping
 from connector.subscribers.row_bases import BaseColumn, list_columns
 from connector.subscribers.rules import FieldMapping, ValidationRules, explain_missing
+from connector.warehouse.destination import Destination
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class LoadPlan:
     wait_s: float = 0.0
     shard: Shard = WHOLE  # only the rows whose identities are in the shard are loaded
     guard: LoadGuard | None = None
+    receipts: Destination | None = None
     fails_on_new_only: bool = False  # known problems do not make the run partial
     is_own_source: bool = False  # the source is the job's own, so the row counts of consecutive runs are comparable
     is_full: bool = False  # changed rows that earlier runs have reported are compared again

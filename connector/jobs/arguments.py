@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from connector.errors import ConfigurationError, SourceError
 from connector.jobs.mail_models import MessageFile
-from connector.jobs.models import Job, Load
+from connector.jobs.models import Job, Load, Receipts
 from connector.jobs.reader import Keys, validate_values
 from connector.jobs.source_models import FileSource, JobSource
 from connector.printable import make_line
@@ -83,6 +83,17 @@ def override_load(job: Job, arguments: Mapping[str, Any], *, spell: Spell) -> Jo
     changed = _pick_load({argument: value for argument, value in arguments.items() if value is not None})
     load = _validate(Load, {**job.load.model_dump(by_alias=True), **changed}, spell)
     return job.model_copy(update={"load": load})
+
+
+def override_receipts(job: Job, destination: str | None) -> Job:
+    """Return the job with this destination of its receipts (None: that of the job). Raises ConfigurationError."""
+    if destination is None:
+        return job
+    keys = (
+        {"to": destination} if job.receipts is None else {**job.receipts.model_dump(by_alias=True), "to": destination}
+    )
+    receipts = _validate(Receipts, keys, lambda _: "--receipts")
+    return job.model_copy(update={"receipts": receipts})
 
 
 def build_file_source(path: str | PathLike[str], arguments: Mapping[str, Any], *, spell: Spell) -> FileSource:

@@ -18,6 +18,7 @@ from connector.sources.cursor import parse_cursor
 from connector.sources.files import open_file, open_files
 from connector.sources.sql import IncrementalSource, describe_place, open_sql
 from connector.subscribers.rules import FieldMapping, PhoneRule, ValidationRules
+from connector.warehouse.destination import Destination, parse_receipts
 
 _DIGEST_BYTES = 16
 
@@ -152,3 +153,9 @@ def plan_suppression(job: Job) -> SuppressionPlan | None:
     plan = SuppressionPlan(job.name, open_list, suppression_list.column, job.suppress.field or identity, max_shrink)
     open_suppression(plan).close()
     return plan
+
+
+def plan_receipts(job: Job) -> Destination | None:
+    """Return the destination of the job's receipts, or None. Raises ConfigurationError."""
+    receipts = job.receipts
+    return None if receipts is None else parse_receipts(receipts.to, table=receipts.table, schema=receipts.schema_)

@@ -12,6 +12,7 @@ from connector.jobs.build import (
     build_rules,
     open_source,
     plan_increment,
+    plan_receipts,
     plan_suppression,
 )
 from connector.jobs.models import Job, JobSubscriber
@@ -132,6 +133,7 @@ def _plan_load(
         wait_s=request.wait_s,
         guard=build_guard(job.guard),
         job_path=job.path,
+        receipts=plan_receipts(job),
         fails_on_new_only=job.fail_on == "new",
     )
 

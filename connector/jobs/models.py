@@ -328,6 +328,24 @@ class Export(BaseModel):
     filters: Filters = Field(default_factory=Filters, description="Which subscribers to export. Without this key, all.")
 
 
+class Receipts(BaseModel):
+    """The destination of receipts: one row for each subscriber that a run created, found changed, or left open."""
+
+    model_config = STRICT
+
+    to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
+        repr=False,
+        description="Destination of the receipts: a database URL, a Delta table, or a folder for one file of each run, "
+        "such as receipts.parquet, receipts.csv or s3://bucket/receipts.parquet.",
+    )
+    table: Name = Field(default="subscriber_receipts", description="For a database: name of the table.")
+    schema_: Name | None = Field(
+        default=None,
+        alias="schema",
+        description="For a database: schema of the table. Without this key, the default schema of the database.",
+    )
+
+
 class Job(BaseModel):
     """One job: a name, and either `source` and `subscriber` (a load), `source` and `mail`, or `export`."""
 
@@ -356,6 +374,9 @@ class Job(BaseModel):
     guard: Guard | None = Field(
         default=None,
         description="Limits that end a run, most of them before it sends anything. Without this key, no limits.",
+    )
+    receipts: Receipts | None = Field(
+        default=None, description="For a load: destination of a receipt for each subscriber. Without this key, none."
     )
     fail_on: Literal["any", "new"] = Field(
         default="any",
@@ -429,8 +450,9 @@ class Job(BaseModel):
                 "suppress.inactive needs the service's list, which a mail job and load.look: none do not read; remove "
                 "suppress.inactive"
             )
-        if "fail_on" in self.model_fields_set and (self.is_export or self.mail is not None):
-            raise ValueError("fail_on is for a job that loads subscribers: remove it")
+        for key in ("fail_on", "receipts"):
+            if key in self.model_fields_set and (self.is_export or self.mail is not None):
+                raise ValueError(f"{key} is for a job that loads subscribers: remove it")
         if not self.is_export and self.mail is None and self.subscriber is None:
             raise ValueError("a job needs source and subscriber (to load), source and mail, or export")
         return self

@@ -20,6 +20,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from connector.ledger.entries import Entry, Intent, Ledger, Move
+from connector.ledger.receipts import PendingReceipt, ReceiptKind, record_pending
 from connector.ledger.records import learn_base, mark_misanswered_base
 from connector.ledger.store import Base
 from connector.states import Event, State
@@ -144,10 +145,12 @@ class Commits:
 class LedgerWriter:
     """Writes the entries of one base in a run. Recorded moves wait here for the commit of the next intents."""
 
-    def __init__(self, commits: Commits, base: Base, run_key: int) -> None:
+    def __init__(self, commits: Commits, base: Base, run_key: int, *, has_receipts: bool = False) -> None:
         self.base = base
         self.run_key = run_key
         self._commits = commits
+        self.has_receipts = has_receipts  # whether the run writes receipts
+        self._receipts: list[PendingReceipt] = []
         self._moves: dict[Event, list[tuple[bytes, Move]]] = defaultdict(list)
 
     @property
@@ -158,9 +161,11 @@ class LedgerWriter:
     async def ask(self, step: Step[T], then: Then[T] = lambda _: None) -> T:
         """Write the recorded moves and run one step, inside one transaction, as `Commits.ask` does."""
         moves, self._moves = self._moves, defaultdict(list)  # at once, so that no move falls between two steps
+        receipts, self._receipts = self._receipts, []
 
         def write(ledger: Ledger) -> T:
             self._write(ledger, moves)
+            record_pending(ledger, self.run_key, self.base.key, receipts)
             return step(ledger)
 
         return await self._commits.ask(write, then)
@@ -170,9 +175,11 @@ class LedgerWriter:
         base = self.base
         return await self.ask(lambda ledger: ledger.find_entries(base, identities))
 
-    async def intend(self, intents: Sequence[tuple[State, Intent]]) -> None:
+    async def intend(self, intents: Sequence[tuple[State, Intent]], names: Sequence[str] = ()) -> None:
         """Return once these intents are durable, each with the state that its entry leaves. Only then may a request
-        leave."""
+        leave. `names` are the texts of the identities, for receipts."""
+        for (_, intent), name in zip(intents, names, strict=False):
+            self.record_receipt(intent.identity, name, ReceiptKind.SENT)
         by_state: dict[State, list[Intent]] = defaultdict(list)
         for state, intent in intents:
             by_state[state].append(intent)
@@ -189,9 +196,22 @@ class LedgerWriter:
         is SENDING."""
         self._moves[move.event].append((identity, move))
 
+    def record_receipt(
+        self,
+        identity: bytes,
+        name: str,
+        kind: ReceiptKind,
+        evidence: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        """Record that the run must write a receipt of this subscriber, if the run writes receipts. The record is
+        durable with the next commit."""
+        if self.has_receipts:
+            self._receipts.append(PendingReceipt(identity, kind, name, evidence, message))
+
     async def flush(self) -> None:
         """Make all recorded moves durable."""
-        if self._moves:
+        if self._moves or self._receipts:
             await self.ask(lambda _ledger: None)
 
     async def learn_base(self, service_id: int, name: str) -> None:

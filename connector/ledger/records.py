@@ -68,7 +68,14 @@ def learn_base(connection: Connection, base: Base, service_id: int, name: str) -
     connection.execute(_RENAME, {"key": whole.key, "name": kept, **_fold(kept)})
     values = {"account": whole.account, **_fold(kept)}
     for (key,) in connection.execute(_NAME_ONLY, values).all():
-        for statement in (_DROP_OLD, _DROP_NEW, _TAKE_OVER, _DROP_LINE):  # of two entries, the one stays that says more
+        for statement in (
+            _DROP_OLD,
+            _DROP_NEW,
+            _TAKE_OVER,
+            _DROP_RECEIPTS,
+            _TAKE_RECEIPTS,
+            _DROP_LINE,
+        ):  # of two entries, the one stays that says more
             connection.execute(statement, {"old": key, "new": whole.key})
     return Base(whole.key, whole.account, service_id, kept)
 
@@ -302,6 +309,11 @@ _DROP_NEW = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"
 )
 _TAKE_OVER = text("UPDATE entry SET base_key = :new WHERE base_key = :old")
+_DROP_RECEIPTS = text(
+    "DELETE FROM receipt WHERE base_key = :new AND EXISTS (SELECT 1 FROM receipt AS other WHERE "
+    "other.base_key = :old AND other.run_key = receipt.run_key AND other.identity = receipt.identity)"
+)
+_TAKE_RECEIPTS = text("UPDATE receipt SET base_key = :new WHERE base_key = :old")
 _DROP_LINE = text("DELETE FROM base WHERE base_key = :old")
 _START_RUN = text(
     "INSERT INTO run (run_id, job, command, started_at, suppressed_by, is_holding, for_account) "

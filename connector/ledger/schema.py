@@ -34,9 +34,9 @@ from connector.fields import IDENTITY_RULE
 from connector.states import EmailState, State
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
-SCHEMA_VERSION = 3  # counted up with every change of the columns
+SCHEMA_VERSION = 4  # counted up with every change of the columns
 EMAILS_VERSION = 1  # the same for the tables of the emails
-_OLDEST_VERSION = 1  # of a ledger that a run upgrades: 1 lacks entry.opted_out, and 2 lacks the table of problems
+_OLDEST_VERSION = 1  # of a ledger that a run upgrades: 1 lacks entry.opted_out, 2 lacks problems, and 3 receipts
 SOURCE_BYTES = 16  # of the digest that tells an incremental source from another
 
 UNFINISHED = f"state <> {State.CONFIRMED}"
@@ -180,6 +180,19 @@ problem = Table(
     CheckConstraint(f"length(digest) = {IDENTITY_BYTES}", name="digest_is_whole"),
 )
 
+receipt = Table(
+    "receipt",  # an outbox: a row stays until its receipt is at the destination
+    metadata,
+    Column("run_key", Integer, ForeignKey(run.c.run_key), primary_key=True),
+    Column("base_key", Integer, primary_key=True),
+    Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
+    Column("kind", String(8), nullable=False),  # connector.ledger.receipts.ReceiptKind
+    Column("name", Text, nullable=False),  # the identity in clear
+    Column("evidence", String(8)),
+    Column("message", Text),
+    sqlite_with_rowid=False,
+)
+
 # The emails: in SQLite a file of their own, in PostgreSQL the same schema
 
 emails_metadata = MetaData()
@@ -263,7 +276,7 @@ def create_or_check(connection: Connection, name: str, *, may_make: bool) -> boo
     if is_upgradable(read_version(connection)):
         if all(column["name"] != entry.c.opted_out.name for column in inspect(connection).get_columns(entry.name)):
             connection.execute(_ADD_OPTED_OUT)
-        problem.create(connection, checkfirst=True)
+        metadata.create_all(connection, [problem, receipt], checkfirst=True)
     else:
         check_version(connection, name)
     _create_indexes(connection)

@@ -9,10 +9,11 @@ import numpy as np
 
 from connector.errors import RunAborted
 from connector.ledger.entries import Entry
+from connector.ledger.receipts import ReceiptKind, find_runs_in_outbox
 from connector.ledger.records import count_unsettled_elsewhere
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
-from connector.load.candidates import Candidate, CandidateStream, Create, describe_held, read_rows, want_rows
+from connector.load.candidates import Candidate, CandidateStream, Create, describe_held, read_body, read_rows, want_rows
 from connector.load.checks import guard_account, record_shown, refuse_misanswered, refuse_similar_base
 from connector.load.creates import Creator, plan_creates
 from connector.load.new_rows import MistakenIds, find_inactive
@@ -76,7 +77,20 @@ class Loader:
         session.access.known = await guard_account(session)  # a sweep verifies the others
         await self._refusals.begin()
         self._outcomes.add_refused_earlier(session.retried, self._refusals.find_recent(session.retried.values()))
+        await self._record_unresolved()
         session.control.check()
+
+    async def _record_unresolved(self) -> None:
+        """Record a receipt for each unknown create of an earlier run, which this run settles. The receipts of an
+        earlier run that wait in the outbox have the result, too, so these creates are left out."""
+        journal, base = self._session.journal, self._session.journal.base
+        if not journal.has_receipts:
+            return
+        unknown = await journal.ask(lambda ledger: ledger.find_unfinished(base, State.UNKNOWN))
+        undelivered = await journal.ask(lambda ledger: find_runs_in_outbox(ledger.connection))
+        for entry in unknown:
+            if entry.run_key not in undelivered:
+                journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
     async def load(self, planned: Planned) -> None:
         """Give every row of the chunk its outcome, or leave the row to `settle`.
@@ -133,6 +147,7 @@ class Loader:
         for entry, row in zip(chunk.held.values(), self._read(chunk.planned, chunk.held), strict=True):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
             self._outcomes.hold(_build_problem(row, entry), row, is_unchecked=is_unchecked)
+            self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.KNOWN)
 
     async def settle(self) -> None:
         """Settle the base's unknown entries, of this run and of earlier ones. Raises as `load` does."""

@@ -133,7 +133,9 @@ class Creator:
         )  # an unresolved row was taken before
         self._session.tally.add_taken(new)
         try:
-            await self._session.journal.intend([(candidate.entry_state, candidate.intent) for candidate in candidates])
+            names = [str(candidate.sent[candidate.intent.field]) for candidate in candidates]
+            intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
+            await self._session.journal.intend(intents, names)
         except Exception:  # the intents are not durable, so no create leaves
             self._session.tally.remove_taken(new)
             raise

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.ledger.entries import Entry, Ledger
+from connector.ledger.receipts import ReceiptKind
 from connector.listing.base_reader import has_identity
 from connector.listing.hidden import learn_hidden_classes
 from connector.listing.pages import ListFailed
@@ -123,6 +124,7 @@ class _Comparison:
         self._names: dict[int, str] = {}  # of subscribers whose rows this run has not read
         self._differences = SpooledValues()
         self._reason = "the list did not show it"
+        self._is_listed = False  # whether rows are compared with the list, and not with look-ups
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of the asked, ascending, and their indices
         self._indices: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._altered: dict[int, frozenset[str]] = {}
@@ -215,6 +217,7 @@ class _Comparison:
     async def _list(self) -> None:
         session = self._session
         session.control.activity = f"comparing {len(self._ids):,} rows with the list"
+        self._is_listed = True
         reading = read_list(
             session.access.client,
             session.access.retrier,
@@ -320,16 +323,25 @@ class _Comparison:
             _report_opt_out(waiting_row, tally, self._names[index], reason=self._reason)
         if waiting_row.since is Since.OPTED_OUT:
             return
+        journal = self._sessions[id(waiting_row.owner)].journal
+        record = partial(journal.record_receipt, row.identity, row.name)
         if verdict == _EQUAL and waiting_row.since is Since.LIMITED:
+            record(ReceiptKind.CREATED)
             tally.report_created(lambda: row.source, row.values, row.omission)
         elif verdict == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         elif verdict == _DIFFERENT:
             kept = self._differences.read(int(self._difference_at[index]))
+            evidence = "sweep" if self._is_listed else "lookup"
+            record(ReceiptKind.CHANGED, evidence, "differs in " + ", ".join(field for field, _, _ in kept))
             tally.report_change(Change(row.source, row.name, tuple((field, was, now) for field, was, now in kept)))
         elif self._is_asked[index]:
+            if waiting_row.since is not Since.FIRST:
+                kind = ReceiptKind.EXISTED if waiting_row.since is Since.LIMITED else ReceiptKind.CHANGED
+                record(kind, "ledger", self._reason)
             _report_uncompared(waiting_row, tally, self._reason)
         else:
+            record(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")
             tally.report_change(Change(row.source, row.name, is_known=True))
 
 

@@ -12,6 +12,7 @@ from math import inf
 
 from connector.errors import LedgerError
 from connector.ledger.entries import Entry, Move, Refusal
+from connector.ledger.receipts import ReceiptKind
 from connector.load.candidates import Candidate, build_row, describe_held
 from connector.load.session import Problem, RunMode, Session, Since
 from connector.outcomes import Outcome
@@ -419,6 +420,7 @@ class Outcomes:
         """Report a row whose unresolved create was found. A 429 rarely takes effect, so its row is compared. A
         subscriber that existed before the create is not created."""
         if unresolved.has_existed:
+            self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.EXISTED)
             self._report_found(row, Since.FIRST, is_of_this_run=False)
         elif unresolved.is_limited:
             self._report_found(row, Since.LIMITED, is_of_this_run=False)
@@ -429,6 +431,7 @@ class Outcomes:
         """Report a row whose subscriber exists. The row is created if `is_of_this_run`; otherwise `since` is why the
         row must be compared with the service (None: no comparison)."""
         if is_of_this_run:
+            self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.CREATED)
             self._report_created(row)
         elif since is not None:
             self._session.waiting.add(self._session.journal, [(row, since)])

@@ -8,6 +8,7 @@ from typing import Literal
 
 from connector.fields import NAMES
 from connector.ledger.entries import Ledger, Unfinished
+from connector.ledger.receipts import ReceiptKind
 from connector.ledger.records import mark_misanswered_base
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup
@@ -110,7 +111,9 @@ class _Retry:
         await self._session.journal.ask(lambda ledger: ledger.mark_accepted(base, accepted))
         self._session.tally.count(Outcome.EXISTS, len(accepted))
         for entry in held:
-            if entry.answered_id is None:
+            if entry.answered_id is not None:
+                self._record_receipt(entry)
+            else:
                 words = f"no answer to accept; {describe_held(entry.message)}"
                 self._report(entry, Outcome.UNKNOWN, "held", words, None)
 
@@ -205,9 +208,14 @@ class _Retry:
         if self._only is not None:
             self._only.add(entry.identity)
         self._session.tally.add_taken()
+        self._record_receipt(entry)
         row = LoadRow(self._write(entry), entry.identity, "", b"", {})
         unresolved = Unresolved(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
         self._settler.outcomes.add_unresolved(entry.identity, unresolved)
+
+    def _record_receipt(self, entry: Unfinished) -> None:
+        name = str(read_body(entry)[entry.field])
+        self._session.journal.record_receipt(entry.identity, name, ReceiptKind.KNOWN)
 
     def _reject(self, entry: Unfinished, why: str) -> None:
         words = f"{entry.message or 'rejected'}; {why}"

@@ -37,6 +37,7 @@ from connector.plurals import agree, count
 from connector.progress import Progression
 from connector.runs.planned_rows import PlannedRows
 from connector.runs.problems import ProblemLog, ProblemScope
+from connector.runs.receipts import deliver_receipts
 from connector.runs.report import (
     Report,
     RunScope,
@@ -56,6 +57,7 @@ from connector.service.settings import Service
 from connector.settings import RETENTION_S
 from connector.shards import WHOLE, Shard
 from connector.subscribers.suppression import InactiveIdentities, Suppression
+from connector.warehouse.destination import Destination
 
 _WORTH_TELLING_S = 1.0
 _RENEWED_S = 5.0  # seconds between two renewals of the lease, which lasts for 30 s
@@ -108,6 +110,7 @@ class Frame:
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     retention_s: float = RETENTION_S
     is_workbook: bool = False  # whether the rejects file becomes a workbook
+    receipts: Destination | None = None  # the destination of receipts; None: the run writes none
     problems: ProblemScope | None = None  # how the run knows its problems again; None: they are not remembered
 
 
@@ -140,6 +143,7 @@ class Run:
     refusal: ConfigurationError | None = None  # that reason, where settings are at fault
     is_attention_needed: bool = False  # a message, not a row, makes the run partial
     suppression: Suppression | None = None
+    journals: list[LedgerWriter] = field(default_factory=list)  # of all sessions
     session: Session | None = None  # the one that it works in now
     at_end: Callable[[], Iterable[str]] = tuple  # done in the transaction that records the end; gives messages
     expected: float | None = None  # rows of the source, where they can be estimated
@@ -153,7 +157,7 @@ class Run:
             self.stop,
             self.client,
             self.retrier,
-            LedgerWriter(self.commits, base, self.key),
+            LedgerWriter(self.commits, base, self.key, has_receipts=self.frame.receipts is not None),
             self.frame.policy,
             asked_name,
             self.inactive,
@@ -174,7 +178,28 @@ class Run:
             self.client.passing,
             source_job=self.frame.job,
         )
+        self.journals.append(self.session.journal)
         return self.session
+
+    async def deliver_receipts(self) -> None:
+        """Write the receipts of the run, and those of killed runs of the job. After a signal the next run writes them,
+        because a destination may be slow."""
+        frame = self.frame
+        if frame.receipts is None or self.stop.signal is not None:
+            return
+        try:
+            for journal in self.journals:
+                await journal.flush()
+            delivery = await deliver_receipts(
+                self.commits, frame.receipts, frame.account, self.report.job, self.key, self.clock.now
+            )
+        except LedgerError as error:
+            self.reason = self.reason or str(error)
+            return
+        self.report.receipts = delivery.as_json()
+        if delivery.failure:
+            self.report.messages.append(delivery.describe())
+            self.is_attention_needed = True
 
     @property
     def clock(self) -> Clock:
@@ -321,6 +346,7 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
             renew = partial(commits.ask, lambda _: None)  # each transaction renews the lease
             async with work_beside(keep_lease(ledger.store, renew, stop)):
                 await work(run)
+                await run.deliver_receipts()
             report.note_requests(client, clock.monotonic())
     report.planned_rows = rows.lines
     _end(run)

@@ -52,9 +52,10 @@ class Report:
     `activity` has the numbers of active and inactive subscribers among the created ones of a load, or the valid ones of
     a validation. `samples` has the values of a few of these as they would be sent, in a plan and a validation.
     `requests` are counted by operation (create, list, send): sent, retried, limited, failed. Times are aware, in UTC.
-    `rejects_file` and `drift_file` are paths; None: there was nothing to write. `opt_outs` is the number of subscribers
-    whose rows say inactive while the service shows them as active. `problems` has the numbers of `new` and `open`
-    problems of the job, in all and by kind. `certificate` is an export's.
+    `rejects_file` and `drift_file` are paths; None: there was nothing to write. `receipts` has the destination of
+    receipts (`to`) and the number of written `rows`; None: no receipts are asked for. `opt_outs` is the number of
+    subscribers whose rows say inactive while the service shows them as active. `problems` has the numbers of `new` and
+    `open` problems of the job, in all and by kind. `certificate` is an export's.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class Report:
     timeline: dict[str, Any] | None = None
     rejects_file: str | None = None
     drift_file: str | None = None
+    receipts: dict[str, Any] | None = None
     opt_outs: int = 0
     problems: dict[str, Any] = field(default_factory=lambda: {"new": 0, "open": 0, "kinds": {}})
     echo: dict[str, int] = field(default_factory=dict)

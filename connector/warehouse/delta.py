@@ -259,6 +259,22 @@ class DeltaWriter:
             ) from error
 
 
+def replace_run(place: str, run_id: str, table: pa.Table) -> None:
+    """Write rows to a Delta table in the place of its rows of the run, in one commit. Raises RunAborted."""
+    options = _read_storage_options(place)
+    try:
+        if not _is_store(place):
+            Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            existing: DeltaTable | str = DeltaTable(place, storage_options=options)
+        except TableNotFoundError:
+            existing = place
+        predicate = None if existing == place else f"run_id = {_quote(run_id)}"
+        write_deltalake(existing, table, mode="overwrite", predicate=predicate, storage_options=options)
+    except _ERRORS as error:
+        raise RunAborted(f"the Delta table {place} cannot be written: {describe_error(error)}") from None
+
+
 def _is_store(place: str) -> bool:
     return "://" in place
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -119,6 +119,11 @@ class Destination:
         """Whether the file is compressed by gzip."""
         return self.path.suffix.lower() == _PACKED
 
+    def join(self, name: str) -> "Destination":
+        """Return the destination of a file in the folder of this path."""
+        object_url = None if self.object_url is None else f"{self.object_url}/{name}"
+        return replace(self, path=self.path / name, object_url=object_url)
+
     def __str__(self) -> str:
         if self.format is Format.DELTA:
             return f"delta://{self.object_url or self.path}"
@@ -197,6 +202,37 @@ def parse_destination(
     is_csv_described = guard_formulas or csv_dialect != "standard" or delimiter is not None
     _check_means_something(destination, file_format, is_csv_described=is_csv_described)
     return destination
+
+
+RECEIPTS = "subscriber_receipts"
+"""The default name of a table of receipts."""
+
+
+def parse_receipts(text: str, *, table: str = RECEIPTS, schema: str | None = None) -> Destination:
+    """Return the destination of receipts: a table, or a folder that has one file for each run. The suffix of the folder
+    tells the format of the files. Raises ConfigurationError."""
+    if _URL.fullmatch(text) is not None:
+        if text.lower().startswith(f"{Format.DELTA}://") and table == RECEIPTS:
+            destination = parse_destination(text, schema=schema)
+        else:
+            destination = parse_destination(text, table=table, schema=schema)
+    else:
+        path = Path(text)
+        destination = Destination(_find_file_format(text, None), path, table, schema)
+        if path.exists() and not path.is_dir():
+            raise ConfigurationError(f"{path} is a file. Receipts need a folder of that name, for a file of each run.")
+        if not path.absolute().parent.is_dir():
+            raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another place.")
+    if destination.is_standard_output or destination.format is Format.EXCEL:
+        raise ConfigurationError(
+            f"Receipts cannot be written to {destination}: name a .parquet, .csv or .jsonl folder."
+        )
+    return destination
+
+
+def split_suffix(path: Path) -> str:
+    """Return the suffix that tells the format of a file, with that of gzip: `.csv.gz`."""
+    return "".join(path.suffixes[-2:]) if path.suffix.lower() == _PACKED else path.suffix
 
 
 def _parse_delta(place: str) -> tuple[str | None, Path]:

@@ -34,6 +34,7 @@ from pipelines.cli.options import (
     job_option,
     limit_option,
     only_base_options,
+    receipts_option,
     refuse_both,
     sending_options,
     time_limit_option,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 )
 @allow_truncated_option
 @ignore_total_count_option
+@receipts_option
 @wait_option
 @time_limit_option
 @dry_run_option
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
 def import_command(
     file: Path | str,
     row_options: Mapping[str, Any],
+    receipts: str | None,
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
@@ -112,7 +115,15 @@ def import_command(
     from connector.spooled_rows import SpooledRows
 
     is_asking = not (is_dry or is_confirmed) and output.can_ask()
-    plan = plan_file(file, row_options, load, wait_s=wait_s, time_limit_s=time_limit_s, is_planned=is_dry or is_asking)
+    plan = plan_file(
+        file,
+        row_options,
+        load,
+        receipts=receipts,
+        wait_s=wait_s,
+        time_limit_s=time_limit_s,
+        is_planned=is_dry or is_asking,
+    )
     # The preview and the load read the same spooled rows, so the load creates what the preview has shown.
     with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
 
@@ -153,6 +164,7 @@ def plan_file(
     row_options: Mapping[str, Any],
     load: Mapping[str, Any],
     *,
+    receipts: str | None = None,
     wait_s: float = 0.0,
     time_limit_s: float | None = None,
     is_planned: bool = False,
@@ -163,11 +175,12 @@ def plan_file(
     """
     if is_job(file):
         raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
-    from connector.jobs.arguments import override_load, spell_option
+    from connector.jobs.arguments import override_load, override_receipts, spell_option
     from connector.jobs.load_planner import RunRequest, plan_import
     from connector.jobs.settings import read_settings
 
-    job = override_load(build_file_job(file, row_options), load, spell=spell_option)
+    job = override_receipts(build_file_job(file, row_options), receipts)
+    job = override_load(job, load, spell=spell_option)
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
     request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
     return plan_import(job, settings, request, is_by_job_file=row_options["job_path"] is not None)
@@ -244,6 +257,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
     default_text="number of workers",
     help="With --engine: number of shards.",
 )
+@receipts_option
 @wait_option
 @time_limit_option
 @dry_run_option
@@ -258,6 +272,7 @@ def sync_command(
     workers: int | None,
     scheduler: str | None,
     shards: int | None,
+    receipts: str | None,
     wait_s: float,
     time_limit_s: float | None,
     is_dry: bool,
@@ -269,6 +284,7 @@ def sync_command(
     again. If the source has a cursor, only rows since the last finished run are read.
     """
     from connector.imports.flow import run_load
+    from connector.jobs.arguments import override_receipts
     from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.reader import load_job
     from connector.jobs.settings import read_settings
@@ -280,6 +296,8 @@ def sync_command(
         raise ConfigurationError("--scheduler has its own workers, and --workers starts some. Use one of the two")
     if shard is not None and engine is not None:
         raise ConfigurationError("--engine runs all shards, and --shard one. Use one of the two")
+    if engine is not None and receipts is not None:  # each worker reads the job file
+        raise ConfigurationError("--receipts is for one process: with --engine set receipts.to in the job")
     if is_dry and (shard is not None or engine is not None):
         raise ConfigurationError("--dry-run is for the whole source: leave out --shard and --engine")
 
@@ -309,7 +327,7 @@ def sync_command(
         return replace(plan_sync(job, settings, request), is_planned=is_dry)
 
     with job_start(*jobs, is_planned=is_dry):
-        loaded = [load_job(path, os.environ) for path in jobs]
+        loaded = [override_receipts(load_job(path, os.environ), receipts) for path in jobs]
         plans = _plan_all(loaded, plan_job)
     if len(plans) == 1:
         finish(run_job(jobs[0], loaded[0], plans[0]), output)

@@ -67,6 +67,14 @@ allow_truncated_option = option(
     group="Service's list",
     help="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
 )
+receipts_option = option(
+    "--receipts",
+    metavar="PATH",
+    group=OUTPUT_GROUP,
+    default_text="the job's receipts.to; without a job none",
+    help="Write a row for each subscriber that the run creates, finds changed or leaves open to this folder "
+    "(receipts.parquet, receipts.csv) or database URL.",
+)
 dry_run_option = option(
     "--dry-run", "is_dry", is_flag=True, group=RUN_GROUP, help="Show what the command would do, and send nothing."
 )

@@ -13,7 +13,7 @@ from connector.fields import NAMES, BaseRef
 from connector.imports.base_loads import choose_bases, describe_base, describe_bases
 from connector.imports.remarks import describe_leftovers, describe_reactivated
 from connector.imports.suppression import SuppressionPlan, read_suppression
-from connector.jobs.build import build_policy, build_rules, plan_suppression
+from connector.jobs.build import build_policy, build_rules, plan_receipts, plan_suppression
 from connector.jobs.models import Job
 from connector.ledger.entries import Ledger, count_unsettled
 from connector.ledger.records import find_or_add_base, find_run, list_bases, list_runs
@@ -28,6 +28,7 @@ from connector.runs.report import Report, RunScope
 from connector.runs.scope import describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, bound_in_flight, build_service
 from connector.states import State
+from connector.warehouse.destination import Destination
 
 _RUNS_NAMED = 5  # the latest, for a mistyped id of a run
 
@@ -46,6 +47,7 @@ class RetryPlan:
     suppression: SuppressionPlan | None = None
     base: BaseRef = BaseRef()  # noqa: RUF009 - a frozen value
     wait_s: float = 0.0
+    receipts: Destination | None = None
 
 
 def plan_retry(
@@ -57,7 +59,7 @@ def plan_retry(
         raise ConfigurationError(f"--job: the job {job.name} exports; a retry follows a job with a subscriber section")
     policy = build_policy(job.load, build_rules(job.subscriber), job.suppress)
     name = job.name if is_by_job_file else ""
-    return RetryPlan(selection, name, policy, settings, plan_suppression(job), base, wait_s)
+    return RetryPlan(selection, name, policy, settings, plan_suppression(job), base, wait_s, plan_receipts(job))
 
 
 async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
@@ -82,6 +84,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         wait_s=plan.wait_s,
         may_make_ledger=False,
+        receipts=plan.receipts,
         scope=_describe_scope(plan),
     )
     return await carry_out(frame, retry.carry_out, stop, progress.follow)

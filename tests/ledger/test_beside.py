@@ -41,7 +41,7 @@ def test_a_run_begins_at_the_limit_that_the_last_load_of_its_account_found(ledge
     assert read_guess(ledger_url, "other") is None
 
 
-@pytest.mark.parametrize(("name", "value"), [("schema_version", "4"), ("identity_rule", "0")])
+@pytest.mark.parametrize(("name", "value"), [("schema_version", "5"), ("identity_rule", "0")])
 def test_a_ledger_of_another_version_gives_no_guess(ledger_url: str, name: str, value: str) -> None:
     record(ledger_url, FIRST)
     write_meta(ledger_url, name, value)

@@ -27,8 +27,8 @@ from typing import Any, Self
 
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_OVER_FILES = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
 
 
 def start_server() -> None:
@@ -64,7 +64,7 @@ class Forked:
         self._outputs = [] if terminal else paths[1:]
         if terminal:
             paths = [Path(terminal)] * 3
-        self._process = _CONTEXT.Process(
+        self._process = CONTEXT.Process(
             target=_be_the_command, args=(arguments, dict(environ), folder, paths, is_bound)
         )
         self._process.start()
@@ -164,7 +164,7 @@ def _serve(listener: socket.socket) -> None:
 def _answer(client: socket.socket) -> None:
     with client, client.makefile() as asked:
         streams = socket.recv_fds(client, 1, 3)[1]
-        process = _CONTEXT.Process(target=_be_called, args=(*json.load(asked), [_Stream(each) for each in streams]))
+        process = CONTEXT.Process(target=_be_called, args=(*json.load(asked), [_Stream(each) for each in streams]))
         process.start()
         for each in streams:
             os.close(each)

@@ -1,0 +1,109 @@
+"""Writes the receipts of a run to their destination: all of them or none, and once however often they are written.
+
+A table gets the rows of the run in the place of the rows that it has of the run, in one transaction. Files are in a
+folder, which has one file for each run.
+"""
+
+import gzip
+from collections.abc import Mapping
+from datetime import datetime
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from connector.driver_errors import describe_error
+from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from connector.warehouse.database import ColumnKind, Interruption, StagedRows, Statement, TableName
+from connector.warehouse.destination import Destination, Format, split_suffix
+from connector.warehouse.opening import find_format, open_database, open_target
+
+ROWS = pa.schema(
+    [
+        pa.field("identity", pa.string()),
+        pa.field("outcome", pa.string()),
+        pa.field("service_id", pa.int64()),
+        pa.field("evidence", pa.string()),
+        pa.field("message", pa.string()),
+    ]
+)
+"""The columns of a receipt that differ within a run."""
+
+COLUMNS: Mapping[str, ColumnKind] = {
+    "run_id": ColumnKind.NAME,
+    "job": ColumnKind.TEXT,
+    "identity": ColumnKind.TEXT,
+    "outcome": ColumnKind.TEXT,
+    "service_id": ColumnKind.WHOLE,
+    "evidence": ColumnKind.TEXT,
+    "at": ColumnKind.TIME,
+    "message": ColumnKind.TEXT,
+}
+
+
+def write_receipts(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
+    """Write the receipts of a run, whose `rows` have the columns of ROWS; `at` is when they were read from the ledger.
+
+    Raises ConfigurationError for a destination that cannot take them, and RunAborted for one that fails for now.
+    """
+    try:
+        if destination.format is Format.DELTA:
+            from connector.warehouse.delta import replace_run
+
+            replace_run(destination.object_url or str(destination.path), run_id, _read_table(rows, run_id, job, at))
+        elif destination.is_database:
+            _write_table(destination, run_id, job, at, rows)
+        else:
+            _write_file(destination, run_id, job, at, rows)
+    except (OSError, pa.ArrowException) as error:
+        raise RunAborted(f"{destination} cannot be written: {describe_error(error)}") from None
+
+
+def _write_table(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
+    database, interruption = open_database(destination), Interruption()
+    dialect, name = database.dialect, TableName(destination.table, destination.schema)
+    target = dialect.write_name(name)
+    try:
+        with database.connect(interruption):
+            stored_as, columns = database.find_table(name)
+            if stored_as is None:
+                parts = (f"{dialect.quote(column)} {dialect.types[kind]}" for column, kind in COLUMNS.items())
+                database.run(Statement(f"CREATE TABLE {target} ({', '.join(parts)}) {dialect.table_options}".rstrip()))
+            elif {column.lower() for column in columns} != set(COLUMNS):
+                raise ConfigurationError(
+                    f"{destination} has other columns than receipts ({', '.join(COLUMNS)}): name another table"
+                )
+            where = f"{dialect.quote('run_id')} = {dialect.mark}run_id"
+            database.run(Statement(f"DELETE FROM {target} WHERE {where}", {"run_id": run_id}))  # noqa: S608 - quoted
+            database.load(target, rows, {"run_id": run_id, "job": job, "at": database.write_time(at)})
+            database.commit(interruption)
+    except ConnectorError:
+        raise
+    except database.errors as error:
+        raise RunAborted(f"{destination} cannot be written: {database.explain(error)}") from None
+
+
+def _write_file(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
+    if destination.object_url is None:
+        destination.path.mkdir(mode=0o700, exist_ok=True)
+    place = f"{run_id}{split_suffix(destination.path)}"
+    target = open_target(destination.join(place))
+    try:
+        file = target.open_new()
+        packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) if destination.is_packed else None
+        table = _read_table(rows, run_id, job, at)
+        written = find_format(destination)(cast(BinaryIO, packed or file), table.schema)
+        written.write(table)
+        written.close(None)
+        if packed is not None:
+            packed.close()
+        target.publish(is_new=False)
+    finally:
+        target.discard()
+
+
+def _read_table(rows: StagedRows, run_id: str, job: str, at: datetime) -> pa.Table:
+    """Return the rows with all columns of a receipt."""
+    table = pa.Table.from_batches(rows.read(), rows.schema)
+    shared = {"run_id": run_id, "job": job, "at": pa.scalar(at, pa.timestamp("us", "UTC"))}
+    columns = [pa.repeat(shared[name], len(table)) if name in shared else table[name] for name in COLUMNS]
+    return pa.table(columns, names=list(COLUMNS))

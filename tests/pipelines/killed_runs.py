@@ -1,0 +1,61 @@
+"""Runs a command in a fork that kills itself at a point: before or after a transaction of the ledger or a writing of
+receipts."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from connector.ledger.store import Store
+from connector.runs import receipts
+from connector.warehouse.receipts import write_receipts as write_to_destination
+from tests.pipelines.forked import CONTEXT
+
+
+def run_killed(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, point: int) -> bool:
+    """Run the command, and return whether it reached the point (from 0) at which it kills itself."""
+    process = CONTEXT.Process(target=_run, args=(list(arguments), dict(environ), folder, point))
+    process.start()
+    process.join()
+    return process.exitcode == -signal.SIGKILL
+
+
+def _run(arguments: list[str], environ: dict[str, str], folder: Path, point: int) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
+    os.chdir(folder)
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    remaining = iter(range(point, -1, -1))
+
+    def pass_point() -> None:
+        if next(remaining, None) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    transaction, write = Store.transaction, write_to_destination
+
+    @contextmanager
+    def transact(store: Store) -> Iterator[Any]:
+        pass_point()
+        with transaction(store) as connection:
+            yield connection
+        pass_point()
+
+    def write_receipts(*values: Any) -> None:
+        pass_point()
+        write(*values)
+        pass_point()
+
+    patched: dict[tuple[Any, str], Callable[..., Any]] = {
+        (Store, "transaction"): transact,
+        (receipts, "write_receipts"): write_receipts,
+    }
+    for (owner, name), function in patched.items():
+        setattr(owner, name, function)
+    sys.argv = ["connector", *arguments]
+    from pipelines.cli import main
+
+    main()

@@ -1,0 +1,195 @@
+"""Receipts: a row for each subscriber that a run created, found changed, rejected, held or left unknown."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.dataset as ds
+import pytest
+import sqlalchemy as sa
+
+from tests.databases import open_postgres
+from tests.pipelines.conftest import ROOT, Connector, Ended, list_stored, write_csv
+from tests.pipelines.killed_runs import run_killed
+from tests.pipelines.test_sync_command import write_job
+
+JOB = """
+job: crm
+source: {file: {path: people.csv}}
+subscriber:
+  base: {id: 7}
+  fields: {email: mail, first_name: name, phone: phone, is_active: {value: true}}
+load: {quiet_period: 100ms}
+receipts: {to: "TO"}
+"""
+KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
+STEP = 1 if KILLS >= 50 else 9
+"""A campaign kills at every point."""
+
+Row = dict[str, Any]
+
+
+class Place:
+    """A destination of receipts, and the folder or file of it."""
+
+    def __init__(self, kind: str, folder: Path, url: str) -> None:
+        self.kind, self.folder = kind, folder
+        self.to = {
+            "sqlite": f"sqlite:///{folder}/warehouse.db",
+            "duckdb": f"duckdb:///{folder}/warehouse.duckdb",
+            "postgresql": url,
+            "delta": f"delta://{folder}/receipts",
+        }.get(kind, f"{folder}/receipts.{kind}")
+
+    def read(self) -> list[Row]:
+        """Return all receipts, in the order of their identities and runs."""
+        rows: list[Row]
+        query = "SELECT * FROM subscriber_receipts"
+        if self.kind == "duckdb":
+            with closing(duckdb.connect(f"{self.folder}/warehouse.duckdb")) as database:
+                found = database.execute(query)
+                names = [column[0] for column in found.description or ()]
+                rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        elif self.kind in ("sqlite", "postgresql"):
+            engine = sa.create_engine(self.to.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+            with engine.connect() as connection:
+                rows = [dict(row) for row in connection.execute(sa.text(query)).mappings()]
+        elif self.kind == "delta":
+            from deltalake import DeltaTable
+
+            rows = DeltaTable(f"{self.folder}/receipts").to_pyarrow_table().to_pylist()
+        else:
+            form = {"csv.gz": "csv", "jsonl": "json"}.get(self.kind, self.kind)
+            rows = ds.dataset(f"{self.folder}/receipts.{self.kind}", format=form).to_table().to_pylist()
+        return sorted(rows, key=lambda row: (row["identity"], row["run_id"]))
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    kind = request.param
+    if kind != "postgresql":
+        yield Place(kind, tmp_path, "")
+        return
+    with open_postgres() as database:
+        yield Place(kind, tmp_path, database.url)
+
+
+def sync(connector: Connector, to: str, *lines: str, options: tuple[str, ...] = ()) -> Ended:
+    write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
+    return connector.run_json("sync", write_job(connector.folder, JOB.replace("TO", to)), *options)
+
+
+def summarise(rows: list[Row], run: Ended) -> dict[str, tuple[str, str]]:
+    """Return outcome and evidence of the receipts of a run, by identity."""
+    run_id = run.report["run_id"]
+    return {row["identity"]: (row["outcome"], row["evidence"]) for row in rows if row["run_id"] == run_id}
+
+
+@pytest.mark.parametrize(
+    "place", ["sqlite", "duckdb", "postgresql", "parquet", "csv", "csv.gz", "jsonl", "delta"], indirect=True
+)
+def test_each_destination_of_exports_takes_the_receipts_of_each_run(connector: Connector, place: Place) -> None:
+    first = sync(connector, place.to, "ann@x.org,Ann,", "bob@x.org,Bob,")
+    second = sync(connector, place.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
+    rows = place.read()
+    assert [row["identity"] for row in rows] == ["ann@x.org", "bob@x.org", "cy@x.org"]
+    assert {row["run_id"] for row in rows} == {each.report["run_id"] for each in (first, second)}
+    stored = list_stored(connector.sandbox)
+    assert [row["service_id"] for row in rows] == [stored[row["identity"]]["Id"] for row in rows]
+    assert {(row["job"], row["outcome"], row["message"] or None) for row in rows} == {("crm", "created", None)}
+    assert {row["evidence"] for row in rows} <= {"answer", "lookup"}
+    assert all(str(row["at"]).startswith("20") for row in rows)
+    assert [each.report["receipts"]["rows"] for each in (first, second)] == [2, 1]
+    again = sync(connector, place.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
+    assert (again.report["receipts"]["rows"], len(place.read())) == (0, 3)
+
+
+def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, "")
+    connector.sandbox.switch(required="FirstName", error_status=422)
+    first = sync(connector, place.to, "ann@x.org,Ann,", "bob@x.org,,")
+    assert summarise(place.read(), first) == {"ann@x.org": ("created", "lookup"), "bob@x.org": ("rejected", "answer")}
+    second = sync(connector, place.to, "ann@x.org,Anna,", "bob@x.org,,")
+    assert summarise(place.read(), second)["ann@x.org"] == ("changed", "lookup")
+    assert summarise(place.read(), second)["bob@x.org"][0] == "rejected"
+    third = sync(connector, place.to, "ann@x.org,Anna,")
+    assert summarise(place.read(), third) == {"ann@x.org": ("changed", "ledger")}
+    message = next(row["message"] for row in place.read() if row["run_id"] == second.report["run_id"])
+    assert message == "differs in first_name"
+
+
+def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscriber(
+    connector: Connector, tmp_path: Path
+) -> None:
+    place = Place("sqlite", tmp_path, "")
+    connector.sandbox.switch(drop_before=1.0)
+    write_csv(connector.folder / "people.csv", "mail,name,phone", "ann@x.org,Ann,")
+    job = write_job(connector.folder, JOB.replace("TO", place.to).replace("load: {", "load: {on_unknown: hold, "))
+    held = [connector.run_json("sync", job) for _ in range(2)]
+    connector.sandbox.switch(drop_before=0.0)
+    found = connector.run_json("retry", "--held", "resend", "--job", job)
+    assert [summarise(place.read(), each) for each in (*held, found)] == [
+        {"ann@x.org": ("held", "lookup")}, {"ann@x.org": ("held", "lookup")}, {"ann@x.org": ("created", "answer")},
+    ]  # fmt: skip
+
+
+def test_receipts_that_could_not_be_written_come_with_the_next_run(connector: Connector, tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, "")
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
+        database.execute("CREATE TABLE subscriber_receipts (id)")
+    first = sync(connector, place.to, "ann@x.org,Ann,")
+    assert (first.code, first.rows) == (1, {"read": 1, "created": 1})
+    assert "The next run of the job writes them" in " ".join(first.report["messages"])
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
+        database.execute("DROP TABLE subscriber_receipts")
+    second = sync(connector, place.to, "ann@x.org,Ann,")
+    assert (second.code, second.report["receipts"]["rows"]) == (0, 1)
+    assert summarise(place.read(), first) == {"ann@x.org": ("created", "lookup")}
+
+
+def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    ended = connector.import_file(path, "--receipts", "receipts.csv")
+    assert (ended.code, ended.report["receipts"]) == (0, {"to": str(tmp_path / "receipts.csv"), "rows": 1})
+    assert [path.name for path in (tmp_path / "receipts.csv").iterdir()] == [f"{ended.report['run_id']}.csv"]
+    planned = connector.import_file(path, "--receipts", "receipts.csv", "--dry-run")
+    assert planned.report["receipts"] is None
+    for to in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
+        assert connector.import_file(path, "--receipts", to).code == 2
+
+
+@pytest.mark.parametrize("place", ["sqlite", "duckdb", "postgresql", "parquet"], indirect=True)
+def test_a_run_that_is_killed_at_any_point_leaves_its_receipts_to_the_next(connector: Connector, place: Place) -> None:
+    connector.sandbox.switch(required="FirstName", error_status=422, error_after=0.2, seed=5)
+    job = write_job(connector.folder, JOB.replace("TO", place.to))
+    environ = {**os.environ, **connector.environ, "PYTHONPATH": str(ROOT)}
+    point, is_killed, number = len(place.kind) % STEP, True, 0
+    while is_killed:
+        lines = [f"p{number}.{each}@x.org,{'Pat' if each else ''}," for each in range(4)]
+        write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
+        is_killed = run_killed(["sync", str(job)], environ, connector.folder, point)
+        ended = connector.run_json("sync", job)
+        assert ended.report["status"] == "partial", ended.stdout
+        check(connector, place, point)
+        point, number = point + STEP, number + 1
+    assert number > 2
+
+
+def check(connector: Connector, place: Place, point: int) -> None:
+    """Check that the receipts, the ledger and the service agree, row by row."""
+    stored = list_stored(connector.sandbox)
+    rows = place.read()
+    created = [(row["identity"], row["service_id"]) for row in rows if row["outcome"] == "created"]
+    assert sorted(created) == sorted((email, each["Id"]) for email, each in stored.items()), point
+    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger:
+        assert ledger.execute("SELECT count(*) FROM receipt").fetchone() == (0,), point
+        confirmed = ledger.execute("SELECT subscriber_id FROM entry WHERE state = 4").fetchall()
+        rejected = ledger.execute("SELECT count(*) FROM entry WHERE state = 5").fetchone()
+    assert sorted(each for (each,) in confirmed) == sorted(service_id for _, service_id in created), point
+    last = {row["identity"]: row["outcome"] for row in rows}
+    assert list(last.values()).count("rejected") == rejected[0], point
+    assert set(last.values()) <= {"created", "rejected"}, point
