@@ -78,6 +78,8 @@ def end_sharded(report: Report, ends: Sequence[ShardEnd], state_dir: Path, stop:
     is_whole = len(reports) == len(ends) and not any(end.created_before for end in ends)
     report.activity = _add(part.activity or {} for part in reports) if is_whole else None
     report.opt_outs = sum(part.opt_outs for part in reports)
+    receipts = [part.receipts for part in reports if part.receipts is not None]
+    report.receipts = {**receipts[0], "rows": sum(part["rows"] for part in receipts)} if receipts else None
     report.problems = _add_problems([part.problems for part in reports])
     report.echo = dict(sorted(_add(part.echo for part in reports).items()))
     changed = _add(part.changed_fields for part in reports)

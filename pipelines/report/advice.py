@@ -55,20 +55,24 @@ def advise_on_runs(
     """Yield the next steps for the open entries and the open `problems`, and after the last run of each command and job
     of the `chosen` runs, which may be a part of all `runs`. A run that was locked did nothing, so the run before it
     counts, too."""
-    numbers = Counter[str]()
+    records = {run["run_id"]: run for run in runs}
+    by_owner: dict[str, Counter[str]] = {}
     for entry in open_entries:
-        numbers[entry["state"]] += entry["entries"]
-    if number := numbers["sending"] + numbers["unknown"]:
-        running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
-        if running:  # that run holds the ledger, so a retry would be refused
-            creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
-            yield f"{creates} while run {running[0]} is still going on."
-        else:
-            yield _settle(number)
-    if number := numbers["held"]:
-        yield f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision: {DECIDE_HELD}"
-    if number := numbers["rejected"]:
-        yield _send_again(number)
+        owner = _name_owner(records.get(entry["run_id"], {}))
+        by_owner.setdefault(owner, Counter())[entry["state"]] += entry["entries"]
+    running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
+    for owner, numbers in by_owner.items():
+        if number := numbers["sending"] + numbers["unknown"]:
+            if running:  # that run holds the ledger, so a retry would be refused
+                creates = f"{count(number, 'create')} {agree(number, 'is', 'are')} unresolved"
+                yield f"{creates} while run {running[0]} is still going on."
+            else:
+                yield _settle(number) + owner
+        if number := numbers["held"]:
+            are_held = f"{count(number, 'entry', 'entries')} {agree(number, 'is', 'are')} held for your decision"
+            yield f"{are_held}: {DECIDE_HELD}{owner}"
+        if number := numbers["rejected"]:
+            yield _send_again(number) + owner
     invalid = [each for each in problems if each["kind"] == "invalid"]
     yield from _correct_invalid(invalid, runs)
     seen: set[tuple[str, str, bool]] = set()
@@ -114,6 +118,12 @@ def _name_job_file(run: Mapping[str, Any]) -> str:
     """Return the path of the job file, as far as the record of the run has it."""
     path = (run.get("settings") or {}).get("job_file")
     return _quote(path) if path else "JOB"
+
+
+def _name_owner(run: Mapping[str, Any]) -> str:
+    """Return the option that names the job file of a run whose creates are open, or "": a retry with the job uses the
+    job's account and suppression list."""
+    return "" if (name := _name_job_file(run)) == "JOB" else f" --job {name}"
 
 
 def _settle(number: int) -> str:

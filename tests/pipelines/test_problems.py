@@ -141,6 +141,8 @@ def test_a_refused_row_is_a_problem_until_a_retry_creates_it(connector: Connecto
     connector.sandbox.switch(required="Phone", error_status=422)
     assert [read_numbers(sync(connector, GOOD)) for _ in range(2)] == [(1, 1, 1), (1, 0, 1)]
     assert read_backlog(connector) == {("crm", "rejected", ""): 1}
+    steps = connector.run_json("status").report["next"]
+    assert any(step.endswith(f"connector retry --rejected --job {connector.folder}/job.yaml") for step in steps)
     connector.sandbox.switch(required="")
     retried = connector.run_json("retry", "--rejected", "--quiet-period", "200ms")
     assert retried.rows == {"read": 1, "created": 1}
