@@ -152,6 +152,7 @@ class RateController:
         if self._last.is_undecided and now >= self._paused_until:
             self._decide(now)
         if self._ramp is None and self._ceiling == inf:
+            self._count_leaving(now)
             return 0.0
         leaves_at = max(now, self._due_at)
         self._leave(leaves_at)
@@ -205,15 +206,20 @@ class RateController:
         """Record that a request leaves at `at`, and set the time of the next one."""
         if self._last.is_undecided:
             self._decide(at)
-        self._resumed_at = min(self._resumed_at, at)
-        since_s = at - max(self._left_at, self._resumed_at)
-        self._is_busy = since_s * self.rate <= 4
+        since_s = self._count_leaving(at)
         if self._ramp is not None and self._is_busy and not self._last.is_pausing:
             self.rate = min(self._ramp.move(since_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
         if self._refused_in_row >= _ALL_REFUSED:  # single probes, one a second in the end
             self._due_at = max(self._due_at, at + min(self._trip_s * 2.0 ** (self._refused_in_row - _ALL_REFUSED), 1.0))
+
+    def _count_leaving(self, at: float) -> float:
+        """Record the time at which a request leaves, and return the seconds since the request before it."""
+        self._resumed_at = min(self._resumed_at, at)
+        since_s = at - max(self._left_at, self._resumed_at)
+        self._is_busy = since_s * self.rate <= 4
         self._left_at = at
+        return since_s
 
     @property
     def _needed(self) -> int:
