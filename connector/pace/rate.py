@@ -1,22 +1,22 @@
 """The rate of requests under a limit that the service does not name: found from what it serves and what it refuses.
 
 One idea: how often to probe follows from what a refusal costs (docs/explanation/pace.md). Until the first refusal the
-rate doubles. After that the rate runs in ramps: from a lower bound of the limit to an upper bound, then ever faster,
-until a refusal gives the bounds of the next ramp.
+rate doubles. After that the rate runs in ramps: from a guess between the bounds of the limit to the upper bound, then
+ever faster, until a refusal gives the bounds of the next ramp.
 
-1. Cost. A refusal costs its pause. A rate that lies a share `s` below the limit loses `s` of each second. So a bracket
-   of width `s` is crossed in two pauses / `s`: a narrow one slowly, a wide one fast, but none in less than 2 or more
-   than 20 pauses.
+1. Cost. A refusal costs its pause. A ramp over a bracket of width `w` loses half of `w` of its time. Both cost the same
+   if the ramp takes two pauses / `w`: a narrow bracket is crossed slowly and a wide one fast. A ramp takes at least 2
+   and at most 20 pauses, and a pause counts at least 2 s for the maximum.
 2. Bounds. A limiter saves up in a pause no more than its rate is worth. If a ramp and the longer one of the pauses
    around the ramp take `filled_s` seconds, the limit is at least served / filled_s. The limit is at most the refused
-   rate. The next ramp begins at the geometric mean of both.
+   rate, or in the search the mean rate. The next ramp begins at the geometric mean of both.
 3. Windows. If everything is refused for longer than the service asked for, the limiter counts in windows. Then the rate
    of the window is known, and a ramp takes no less than two such windows.
 4. Chance. A limit cannot refuse a rate below its lower bound. So a refusal there is chance, or the limit has fallen. A
    limit that has fallen also refuses most requests that were in flight behind the refused one; chance serves them. A
    refusal by chance costs its pause and leaves the rate as it is.
 
-A refusal runs through three steps. `record_refused` records the refusal; the rate stays, and answers to the requests in
+`record_refused` records the refusal; the rate stays, and answers to the requests in
 flight behind it are counted. When the pause is over, the next request to leave makes `_decide` choose: chance or a
 ramp. Without a pause `_decide` runs at once. After a limit's refusal, the first served request makes `_resume` begin
 the ramp: until then the rate stays at the ramp's begin, and single probes leave if everything is refused.
@@ -33,16 +33,16 @@ _LEAST_COST_S = 2.0  # least seconds that count as a pause in the longest ramp: 
 _SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is lost
 _PROBE_S = 2.0  # seconds in which the rate beyond a ramp's end grows e-fold
-_LEAST_PART = 16.0  # a limit is at least this part of the rate that it refused
+_LARGEST_FACTOR = 16.0  # assumed: a limit is at least a sixteenth of the rate that it refused
 _REPEATS = 3  # refusals without a pause that show a limit, and answers that tell a rule from an accident
 _ALL_REFUSED = 5  # refusals in a row after which single probes leave
 _LONGEST_WINDOW_S = 61.0  # if everything is refused for longer than a minute, the service is out of order
 _DEAR_S = 10.0  # a longer pause is never taken for chance: a wrong guess costs the pause once more
 _FREQUENT_PAUSES = 20.0  # refusals that are farther apart cost little, whatever their cause
-_TOLERATED = {"search": 0.5, "limit": 0.01, "chance": 0.2}  # shares of refusals that do not count
-_CHANCE_FOR = 7  # refusals by a limit after which chance is not expected any more
+_TOLERATED = {"search": 0.5, "limit": 0.01, "chance": 0.2}  # refusals for each served request that do not count
+_CHANCE_FOR = 7  # refusals without signs of chance, after which chance is not expected any more
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
-_HALVED_IN_S = 86_400.0  # an earlier limit counts half a day later: limits change with contracts, not by the hour
+_HALVED_IN_S = 86_400.0  # a day halves the low end of an earlier limit: limits change with contracts
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Refusal:
     proved: float = 0.0  # the lower bound of the limit that the refusal gives (requests/s)
     is_first: bool = True  # no limit had shown
     is_undecided: bool = False  # `_decide` has not run for the refusal
-    is_pausing: bool = False  # no request has been served since the refusal
+    awaits_served: bool = False  # no request has been served since the refusal by a limit
     served_after: int = 0
     refused_after: int = 0
 
@@ -110,7 +110,7 @@ class RateController:
         self._due_at = self._left_at = -inf  # when the next request may leave, and when the last one left
         self._is_busy = True  # requests leave about as fast as they may: only then the rate may grow
         self._paused_until = -inf
-        self._news_from = -inf  # answers to requests that left before this time belong to the last refusal
+        self._old_answers_until = -inf  # answers to requests that left before this time belong to the last refusal
         self._ramp: _Ramp | None = None  # None while no limit has shown: the rate doubles
         self._resumed_at = inf  # when the first request since the last pause left; inf if none has
         self._served = 0  # requests since the last pause
@@ -119,7 +119,7 @@ class RateController:
         self._last = _Refusal()
         self._pause_s = self._window_s = 0.0  # as in `Found`
         self._proved = 0.0  # the highest lower bound since the limit has shown clearly (requests/s)
-        self._chance_for = 0  # refusals by a limit until chance is not expected any more; 0: it is not
+        self._chance_for = 0  # refusals without signs of chance until chance is not expected; 0: it is not
         if found is not None:
             self._pause_s, self._window_s = found.pause_s, found.window_s
             least = min(_FIRST_RATE, found.low / 4)  # however old the found limit is, the first guess is not lower
@@ -161,10 +161,10 @@ class RateController:
     def record_served(self, sent_at: float, now: float) -> None:
         """Record that a request sent at `sent_at` got an answer other than a refusal for its rate."""
         self._trip_s += 0.1 * (now - sent_at - self._trip_s)
-        if sent_at < self._news_from:
+        if sent_at < self._old_answers_until:
             self._last.served_after += sent_at > self._last.sent_at
             return
-        if self._last.is_pausing:
+        if self._last.awaits_served:
             self._resume(sent_at)
         self._served += 1
         self._refused_in_row = 0
@@ -177,19 +177,19 @@ class RateController:
         """Record that a request sent at `sent_at` was refused for its rate. No request leaves for `retry_after_s`."""
         pause_s, last = retry_after_s or 0.0, self._last
         self._paused_until = max(self._paused_until, now + pause_s)
-        if sent_at < self._news_from:
+        if sent_at < self._old_answers_until:
             last.refused_after += sent_at > last.sent_at
             if last.is_undecided and last.refused_after >= max(_REPEATS, last.served_after):
                 self._decide(self._paused_until)  # now, because the run may end before the next request leaves
             return
         self._refused_in_row += 1
-        if last.is_pausing:
-            self._news_from = max(now, self._paused_until)
+        if last.awaits_served:
+            self._old_answers_until = max(now, self._paused_until)
             return
         self._excess += 1
         if not pause_s and self._excess < self._needed:
             return
-        self._pause_s, self._news_from = pause_s, max(now, self._paused_until)
+        self._pause_s, self._old_answers_until = pause_s, max(now, self._paused_until)
         sent_s, rate = max(sent_at - self._resumed_at, 1 / self.rate), self.rate
         is_first = self._ramp is None
         if is_first:  # the rate has grown far beyond the mean rate that was served
@@ -198,7 +198,9 @@ class RateController:
         if last.sent_at > -inf:
             filled_s = max(sent_s + pause_s, sent_at - last.sent_at)
         proved = self._served / filled_s
-        self._last = _Refusal(sent_at, self._served, sent_s, rate, proved, is_first, is_undecided=True, is_pausing=True)
+        self._last = _Refusal(
+            sent_at, self._served, sent_s, rate, proved, is_first, is_undecided=True, awaits_served=True
+        )
         if not pause_s:  # with a pause, answers to the requests in flight are counted first
             self._decide(now)
 
@@ -207,7 +209,7 @@ class RateController:
         if self._last.is_undecided:
             self._decide(at)
         since_s = self._count_leaving(at)
-        if self._ramp is not None and self._is_busy and not self._last.is_pausing:
+        if self._ramp is not None and self._is_busy and not self._last.awaits_served:
             self.rate = min(self._ramp.move(since_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
         if self._refused_in_row >= _ALL_REFUSED:  # single probes, one a second in the end
@@ -232,7 +234,7 @@ class RateController:
         last.is_undecided = False
         is_chance = self._is_chance_in_search() if self._ramp is None else self._is_chance_in_ramp()
         if is_chance:
-            last.is_pausing = False
+            last.awaits_served = False
             self._resumed_at, self._served, self._refused_in_row = inf, 0, 0
             return
         self._begin_ramp_after(last)
@@ -274,15 +276,15 @@ class RateController:
         self._begin_ramp_after(last)
         if self._refused_in_row >= _ALL_REFUSED and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S:
             mean = last.served / (last.sent_s + paused_s)  # the rate of a window
-            if last.is_first or mean > last.rate / _LEAST_PART:  # otherwise an outage
+            if last.is_first or mean > last.rate / _LARGEST_FACTOR:  # otherwise an outage
                 self._window_s = max(self._window_s, paused_s)
                 self._begin_ramp(mean, 1.1 * mean)
-        last.is_pausing, self._resumed_at = False, sent_at
+        last.awaits_served, self._resumed_at = False, sent_at
 
     def _begin_ramp_after(self, refusal: _Refusal) -> None:
         is_overshoot = refusal.is_first and not self._pause_s  # the rate has grown for a round trip after the limit
         low = refusal.proved if is_overshoot else (refusal.proved * refusal.rate) ** 0.5
-        self._begin_ramp(max(low, refusal.rate / _LEAST_PART), refusal.rate)
+        self._begin_ramp(max(low, refusal.rate / _LARGEST_FACTOR), refusal.rate)
 
     def _begin_ramp(self, low: float, high: float) -> None:
         low = max(min(low, (1 - _ROOM) * high), 1 / _HALVED_IN_S)
