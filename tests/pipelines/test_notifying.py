@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from connector.ledger.opening import open_ledger
+from connector.ledger.opening import open_ledger, read_ledger
+from connector.ledger.problems import read_backlog
 from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -172,13 +173,22 @@ NIGHTS: list[tuple[str, list[str], dict[str, str | None], int, list[str]]] = [
 ]
 
 
+BACKLOGS = [0, 1, 1, 2, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0]
+"""The number of open problems after each of these nights: a night that ends early changes none."""
+
+
+def count_backlog(folder: Path) -> int:
+    url = f"sqlite:///{folder}/state/ledger.db"
+    return sum(each.number for each in read_ledger(url, lambda ledger: read_backlog(ledger.connection)) or ())
+
+
 def test_each_change_of_a_fortnight_is_one_alert(connector: Connector, tmp_path: Path, hook: Hook) -> None:
     write_job(tmp_path, hook)
     job = JOB.replace("file: {path: people.csv}", "sql: {url: '${CRM_URL}', table: people}")
     tail = f"notify: {json.dumps({'webhook': {'url': hook.url}})}\n"
     job = job.replace("{value: true}", "active") + tail
     (tmp_path / "job.yaml").write_text(job, encoding="utf-8")
-    lines = []
+    lines, backlogs = [], []
     for night, people, environ, code, reasons in NIGHTS:
         with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
             crm.execute("DROP TABLE IF EXISTS people")
@@ -188,10 +198,12 @@ def test_each_change_of_a_fortnight_is_one_alert(connector: Connector, tmp_path:
         ended = sync(connector, **{"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **environ})
         alerts = hook.take_alerts()
         assert (night, ended.code, [alert["reason"] for alert in alerts]) == (night, code, reasons), ended.stderr
+        backlogs.append(count_backlog(tmp_path))
         lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
     assert lines == [
         "1 subscriber opted out in the source and is still active in the service. Deactivate the subscriber there."
     ]
+    assert backlogs == BACKLOGS
     exit_codes = [run["exit_code"] for run in connector.run_json("status", "--last", "99").report["runs"]]
     assert exit_codes[::-1] == [code for *_, code, _ in NIGHTS]
 
