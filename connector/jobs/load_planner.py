@@ -124,6 +124,8 @@ def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int |
 def _plan_load(
     command: str, job: Job, subscriber: JobSubscriber, source: Source, settings: Settings, request: RunRequest
 ) -> LoadPlan:
+    with closed_on_error(source):
+        receipts = plan_receipts(job)
     rows = _plan_rows(job, subscriber, source, request.limit)
     return LoadPlan(
         command=command,
@@ -133,7 +135,7 @@ def _plan_load(
         wait_s=request.wait_s,
         guard=build_guard(job.guard),
         job_path=job.path,
-        receipts=plan_receipts(job),
+        receipts=receipts,
         fails_on_new_only=job.fail_on == "new",
     )
 
