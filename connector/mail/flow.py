@@ -27,7 +27,7 @@ from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, start_pace
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
-from connector.load.session import Problem
+from connector.load.session import Problem, is_excess
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
 from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows
 from connector.mail.draft import MailTexts
@@ -150,7 +150,7 @@ async def _work(run: _Run, log: EmailLog, campaign: Campaign) -> None:
             await _check(run, spool)
             _check_list(log, run.plan, run.checked, is_recorded=True)
             invalid, read = run.checked.outcomes[MailOutcome.INVALID], run.checked.read
-            if run.plan.max_invalid is not None and invalid > run.plan.max_invalid * read:
+            if run.plan.max_invalid is not None and is_excess(invalid, run.plan.max_invalid, read):
                 reason = (
                     f"{invalid:,} of {count(read, 'row')} {agree(invalid, 'is', 'are')} invalid, "
                     f"and guard.max_invalid allows {run.plan.max_invalid:.1%}. Nothing was sent. "

@@ -122,9 +122,6 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
     )
     write_csv(tmp_path / "gone.csv", "email", "GONE@example.net")
     suppress = {"file": {"path": "gone.csv", "column": "email"}}
-    write_job(tmp_path, suppress=suppress, guard={"max_invalid": "10%"})
-    guarded = mailer.run_json("mail", "mail.yaml", "--limit", "2")
-    assert (guarded.code, guarded.rows) == (3, {"read": 2, "invalid": 1, "unsent": 1})
     write_job(tmp_path, suppress=suppress)
     preview = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert "row 4 is invalid: Email." in preview.stderr
@@ -138,6 +135,20 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
     told = {each["first"].split("\n")[0]: each["_field"] for each in read_rejects(ended)}
     assert set(told) == {"Bob", "Eve"}
     assert told["Eve"] in ("Email.Subject", "Email.To[0].Name")
+
+
+@pytest.mark.parametrize(
+    ("row_count", "invalid_count", "is_guarded"), [(2, 1, False), (10, 9, False), (10, 10, True), (100, 11, True)]
+)
+def test_a_guard_counts_a_share_from_100_rows_on_and_all_rows_from_10_on(
+    mailer: Connector, tmp_path: Path, row_count: int, invalid_count: int, is_guarded: bool
+) -> None:
+    rows = (f"{'nobody' if index < invalid_count else f'p{index}@example.net'},P,1" for index in range(row_count))
+    write_csv(tmp_path / "people.csv", "email,first,order", *rows)
+    write_job(tmp_path, guard={"max_invalid": "10%"})
+    ended = mailer.run_json("mail", "mail.yaml")
+    assert (ended.code, "guard.max_invalid" in ended.stderr) == ((3, True) if is_guarded else (1, False))
+    assert len(list_recipients(mailer.sandbox)) == (0 if is_guarded else row_count - invalid_count)
 
 
 def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
