@@ -21,18 +21,19 @@ flight behind it are counted. When the pause is over, the next request to leave 
 ramp. Without a pause `_decide` runs at once. After a limit's refusal, the first served request makes `_resume` begin
 the ramp: until then the rate stays at the ramp's begin, and single probes leave if everything is refused.
 
-Every time is the time at which a request was sent, in seconds of a clock that does not go back. Pure: time comes in.
+Rates are measured between the times at which requests were sent, in seconds of a clock that does not go back. Pure: the
+time `now` comes in.
 """
 
 from dataclasses import dataclass, replace
 from math import exp, inf, log, ulp
 
 _FIRST_RATE = 20.0  # requests/s; any service serves these for the moment that the first doublings take
-_LONGEST_RAMP_PAUSES = 20.0  # at most 1/21 of the time is lost to pauses, where 7 % may be lost
+_LONGEST_RAMP_PAUSES = 20.0  # at most 1/21 of the time is lost to pauses; longer ramps find a raised limit late
 _LEAST_COST_S = 2.0  # least seconds that count as a pause in the longest ramp: else over 3 % of 5/s are refused
 _SHORTEST_S = 0.3  # least seconds that count as a pause in a short ramp
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is lost
-_PROBE_S = 2.0  # seconds in which the rate beyond a ramp's end grows e-fold
+_PROBE_S = 2.0  # seconds in which the excess over a ramp's end grows e-fold
 _LARGEST_FACTOR = 16.0  # assumed: a limit is at least a sixteenth of the rate that it refused
 _REPEATS = 3  # refusals without a pause that show a limit, and answers that tell a rule from an accident
 _ALL_REFUSED = 5  # refusals in a row after which single probes leave
@@ -127,7 +128,7 @@ class RateController:
 
     @property
     def found(self) -> Found | None:
-        """The limit as known now, or None if no request has been refused yet."""
+        """The limit as known now, or None while no limit has shown."""
         ramp = self._ramp
         if ramp is None:
             return None
@@ -146,7 +147,7 @@ class RateController:
     def reserve(self, now: float) -> float:
         """Reserve the time of the next request, and return the seconds until that time. Pauses are not included.
 
-        For a reader of the list, which limits its own concurrency: before the first refusal the wait is 0, unless there
+        For a reader of the list, which limits its own concurrency: while no limit has shown the wait is 0, unless there
         is a ceiling.
         """
         if self._last.is_undecided and now >= self._paused_until:
