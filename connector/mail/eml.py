@@ -1,12 +1,14 @@
-"""Writes a message as an .eml file for a person to open, by Python's `email` package.
+"""Writes a message for a person to look at: an .eml file by Python's `email` package, and a page for a browser.
 
-Each header is one line of any length: Python's folding loses blanks between encoded words. The file does not contain
-the service's settings.
+Each header of the .eml file is one line of any length: Python's folding loses blanks between encoded words. Neither
+file contains the service's settings.
 """
 
+from base64 import b64encode
 from email import errors, policy
 from email.headerregistry import Address
 from email.message import EmailMessage
+from html import escape
 
 from connector.mail.message import Message, MessageError, Recipient
 
@@ -32,6 +34,45 @@ def write_eml(message: Message) -> bytes:
             ) from None
     addresses = "".join(person.email for _, _, recipients in people for person in recipients)
     return mail.as_bytes(policy=policy.SMTP.clone(max_line_length=0, utf8=not addresses.isascii()))
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width">
+<style>
+body {{ font: 16px/1.4 sans-serif; margin: 1rem; }} th {{ text-align: left; vertical-align: top; padding-right: 1rem; }}
+td {{ overflow-wrap: anywhere; }} iframe, pre {{ width: 100%; border: 1px solid #888; box-sizing: border-box; }}
+iframe {{ height: 75vh; background: #fff; }} pre {{ white-space: pre-wrap; padding: 1rem; }}
+</style></head><body><table>{headers}</table>{body}</body></html>
+"""
+
+
+def write_page(message: Message) -> bytes:
+    """Return a page with the headers of the email, its HTML with the inline pictures, and the names of its files.
+
+    A page of an email without HTML shows the plain text. The page runs no script and loads nothing from elsewhere, such
+    as external pictures.
+    """
+    people = {"From": [message.sender], "To": message.to, "Cc": message.cc, "Bcc": message.bcc}
+    headers = {name: ", ".join(map(_write_recipient, recipients)) for name, recipients in people.items()}
+    headers |= {"Reply-To": ", ".join(map(_write_recipient, message.reply_to)), "Subject": message.subject}
+    headers |= {header.name: header.value for header in message.headers}
+    headers["Files"] = ", ".join(file.filename for file in message.attachments if file.disposition == "attachment")
+    rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in headers.items() if value)
+    html = message.html or ""
+    inline = {file.content_id: file for file in message.attachments if file.content_id is not None}
+    for content_id in sorted(inline, key=len, reverse=True):  # `logo` is also the beginning of `logo2`
+        file = inline[content_id]
+        html = html.replace(f"cid:{content_id}", f"data:{file.mime_type};base64,{b64encode(file.content).decode()}")
+    body = f'<iframe sandbox title="Email" srcdoc="{escape(html)}"></iframe>'
+    if not html:
+        body = f"<pre>{escape(message.plain_text or '')}</pre>"
+    return _PAGE.format(title=escape(message.subject), headers="".join(rows), body=body).encode()
+
+
+def _write_recipient(recipient: Recipient) -> str:
+    return f"{recipient.name} <{recipient.email}>" if recipient.name else recipient.email
 
 
 def _build_address(recipient: Recipient, field: str) -> Address:

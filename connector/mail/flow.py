@@ -31,7 +31,7 @@ from connector.load.session import Problem, is_excess
 from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
 from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows
 from connector.mail.draft import MailTexts
-from connector.mail.eml import write_eml
+from connector.mail.eml import write_eml, write_page
 from connector.mail.history import History, check_history, read_history, refuse_older_ledger
 from connector.mail.inactive import ListedActivity, read_inactive_addresses
 from connector.mail.message import Recipient
@@ -360,7 +360,7 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
         outcomes = Counter(checked.outcomes) + await asyncio.to_thread(_foresee, plan, spool, checked)
         for number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
             message = plan.texts.compose(row, now)
-            contents = {"eml": write_eml(message)} | ({"html": message.html.encode()} if message.html else {})
+            contents = {"eml": write_eml(message), "html": write_page(message)}
             for suffix, content in contents.items():
                 with create_private(folder / f"{number:04d}.{suffix}") as file:  # readable only by its owner
                     file.write(content)

@@ -208,6 +208,7 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, number in rows.items():
         new = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)
         if number or name in _ALWAYS_SHOWN:
+            name = "would send" if name == "sent" and report.get("planned") else name
             yield name, f"{number:,}" + (f" ({new:,} new)" if new and report["command"] == "sync" else "")
         if name == "read" and report.get("planned") and "created" in rows:
             yield "valid", f"{number - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"

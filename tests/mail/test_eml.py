@@ -3,11 +3,12 @@
 from email import message_from_bytes, message_from_string
 from email.message import EmailMessage, Message as Part
 from email.policy import default as python_policy
+from html import unescape
 from typing import Any
 
 import pytest
 
-from connector.mail.eml import write_eml
+from connector.mail.eml import write_eml, write_page
 from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient
 
 SETTINGS = EmailSettings(
@@ -23,14 +24,18 @@ MAIL = Attachment(b"Subject: x\r\n\r\ny", "old.eml", "message/rfc822")
 HARD_SUBJECT = "word " * 40 + "longerwordlongerwordlongerword😀:ü ß>  éтест ("
 
 
-def write(**changes: Any) -> bytes:
+def build(**changes: Any) -> Message:
     least: dict[str, Any] = {
         "sender": Recipient("shop@x.example", "Shop"),
         "to": [Recipient("ann@x.example")],
         "subject": "Hello",
         "plain_text": "Hi\nAnn",
     }
-    return write_eml(Message(settings=SETTINGS, **{**least, **changes}))
+    return Message(settings=SETTINGS, **{**least, **changes})
+
+
+def write(**changes: Any) -> bytes:
+    return write_eml(build(**changes))
 
 
 def parse(data: bytes) -> EmailMessage:
@@ -122,3 +127,31 @@ def test_a_part_that_no_email_can_hold_is_refused_with_its_field(changes: dict[s
     with pytest.raises(MessageError) as caught:
         write(**changes)
     assert caught.value.field == field
+
+
+def test_a_page_shows_the_headers_and_the_inline_pictures_and_runs_no_script() -> None:
+    logo, second = (
+        Attachment(content, f"{name}.png", "image/png", "inline", name)
+        for name, content in (("logo", b"one"), ("logo2", b"two"))
+    )
+    html = '<script>alert(1)</script><img src="cid:logo2"><img src="cid:logo">'
+    page = write_page(
+        build(
+            html=html,
+            plain_text=None,
+            to=[Recipient("ann@example.com", "Ann <Lee>")],
+            subject="5 < 6",
+            attachments=[logo, second, Attachment(b"%PDF", "terms.pdf", "application/pdf")],
+        )
+    ).decode()
+    shown = unescape(page)
+    assert "<th>To</th><td>Ann &lt;Lee&gt; &lt;ann@example.com&gt;</td>" in page
+    assert "<th>Subject</th><td>5 &lt; 6</td>" in page
+    assert "<th>Files</th><td>terms.pdf</td>" in page
+    assert '<img src="data:image/png;base64,dHdv"><img src="data:image/png;base64,b25l">' in shown
+    assert "<iframe sandbox " in page
+    assert "<script>" not in page
+
+
+def test_a_page_of_an_email_without_html_shows_the_text() -> None:
+    assert "<pre>2 &lt; 3</pre>" in write_page(build(html=None, plain_text="2 < 3")).decode()

@@ -236,6 +236,14 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
     assert (tmp_path / "state" / "ledger-emails.db").read_bytes() == before
 
 
+def test_a_preview_for_a_person_says_how_many_emails_would_be_sent(mailer: Connector) -> None:
+    ended = mailer.run("mail", "mail.yaml", "--preview", "1")
+    assert "would send" in ended.stdout
+    page = (mailer.folder / "preview" / "0001.html").read_text(encoding="utf-8")
+    assert "<th>From</th>" in page
+    assert "<th>Subject</th>" in page
+
+
 def test_a_second_run_of_the_campaign_waits_for_the_first_and_another_campaign_does_not(
     mailer: Connector, tmp_path: Path
 ) -> None:
