@@ -26,10 +26,11 @@ def advise_on_run(run: Mapping[str, Any]) -> Iterator[str]:
     if command in _LOADS and (rows.get("unknown") or status in ("aborted", "stopped", "killed")):
         yield _settle(rows.get("unknown", 0))
     if rejects := run.get("rejects_file"):
-        if command in ("import", "sync"):
-            options = "--job and the job's file" if command == "sync" else "the options of this import"
-            words = f"Correct the rows in the rejects file, then import it with {options}"
-            yield f"{words}: connector import {_quote(rejects)}"
+        words = "Correct the rows in the rejects file, then import it"
+        if command == "sync":
+            yield f"{words}: connector import {_quote(rejects)} --job {_name_job_file(run)}"
+        elif command == "import":
+            yield f"{words} with the options of this import: connector import {_quote(rejects)}"
         else:
             yield _look_at_rejects(run)
         if (number := rows.get("rejected")) and command != "mail":

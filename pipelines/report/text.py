@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from connector.plurals import count
 from connector.progress import Progress
+from pipelines.report.advice import advise_on_run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,6 +110,19 @@ def show_report(report: Mapping[str, Any], console: Console, *, title: str | Non
         console.print(f"{name}:", path, soft_wrap=True, markup=False, highlight=False)
     if samples := report.get("samples"):
         _show_samples(samples, console)
+    if title is None:
+        for step in advise_on_run(report):
+            _show_step(step, console)
+
+
+def _show_step(step: str, console: Console) -> None:
+    """Print a next step. Its command, if there is one, has a line of its own, so that a person can copy the command."""
+    words, _, command = step.rpartition(": ")
+    if not command.startswith(("connector ", "less ", "open ")):
+        words, command = step, ""
+    console.print(f"Next: {words}{':' if command else ''}", markup=False, highlight=False)
+    if command:
+        console.print(f"  {command}", soft_wrap=True, markup=False, highlight=False)
 
 
 def show_preview(report: Mapping[str, Any], console: Console) -> None:
@@ -158,8 +172,14 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
         line = Text(f"{run['run_id']}  {began_at:%Y-%m-%d %H:%M:%S} UTC  {_show_length(run):>9}  ")
         line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}"), soft_wrap=True, highlight=False)
-        if rows := ", ".join(f"{number} {name}" for name, number in list_rows(run)):
+        if rows := ", ".join(_join_row(name, number) for name, number in list_rows(run)):
             console.print(f"    {rows}", soft_wrap=True, highlight=False)
+
+
+def _join_row(name: str, number: str) -> str:
+    """Return `2 invalid (1 new)` for the name `invalid` and the number `2 (1 new)`."""
+    total, bracket, new = number.partition(" (")
+    return f"{total} {name}{bracket}{new}"
 
 
 def show_explanation(explanation: Explanation, console: Console) -> None:
