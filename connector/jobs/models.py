@@ -401,7 +401,7 @@ class Job(BaseModel):
         alias="time_limit",
         description="Stop cleanly after this long (exit code 3). The next run continues. Without this key, no limit.",
     )
-    retention_s: Annotated[float, BeforeValidator(parse_duration)] = Field(
+    retention_s: Duration = Field(
         default=RETENTION_S,
         ge=0,
         alias="retention",

@@ -116,7 +116,7 @@ def _read_identity(given: str) -> str:
 @click.group("ledger", cls=Group)
 @output_declarations
 def ledger_group(**_options: Any) -> None:
-    """Back up, move or restore the ledger, the record of what was sent."""
+    """Back up, move or restore the record of what was sent."""
 
 
 @ledger_group.command("backup")

@@ -168,7 +168,7 @@ def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: S
 
 def test_the_manifest_of_kubernetes_fits_its_schema(sandbox: SandboxProcess, folder: Path) -> None:
     run = open_environment(folder, sandbox, "kubernetes-validate")
-    manifest = ROOT / "configs" / "kubernetes.yaml"
+    manifest = ROOT / "configs" / "kubernetes" / "sync.yaml"
     run(("kubernetes-validate", str(manifest)))
     (folder / "wrong.yaml").write_text(manifest.read_text("utf-8").replace("completions: 4", "completions: four"))
     with pytest.raises(AssertionError, match="completions"):

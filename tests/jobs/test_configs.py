@@ -75,7 +75,7 @@ def test_the_reference_lists_every_key_of_the_job_file_once() -> None:
         "suppress.file.path", "suppress.file.column", "suppress.sql.url", "suppress.sql.column",
         "subscriber.fields.<field>.e164.region",
         "mail.campaign", "mail.to", "mail.to.email", "mail.from", "mail.subject", "mail.attach.path",
-        "mail.inline.path", "notify.webhook", "notify.webhook.url",
+        "mail.inline.path", "notify.webhook", "notify.webhook.url", "receipts.to",
     }  # fmt: skip
 
 

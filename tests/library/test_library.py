@@ -235,7 +235,7 @@ REFUSED: list[tuple[Callable[[], object], dict[str, Any], str]] = [
     (lambda: "signups.csv", {"base_id": 7, "base_url": "http://example.com"}, "https"),
     (lambda: "missing.csv", {"base_id": 7}, "no such file"),
     (lambda: pd.DataFrame({"email": []}), {"base_id": 7, "sheet": "one"}, "are for a file"),
-    (lambda: [1, 2], {"base_id": 7, "active": True}, "give a path, a DataFrame, or Arrow data"),
+    (lambda: [1, 2], {"base_id": 7, "active": True}, "pass a path, a DataFrame, or Arrow data"),
 ]
 
 

@@ -59,7 +59,7 @@ sys.argv = ["connector", "retry", "--output", "json"]
 read_body, read = retrying.read_body, []
 def read_only_the_first(entry):
     read.append(entry)
-    if len(read) > 1:
+    if len({each.identity for each in read}) > 1:
         raise KeyError("person1@example.com")
     return read_body(entry)
 retrying.read_body = read_only_the_first
