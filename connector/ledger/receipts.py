@@ -68,13 +68,13 @@ def record_pending(ledger: Ledger, run_key: int, base_key: int, receipts: Sequen
     rows = [
         (
             base_key,
-            each.identity,
-            each.kind,
-            make_storable(each.name),
-            each.evidence,
-            make_storable_or_none(each.message),
+            receipt.identity,
+            receipt.kind,
+            make_storable(receipt.name),
+            receipt.evidence,
+            make_storable_or_none(receipt.message),
         )
-        for each in receipts
+        for receipt in receipts
     ]
     ledger.store.write(_RECORD, {"run": run_key}, rows)
 

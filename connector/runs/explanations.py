@@ -118,7 +118,9 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
     if not entries and not problems:
         return Explanation([], [], [_NOT_KNOWN])
     records = {record["run_id"]: record for record in list_runs(location.state_dir)}
-    return Explanation([_explain(details, records) for details in entries], [_describe(each) for each in problems], [])
+    return Explanation(
+        [_explain(details, records) for details in entries], [_describe(problem) for problem in problems], []
+    )
 
 
 def _describe(problem: KnownProblem) -> ExplainedProblem:

@@ -92,7 +92,7 @@ class _StageFile:
 
     def add(self, receipts: list[Receipt]) -> None:
         """Add some receipts."""
-        columns = [[getattr(each, name) for each in receipts] for name in ROWS.names]
+        columns = [[getattr(receipt, name) for receipt in receipts] for name in ROWS.names]
         self.rows.add(pa.table([pa.array(column, field.type) for column, field in zip(columns, ROWS, strict=True)],
                                schema=ROWS))  # fmt: skip
 

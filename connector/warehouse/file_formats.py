@@ -273,6 +273,9 @@ def _list_cells(column: pa.ChunkedArray) -> list[Cell]:
         return [join_tags(tags) for tags in column.to_pylist()]
     if pa.types.is_timestamp(column.type):
         milliseconds = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64()).to_pylist()
-        return [None if each is None else datetime.fromtimestamp(each / 1000, UTC) for each in milliseconds]
+        return [
+            None if millisecond is None else datetime.fromtimestamp(millisecond / 1000, UTC)
+            for millisecond in milliseconds
+        ]
     cells: list[Cell] = column.to_pylist()
     return cells

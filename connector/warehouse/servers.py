@@ -283,7 +283,9 @@ class PostgresDatabase(SqlalchemyDatabase):
                 yield begun.result()
 
     def _write_csv(self, batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
-        columns = [quote_lists(each, "{", "}") if pa.types.is_list(each.type) else each for each in batch.columns]
+        columns = [
+            quote_lists(column, "{", "}") if pa.types.is_list(column.type) else column for column in batch.columns
+        ]
         columns += [pa.repeat(build_text(each), batch.num_rows) for each in shared.values()]
         written = BytesIO()
         arrow_csv.write_csv(pa.record_batch(columns, names=[*batch.schema.names, *shared]), written, self._CSV)

@@ -84,8 +84,8 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Move options that precede the command behind the name of the command: `-v sync` is `sync -v`."""
-        takes_value = {name: not (each.is_flag or each.count) for each in self.params if isinstance(each, Option)
-                       for name in each.opts} | {"-vv": False}  # fmt: skip
+        takes_value = {name: not (param.is_flag or param.count) for param in self.params if isinstance(param, Option)
+                       for name in param.opts} | {"-vv": False}  # fmt: skip
         end = 0
         while end < len(args) and (name := args[end].partition("=")[0]) in takes_value:
             end += 2 if takes_value[name] and name == args[end] else 1

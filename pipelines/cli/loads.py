@@ -367,7 +367,7 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
             break
     worst = pick_worst(codes)
     status = reports[codes.index(worst)].status
-    end({"status": status, "runs": [each.as_json() for each in reports]}, worst, output, is_shown=is_shown)
+    end({"status": status, "runs": [report.as_json() for report in reports]}, worst, output, is_shown=is_shown)
 
 
 @click.command("plan", cls=Command)
@@ -473,9 +473,11 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
-    for each in findings:
-        shown = [f"row {example['row']}: {show_value(example['value'], _SHOWN)}" for example in each.examples]
-        table.add_row(each.field or "the whole row", Text(each.message), Text("\n".join(shown)), f"{each.rows:,}")
+    for finding in findings:
+        shown = [f"row {example['row']}: {show_value(example['value'], _SHOWN)}" for example in finding.examples]
+        table.add_row(
+            finding.field or "the whole row", Text(finding.message), Text("\n".join(shown)), f"{finding.rows:,}"
+        )
     return table
 
 

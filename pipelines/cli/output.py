@@ -78,7 +78,7 @@ class Output:
     def can_ask(self) -> bool:
         """Return whether a person is there to be asked: standard input and output are a terminal."""
         streams = (sys.stdin, sys.stdout)
-        return not (self.is_json or self.is_quiet) and all(each is not None and each.isatty() for each in streams)
+        return not (self.is_json or self.is_quiet) and all(stream is not None and stream.isatty() for stream in streams)
 
     def show(self, draw: Callable[[Console], None]) -> bool:
         """Show what `draw` draws, on stderr where data goes to stdout; return whether that could be done."""

@@ -58,16 +58,16 @@ def describe_message(message: Message) -> dict[str, Any]:
         "subject": message.subject,
         "html": message.html,
         "text": message.plain_text,
-        "headers": [f"{each.name}: {each.value}" for each in message.headers],
+        "headers": [f"{header.name}: {header.value}" for header in message.headers],
         "attachments": [
             {
-                "filename": each.filename,
-                "type": each.mime_type,
-                "bytes": len(each.content),
-                "disposition": each.disposition,
-                "id": each.content_id,
+                "filename": attachment.filename,
+                "type": attachment.mime_type,
+                "bytes": len(attachment.content),
+                "disposition": attachment.disposition,
+                "id": attachment.content_id,
             }
-            for each in message.attachments
+            for attachment in message.attachments
         ],
         "tracking": {name: getattr(message.settings, name) for name in TRACKING},
         "settings": {name: getattr(message.settings, name) for name in SETTINGS},

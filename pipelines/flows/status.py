@@ -64,9 +64,14 @@ def _find_open(
     """Return the open entries, of one run if its id is given; the open problems of all jobs or of one, and none if the
     id of a run is given; and the next steps."""
     open_entries = [
-        {"account": each.account, "run_id": each.run_id, "state": _NAMES[each.state], "entries": each.number}
-        for each in count_open_entries(place.ledger_url)
-        if run_id in (None, each.run_id)
+        {
+            "account": open_entry.account,
+            "run_id": open_entry.run_id,
+            "state": _NAMES[open_entry.state],
+            "entries": open_entry.number,
+        }
+        for open_entry in count_open_entries(place.ledger_url)
+        if run_id in (None, open_entry.run_id)
     ]
     backlog = [] if run_id is not None else read_ledger(place.ledger_url, lambda each: read_backlog(each.connection))
     problems = [_describe_backlog(each) for each in backlog or () if job in (None, each.job)]

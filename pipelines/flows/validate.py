@@ -66,7 +66,7 @@ class Validation:
         """Return the verdict as plain JSON values."""
         of_report = self.report.as_json()
         keys = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "activity", "rejects_file")
-        faults = [dataclasses.asdict(each) for each in self.list_findings()]
+        faults = [dataclasses.asdict(finding) for finding in self.list_findings()]
         values = {key: of_report[key] for key in (*keys, "messages", "unmapped_columns", "samples")}
         return {**values, "faults": faults}
 
@@ -135,7 +135,9 @@ def _read_all(
                 problems = [build_malformed(malformed, prepared.chunk.name) for malformed in prepared.chunk.malformed]
                 problems += build_invalid(prepared.chunk, prepared.faults)
                 identity = plan.rules.identity
-                problems += [build_different(prepared.chunk, each, identity) for each in prepared.differences]
+                problems += [
+                    build_different(prepared.chunk, difference, identity) for difference in prepared.differences
+                ]
                 for problem in problems:
                     file.write(problem)
     except ConfigurationError:  # also what a person must correct in the content of a file

@@ -74,7 +74,7 @@ def advise_on_runs(
             yield f"{are_held}: {DECIDE_HELD}{owner}"
         if number := numbers["rejected"]:
             yield _send_again(number) + owner
-    invalid = [each for each in problems if each["kind"] == "invalid"]
+    invalid = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _correct_invalid(invalid, runs)
     seen: set[tuple[str, str, bool]] = set()
     for run in chosen:
@@ -97,10 +97,12 @@ def advise_on_runs(
 def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a step for the invalid rows of each job, and of each run that has seen them last."""
     by_run: dict[tuple[str, str], Counter[str]] = {}
-    for each in problems:
-        by_run.setdefault((each["job"], each["run_id"]), Counter())[each["field"] or "whole row"] += each["problems"]
-    since = {each["job"]: min(other["first_seen"] for other in problems if other["job"] == each["job"])[:10]
-             for each in problems}  # fmt: skip
+    for problem in problems:
+        by_run.setdefault((problem["job"], problem["run_id"]), Counter())[problem["field"] or "whole row"] += problem[
+            "problems"
+        ]
+    since = {problem["job"]: min(other["first_seen"] for other in problems if other["job"] == problem["job"])[:10]
+             for problem in problems}  # fmt: skip
     records = {run["run_id"]: run for run in runs}
     for (job, run_id), fields in by_run.items():
         run, number = records.get(run_id, {}), fields.total()

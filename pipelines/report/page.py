@@ -224,8 +224,8 @@ def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     causes = report.get("causes") or []
     for cause in causes[:_CAUSES_SHOWN]:
         examples = [
-            {"where": f"row {each['row']:,}" if each["row"] else "", "value": each["value"]}
-            for each in cause["examples"]
+            {"where": f"row {example['row']:,}" if example["row"] else "", "value": example["value"]}
+            for example in cause["examples"]
         ]
         yield {**cause, "rows": f"{cause['rows']:,}", "examples": examples}
     if rest := causes[_CAUSES_SHOWN:]:

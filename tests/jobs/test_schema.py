@@ -80,7 +80,7 @@ def test_every_key_is_described_and_every_field_named() -> None:
     definitions = build_schema()["$defs"]
     fields = definitions["JobSubscriber"]["properties"]["fields"]["properties"]
     assert list(fields) == [field.name for field in SENT]
-    described = {text for each in definitions.values() for text in find_descriptions(each)}
+    described = {text for definition in definitions.values() for text in find_descriptions(definition)}
     described |= set(find_descriptions(build_schema()))
     assert {key.description for key in list_keys()} <= described
 

@@ -60,7 +60,7 @@ def test_each_state_of_an_entry_has_its_receipt(ledger: Ledger, case: str) -> No
         if case == "checked by a later run":
             ledger.record_checked(base, begin(ledger, "receipts-2"), [IDENTITY], 2.0)
         receipts, place = read_receipts(connection, run_key, FIRST_PLACE, 10)
-        assert [(each.outcome, each.service_id, each.evidence) for each in receipts] == [CASES[case]]
+        assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [CASES[case]]
         assert place is not None
         assert read_receipts(connection, run_key, place, 10) == ([], None)
 

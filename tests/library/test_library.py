@@ -71,8 +71,8 @@ def test_each_function_has_an_example_that_runs_as_printed(name: str, folder: Pa
     tests = [test for test in doctest.DocTestFinder().find(FUNCTIONS[name], name) if test.examples]
     said = list[str]()
     results = [doctest.DocTestRunner().run(test, out=said.append) for test in tests]
-    assert sum(each.attempted for each in results) >= 3, "it has no example"
-    assert not any(each.failed for each in results), "".join(said)
+    assert sum(result.attempted for result in results) >= 3, "it has no example"
+    assert not any(result.failed for result in results), "".join(said)
 
 
 def test_a_script_that_uses_the_whole_library_runs(folder: Path) -> None:
@@ -331,7 +331,7 @@ def test_an_interrupted_import_creates_no_subscriber_twice(folder: Path, sandbox
     stored = len(count_stored(sandbox))
     assert 30 <= stored < 402
     sandbox.switch(latency_ms=0)
-    frame = pd.DataFrame({"email": [f"person{each}@example.com" for each in range(400)]})
+    frame = pd.DataFrame({"email": [f"person{index}@example.com" for index in range(400)]})
     again = Library().import_file(frame, base_id=7, active=True, quiet_period_s=0.2)
     assert (again.status, again.rows["created"] + again.rows["exists"]) == ("ok", 400)
     assert set(count_stored(sandbox).values()) == {1}

@@ -59,12 +59,12 @@ def test_a_parser_finds_each_recipient_and_each_header(people: list[Recipient]) 
     data = write(to=people, cc=people, bcc=people, reply_to=people, subject=HARD_SUBJECT, headers=headers)
     mail = message_from_string(data.decode(), policy=python_policy)  # the bytes parser does not decode UTF-8 headers
     for name in ("To", "Cc", "Bcc", "Reply-To"):
-        found = [(each.addr_spec, each.display_name or None) for each in mail[name].addresses]
-        assert found == [(each.email, each.name) for each in people]
+        found = [(address.addr_spec, address.display_name or None) for address in mail[name].addresses]
+        assert found == [(person.email, person.name) for person in people]
     assert (mail["Subject"], mail["X-Campaign"], mail["Date"]) == (HARD_SUBJECT, "Frühling  <1>", headers[1].value)
     head = data.partition(b"\r\n\r\n")[0].split(b"\r\n")
     assert [line for line in head if line.startswith(b" ")] == []
-    assert data.isascii() == all(each.email.isascii() for each in people)
+    assert data.isascii() == all(person.email.isascii() for person in people)
 
 
 @pytest.mark.parametrize("text", ["From \n.\n..\n", "x" * 2000, " \n \n ", "é" * 600, "\ufeffx", "a\tb \r\nc = d"])
@@ -78,7 +78,7 @@ def test_a_parser_finds_any_text(text: str) -> None:
 @pytest.mark.parametrize("content", [b"\r\n", b"\n" * 100, b"x" * 1000, bytes(range(256))])
 def test_a_parser_finds_each_file_with_its_name_and_type(name: str, content: bytes) -> None:
     mail: Any = parse(write(attachments=[Attachment(content, name, "text/html; charset=koi8-r", "inline", "logo")]))
-    (part,) = (each for each in mail.walk() if each.get_filename() is not None)
+    (part,) = (node for node in mail.walk() if node.get_filename() is not None)
     assert (part.get_payload(decode=True), part.get_filename(), part["Content-ID"]) == (content, name, "<logo>")
     assert (part.get_content_type(), part.get_param("charset")) == ("text/html", "koi8-r")
 

@@ -135,7 +135,7 @@ def write_csv(path: Path, *lines: str) -> Path:
 
 def write_addresses(path: Path, number: int, first: int = 0) -> Path:
     """Write a CSV of this many valid people."""
-    people = (f"person{each}@example.com,Ann {each},Lee,true" for each in range(first, first + number))
+    people = (f"person{index}@example.com,Ann {index},Lee,true" for index in range(first, first + number))
     return write_csv(path, "email,first_name,last_name,is_active", *people)
 
 

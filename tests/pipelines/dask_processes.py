@@ -40,7 +40,7 @@ def read_address(folder: Path) -> str:
 
 def list_children(pid: int) -> list[int]:
     """Return the descendants of a process."""
-    children = [int(each) for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]
+    children = [int(part) for path in Path(f"/proc/{pid}/task").glob("*/children") for part in path.read_text().split()]
     return [*children, *(each for child in children for each in list_children(child))]
 
 

@@ -164,10 +164,10 @@ def _serve(listener: socket.socket) -> None:
 def _answer(client: socket.socket) -> None:
     with client, client.makefile() as asked:
         streams = socket.recv_fds(client, 1, 3)[1]
-        process = CONTEXT.Process(target=_be_called, args=(*json.load(asked), [_Stream(each) for each in streams]))
+        process = CONTEXT.Process(target=_be_called, args=(*json.load(asked), [_Stream(stream) for stream in streams]))
         process.start()
-        for each in streams:
-            os.close(each)
+        for stream in streams:
+            os.close(stream)
         process.join()
         assert process.exitcode is not None
         client.sendall(str(process.exitcode if process.exitcode >= 0 else 128 - process.exitcode).encode())

@@ -61,4 +61,4 @@ def erase_first(sandbox: SandboxProcess, number: int = 1, **query: object) -> li
 
 def show_all(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     """Return all listed subscribers by email."""
-    return {each["Email"]: each for each in Calls(sandbox).page(limit=1000)["Subscribers"]}
+    return {Subscriber["Email"]: Subscriber for Subscriber in Calls(sandbox).page(limit=1000)["Subscribers"]}

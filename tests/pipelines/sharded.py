@@ -35,7 +35,7 @@ ODD = {"duplicate": 2, "invalid": 3}
 
 def write_job(folder: Path, *more: str, people: int = PEOPLE) -> None:
     """Write a job over the people and the odd rows."""
-    rows = [f"person{each}@example.com,Ann {each}" for each in range(people)]
+    rows = [f"person{index}@example.com,Ann {index}" for index in range(people)]
     write_csv(folder / "people.csv", "email,first_name", *rows, *ODD_ROWS)
     (folder / "job.yaml").write_text("\n".join([JOB, *more]))
 
@@ -65,7 +65,7 @@ def sum_rows(ended: list[Ended]) -> dict[str, int]:
 
 def everyone_once(people: int = PEOPLE) -> Counter[str]:
     """Return the truth of the sandbox if each person is created exactly once."""
-    return Counter({f"person{each}@example.com": 1 for each in range(people)})
+    return Counter({f"person{index}@example.com": 1 for index in range(people)})
 
 
 def has_everyone_once(connector: Connector, people: int = PEOPLE) -> bool:

@@ -233,5 +233,5 @@ def test_the_report_names_each_base_that_has_duplicates(connector: Connector, tm
         job.write_text(job.read_text().replace("load: {", "load: {look: none, "))
         connector.run_json("sync", job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{number}")})
     ended = connector.run_json("sync", write_lists(tmp_path, *rows, "eve@x.org,news", "eve@x.org,shop"))
-    doubled = [each for each in ended.report["messages"] if "more than once already: 1" in each]
+    doubled = [message for message in ended.report["messages"] if "more than once already: 1" in message]
     assert [each.partition(" more")[0][-4:] for each in doubled] == ["id 7", "id 9"], ended.stderr

@@ -52,7 +52,9 @@ def test_a_job_is_refused_until_it_maps_or_ignores_the_column(connector: Connect
     assert connector.run("sync", job).code == 2
     for command in ("plan", "validate"):
         messages = connector.run_json(command, job).report["messages"]
-        assert any(each.startswith("an import of these rows is refused: the column unsubscribed") for each in messages)
+        assert any(
+            message.startswith("an import of these rows is refused: the column unsubscribed") for message in messages
+        )
     drafted = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
     assert drafted.code == 0, drafted.stderr
     assert connector.run_json("sync", "drafted.yaml").rows == {"read": 3, "created": 3}

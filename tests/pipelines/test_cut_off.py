@@ -23,7 +23,7 @@ def import_anew(connector: Connector, path: Path, *options: str) -> Ended:
 def people(connector: Connector, tmp_path: Path) -> Path:
     """A job's file of subscribers that the service has. All are alike, so that counts of classes prove nothing."""
     path = tmp_path / "people.csv"
-    write_csv(path, "email,name", *(f"person{each}@x.org,Ann" for each in range(EXISTING)))
+    write_csv(path, "email,name", *(f"person{index}@x.org,Ann" for index in range(EXISTING)))
     assert connector.run_json("sync", write_job(tmp_path)).rows == {"read": EXISTING, "created": EXISTING}
     return path
 
@@ -55,7 +55,7 @@ def test_new_rows_are_created_after_a_look_up_of_each_if_the_list_is_cut_off(
 ) -> None:
     path = connector.folder / "new.csv"
     connector.sandbox.switch(result_window=1013, order="email")
-    write_csv(path, "email,name", *(f"new{each}@x.org,Ann" for each in range(1100)))
+    write_csv(path, "email,name", *(f"new{index}@x.org,Ann" for index in range(1100)))
 
     ended = import_anew(connector, path)
     assert (ended.code, ended.rows) == (0, {"read": 1100, "created": 1100}), ended.stderr
@@ -91,7 +91,7 @@ def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(conn
 
 
 def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
-    beas = write_csv(connector.folder / "beas.csv", "email,name", *(f"bea{each}@x.org,Bea" for each in range(30)))
+    beas = write_csv(connector.folder / "beas.csv", "email,name", *(f"bea{index}@x.org,Bea" for index in range(30)))
     assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")

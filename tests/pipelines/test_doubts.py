@@ -7,7 +7,7 @@ from tests.pipelines.leftovers import lose_three
 
 
 def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{each},a{each}@x.org" for each in range(3)))
+    path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{index},a{index}@x.org" for index in range(3)))
     lose_three(connector, path, "--identity", "client_user_id", drop_after=1)
     other = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
     ended = connector.import_file(other)

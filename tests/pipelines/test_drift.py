@@ -83,7 +83,7 @@ def test_a_reported_change_is_compared_again_only_after_a_week(connector: Connec
     assert read_fields(first) == [("ann@x.org", "first_name", "Ann", "Anna")]
     second = sync(connector, "ann@x.org,Anna,,")
     assert (second.rows, second.report["drift_file"]) == ({"read": 1, "changed": 1}, None)
-    assert any("what an earlier run reported" in each for each in second.report["messages"])
+    assert any("what an earlier run reported" in message for message in second.report["messages"])
     assert count_lists(second) < count_lists(first)
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE entry SET reported_at = reported_at - 7 * 86400")
@@ -117,16 +117,16 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
 def test_a_sync_after_an_import_by_other_columns_reports_the_one_real_change_alone(
     connector: Connector, people: int
 ) -> None:
-    rows = [f"p{each}@x.org,Ann {each},Lee,true" for each in range(people)]
+    rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(people)]
     write_csv(connector.folder / "export.csv", "Email,First name,Last name,is_active", *rows)
     imported = connector.run_json("import", connector.folder / "export.csv", "--base-id", "7")
     assert imported.rows == {"read": people, "created": people}
     job = JOB.replace("first_name: name", "first_name: name\n    last_name: {value: Lee}")
-    told = [f"p{each}@x.org,{'Zoe' if each == 5 else 'Ann'} {each},," for each in range(people)]
+    told = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(people)]
     synced = sync(connector, *told, job=job)
     assert synced.rows == {"read": people, "exists": people - 1, "changed": 1}
     assert read_fields(synced) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
-    assert not any("mapping" in each for each in synced.report["messages"])
+    assert not any("mapping" in message for message in synced.report["messages"])
     assert count_lists(synced) <= people + 5
     again = sync(connector, *told, job=job)
     assert (again.rows, again.report["drift_file"]) == (synced.rows, None)
@@ -149,7 +149,7 @@ def test_values_that_the_service_altered_at_the_create_are_not_reported(connecto
     created = sync(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
     assert created.report["echo"] == {"first_name": 2}
     changed = sync(connector, "ann@x.org,Annabel,b,", "bob@x.org,Robert,,")
-    assert [each[:2] for each in read_fields(changed)] == [("ann@x.org", "tags"), ("bob@x.org", "tags")]
+    assert [field[:2] for field in read_fields(changed)] == [("ann@x.org", "tags"), ("bob@x.org", "tags")]
 
 
 def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
@@ -161,7 +161,7 @@ def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
     assert changed.rows == {"read": 2, "changed": 2}
     lines = [(each["identity"], each["field"], each["_code"]) for each in read_drift(changed)]
     assert lines == [("ann@x.org", "", "not_compared"), ("bob@x.org", "first_name", "changed")]
-    assert any("the list did not show it" in each for each in changed.report["messages"])
+    assert any("the list did not show it" in message for message in changed.report["messages"])
 
 
 def test_a_changed_row_is_not_compared_with_a_subscriber_that_has_another_address_now(connector: Connector) -> None:
@@ -258,13 +258,13 @@ def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector
         ended = end(process)
     assert (ended.code, ended.rows) == (0, {"read": 1, "changed": 1}), ended.stderr
     assert [(each["field"], each["_code"]) for each in read_drift(ended)] == [("", "not_compared")]
-    assert any("the list could not be read" in each for each in ended.report["messages"])
+    assert any("the list could not be read" in message for message in ended.report["messages"])
     assert sandbox.stats()["requests"]["list"]["answers"].get("401", 0) >= 1
 
 
 def test_an_omitted_zip_is_reported_once_if_the_answer_of_its_create_was_lost(connector: Connector) -> None:
     connector.sandbox.switch(error_after=0.3, drop_before=0.1)
-    created = sync(connector, *(f"p{each}@x.org,Ann,,SW{each}" for each in range(40)))
+    created = sync(connector, *(f"p{index}@x.org,Ann,,SW{index}" for index in range(40)))
     assert created.rows == {"read": 40, "created": 40}
     assert created.report["settled"]["found"] > 0
-    assert read_fields(created) == sorted((f"p{each}@x.org", "address_zip", "", f"SW{each}") for each in range(40))
+    assert read_fields(created) == sorted((f"p{index}@x.org", "address_zip", "", f"SW{index}") for index in range(40))

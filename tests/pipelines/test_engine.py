@@ -93,7 +93,7 @@ def test_one_report_has_the_sums_of_all_shards(shared: Connector, tmp_path: Path
     ended = end(start(shared, "--shards", "3"))
     assert (ended.code, ended.rows) == (1, {"read": PEOPLE + 5, "created": PEOPLE, **ODD}), ended.stderr
     assert has_everyone_once(shared)
-    assert all(each.startswith(("each shard: ", "shard ", "shards ")) for each in ended.report["messages"])
+    assert all(message.startswith(("each shard: ", "shard ", "shards ")) for message in ended.report["messages"])
     assert ended.report["requests"]["create"]["sent"] >= PEOPLE
     rejects = Path(ended.report["rejects_file"])
     lines = rejects.read_text().splitlines()
@@ -107,7 +107,7 @@ def test_a_worker_that_dies_after_the_end_of_its_shard_loses_no_counts(shared: C
     """The next attempt would read nothing: the cursor of an incremental source has moved."""
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("create table people (email, first_name, seq)")
-        rows = [(f"person{each}@example.com", f"Ann {each}", each) for each in range(PEOPLE)]
+        rows = [(f"person{index}@example.com", f"Ann {index}", index) for index in range(PEOPLE)]
         database.executemany("insert into people values (?, ?, ?)", [*rows, ("no address", "Ann", 1)])
     source = f"{{sql: {{url: 'sqlite:///{tmp_path}/crm.db', table: people, cursor: {{column: seq, start: 0}}}}}}"
     (tmp_path / "job.yaml").write_text(JOB.replace("{file: {path: people.csv}}", source))
@@ -144,8 +144,8 @@ def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(share
     shared.sandbox.switch(latency_ms=100)
     process = start(shared)
     wait_for_creates(shared, 100)
-    for each in (process.pid, *list_workers(process.pid)):  # as a terminal does, and a system that stops a service
-        os.kill(each, signal.SIGINT)
+    for worker in (process.pid, *list_workers(process.pid)):  # as a terminal does, and a system that stops a service
+        os.kill(worker, signal.SIGINT)
     ended = end(process)
     assert (ended.code, ended.report["status"]) == (130, "stopped"), ended.stderr
     stored = count_stored(shared.sandbox).total()

@@ -150,7 +150,7 @@ def run(world: Connector, condition: str, command: str) -> tuple[int, str, str]:
 
 
 def count_requests(sandbox: SandboxProcess) -> int:
-    return sum(each["received"] for each in sandbox.stats()["requests"].values())
+    return sum(request["received"] for request in sandbox.stats()["requests"].values())
 
 
 def read_identities(world: Connector) -> set[bytes]:
@@ -222,5 +222,5 @@ def test_a_bad_condition_is_reported_and_leaves_the_state_intact(
     assert code in codes, said
     assert not any(each in said for each in ("Traceback", "a fault of the program", "Errno")), said
     if code > 1:
-        assert any(each in said for each in words), said
+        assert any(word in said for word in words), said
     assert before <= read_identities(world) or (code == 0 and command in ("forget", "ledger restore"))

@@ -96,7 +96,7 @@ def test_a_subscriber_in_two_bases_has_an_entry_for_each(connector: Connector, t
     for base in ("News", "Shop"):
         connector.run_json("import", path, "--base-name", base, "--active", "--quiet-period", "200ms")
     entries = explain(connector).report["entries"]
-    assert [(each["base_name"], each["state"]) for each in entries] == [("News", "confirmed"), ("Shop", "confirmed")]
+    assert [(entry["base_name"], entry["state"]) for entry in entries] == [("News", "confirmed"), ("Shop", "confirmed")]
     assert entries[0]["subscriber_id"] != entries[1]["subscriber_id"]
 
 
@@ -146,7 +146,7 @@ def test_an_id_can_come_by_standard_input(connector: Connector, tmp_path: Path) 
     path = write_csv(tmp_path / "people.csv", "email,client_user_id", f"{ANN},A1")
     connector.import_file(path, "--identity", "client_user_id")
     ended = connector.run_json("explain", "-", stdin="A1\n")
-    assert [each["identity_field"] for each in ended.report["entries"]] == ["client_user_id"]
+    assert [entry["identity_field"] for entry in ended.report["entries"]] == ["client_user_id"]
     assert explain(connector).code == 1  # the job knows its subscribers by their ids
 
 

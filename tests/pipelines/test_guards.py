@@ -20,18 +20,18 @@ load: {quiet_period: 200ms}
 CURSOR = 'table: people, cursor: {column: number, start: "0"}'
 
 
-BAD = tuple(f"nobody {each},X" for each in range(11))
+BAD = tuple(f"nobody {index},X" for index in range(11))
 
 
 def write_people(folder: Path, number: int, *others: str) -> None:
-    people = [f"p{each}@x.org,Ann" for each in range(number)]
+    people = [f"p{index}@x.org,Ann" for index in range(number)]
     write_csv(folder / "people.csv", "email,name", *people, *others)
 
 
 def add_people(folder: Path, *numbers: int) -> None:
     with closing(sqlite3.connect(folder / "crm.db")) as crm, crm:
         crm.execute("create table if not exists people (email, number)")
-        crm.executemany("insert into people values (?, ?)", [(f"p{each}@x.org", each) for each in numbers])
+        crm.executemany("insert into people values (?, ?)", [(f"p{number}@x.org", number) for number in numbers])
 
 
 def is_tripped(ended: Ended, guard: str) -> bool:
@@ -148,7 +148,7 @@ def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Con
     write_csv(
         tmp_path / "people.csv",
         "email,name",
-        *(f"p{each}@x.org,{'' if each % 5 == 4 else 'Ann'}" for each in range(900)),
+        *(f"p{index}@x.org,{'' if index % 5 == 4 else 'Ann'}" for index in range(900)),
     )
     job = write_job(tmp_path, "guard: {max_rejected: 10%}", text=JOB.replace("200ms", "200ms, max_concurrency: 4"))
     ended = connector.run_json("sync", job)
@@ -167,7 +167,7 @@ def test_rejections_of_few_rows_end_the_run_only_if_all_rows_are_rejected(
     connector: Connector, tmp_path: Path, created: int, code: int
 ) -> None:
     connector.sandbox.switch(required="FirstName")
-    rows = (f"p{each}@x.org,{'Ann' if each < created else ''}" for each in range(10))
+    rows = (f"p{index}@x.org,{'Ann' if index < created else ''}" for index in range(10))
     write_csv(tmp_path / "people.csv", "email,name", *rows)
     ended = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 5%}"))
     assert (ended.code, ended.rows["rejected"]) == (code, 10 - created)
@@ -202,7 +202,7 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     job = write_job(tmp_path, "guard: {max_creates: 1}")
 
     connector.import_file(tmp_path / "people.csv", "--map", "first_name=name", environ=elsewhere)
-    write_csv(tmp_path / "people.csv", "email,name", *(f"p{each}@x.org,Wrong" for each in range(6)))
+    write_csv(tmp_path / "people.csv", "email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
     assert is_tripped(connector.run_json("sync", job), "guard.max_creates: 3 would be created")
     write_people(tmp_path, 3)
     assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}

@@ -20,7 +20,7 @@ EMAILS = ["ann@x.org", "bo@x.org", "cy@x.org", "di@x.org"]
 
 def guess(**columns: list[str]) -> dict[str, GuessedField]:
     frame = pd.DataFrame({name.replace("_", " "): pd.Series(cells, dtype="str") for name, cells in columns.items()})
-    return {each.name: each for each in guess_fields(frame, TODAY)}
+    return {guess_field.name: guess_field for guess_field in guess_fields(frame, TODAY)}
 
 
 def guess_one(header: str, cells: list[str]) -> GuessedField | None:

@@ -252,7 +252,7 @@ def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, tmp_path
     ended = load(connector, people, base)
     assert (ended.code, ended.rows) == (0, {"read": 5, "created": 2, "exists": 3}), ended.report["messages"]
     words = ("until a request had its BaseId", "shows no subscribers of the base 7 unless")
-    assert any(each in message for each in words for message in ended.report["messages"])
+    assert any(word in message for word in words for message in ended.report["messages"])
     more = load(connector, write_addresses(tmp_path / "more.csv", 7), base)
     assert (more.code, more.rows) == (0, {"read": 7, "created": 2, "exists": 5}), more.report["messages"]
     assert more.report["requests"]["list"]["sent"] < 60

@@ -86,7 +86,7 @@ def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the
     assert wrong.is_refused
     assert "401" in wrong.stderr
     assert "not-the-token" not in wrong.stdout + wrong.stderr
-    assert sum(each["received"] for each in connector.sandbox.stats()["requests"].values()) == 1
+    assert sum(request["received"] for request in connector.sandbox.stats()["requests"].values()) == 1
     assert read_entries(connector) == []
     assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 20, "created": 20}
 

@@ -100,8 +100,8 @@ def test_rows_of_subscribers_without_a_listed_activity_are_suppressed_and_counte
     fill_base(connector)
     connector.sandbox.switch(activity="omit_some")
     write_csv(tmp_path / "people.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,yes")
-    events = [each for each in connector.sandbox.truth()["events"] if each["kind"] == "created"]
-    (unclear,) = (each["email"] for each in events if each["id"] % 3 == 0)
+    events = [event for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
+    (unclear,) = (event["email"] for event in events if event["id"] % 3 == 0)
     suppressed = {unclear, "eve@x.org"}
     ended = connector.run_json("sync", write_job(tmp_path))
     created = 3 - len(suppressed)
@@ -111,7 +111,11 @@ def test_rows_of_subscribers_without_a_listed_activity_are_suppressed_and_counte
 
 def test_without_the_option_rows_that_reactivate_a_subscriber_are_counted(connector: Connector, tmp_path: Path) -> None:
     def find_message(command: str) -> list[str]:
-        return [each for each in connector.run_json(command, job).report["messages"] if "though the list shows" in each]
+        return [
+            message
+            for message in connector.run_json(command, job).report["messages"]
+            if "though the list shows" in message
+        ]
 
     unsubscribe(connector, "ann@x.org", "eve@x.org")
     write_csv(tmp_path / "people.csv", *THREE)
@@ -133,7 +137,7 @@ def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_a
     unsubscribe(connector, "ann@x.org")
     by_none = connector.run_json("retry", "--quiet-period", "200ms")
     assert by_none.rows == {"read": 3, "unknown": 3}
-    assert any("only a run of that job" in each for each in by_none.report["messages"])
+    assert any("only a run of that job" in message for message in by_none.report["messages"])
     ended = connector.run_json("retry", "--job", job)
     assert ended.rows == {"read": 3, "suppressed": 1, "created": 2}, ended.stderr
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
@@ -153,6 +157,6 @@ def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
     unsubscribe(connector, *people)
     connector.sandbox.seed(MANY_OTHERS, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="icase", max_limit=10)
-    write_csv(tmp_path / "people.csv", "email,active", *(f"{each},yes" for each in people))
+    write_csv(tmp_path / "people.csv", "email,active", *(f"{person},yes" for person in people))
     ended = connector.run_json("sync", write_job(tmp_path))
     assert ended.rows == {"read": 40, "suppressed": 40}, ended.report["messages"]

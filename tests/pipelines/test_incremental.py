@@ -53,7 +53,7 @@ def at(*hours: int) -> list[tuple[object, object]]:
 
 
 def messages(ended: Ended, word: str = "cursor") -> list[str]:
-    return [each for each in ended.report["messages"] if word in each]
+    return [message for message in ended.report["messages"] if word in message]
 
 
 def is_at(ended: Ended, hour: int) -> bool:

@@ -8,7 +8,7 @@ from tests.pipelines.reconciled import erase_first
 
 
 def find_lacking(ended: Ended) -> list[str]:
-    return [each for each in ended.report["messages"] if "the list is complete and lacks" in each]
+    return [message for message in ended.report["messages"] if "the list is complete and lacks" in message]
 
 
 def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
@@ -34,7 +34,7 @@ def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
 def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
     connector: Connector, tmp_path: Path
 ) -> None:
-    rows = [*(f"a{each}@x.org,news" for each in range(20)), *(f"b{each}@x.org,shop" for each in range(20))]
+    rows = [*(f"a{index}@x.org,news" for index in range(20)), *(f"b{index}@x.org,shop" for index in range(20))]
     job = write_lists(tmp_path, *rows)
     job.write_text(job.read_text().replace("200ms", "1ms"))  # a younger subscriber need not be listed
     assert connector.run_json("sync", job).rows == {"read": 40, "created": 40}

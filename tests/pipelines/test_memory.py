@@ -19,7 +19,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def test_an_import_stays_under_400_megabytes(connector: Connector, tmp_path: Path) -> None:
-    rows = (f"person{each}@example.com,Ann {each},Lee,+31{each:09d},true,1980-02-28" for each in range(ROWS))
+    rows = (f"person{index}@example.com,Ann {index},Lee,+31{index:09d},true,1980-02-28" for index in range(ROWS))
     path = write_csv(tmp_path / "people.csv", "email,first_name,last_name,phone,is_active,birthday", *rows)
     arguments = ["import", str(path), "--base-name", "News", "--quiet"]
     ended = subprocess.run(

@@ -42,7 +42,7 @@ def set_activity(connector: Connector, email: str, *, is_active: bool, **fields:
 def list_opt_outs(ended: Ended) -> list[str]:
     """Return the identities that the drift file lists as opted out; their number is the report's."""
     lines = read_drift(ended) if ended.report["drift_file"] else []
-    opted_out = [each["identity"] for each in lines if each["_code"] == "opted_out"]
+    opted_out = [line["identity"] for line in lines if line["_code"] == "opted_out"]
     assert ended.report["opt_outs"] == len(opted_out)
     return opted_out
 
@@ -109,17 +109,17 @@ def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_ru
 
 
 def test_many_opt_outs_are_compared_by_one_listing(connector: Connector) -> None:
-    people = [f"p{each}@x.org,Pat" for each in range(120)]
-    sync(connector, *(f"{each},yes" for each in people))
+    people = [f"p{index}@x.org,Pat" for index in range(120)]
+    sync(connector, *(f"{person},yes" for person in people))
     for _ in range(2):
-        night = sync(connector, *(f"{each},no" for each in people))
+        night = sync(connector, *(f"{person},no" for person in people))
         assert (night.code, len(list_opt_outs(night))) == (1, 120)
         assert count_lists(night) < 40
 
 
 def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: Connector) -> None:
     connector.sandbox.seed(20, base_id=7)
-    people = [f"p{each}@x.org,Pat,no" for each in range(5)]
+    people = [f"p{index}@x.org,Pat,no" for index in range(5)]
     sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", *people)
     connector.sandbox.switch(hide="inactive")
     for _ in range(2):
@@ -171,7 +171,7 @@ def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
 
 def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector: Connector) -> None:
     """The list is cut off before the subscriber, and no filter finds the subscriber."""
-    people = [f"p{each}@x.org,Pat,yes" for each in range(10)]
+    people = [f"p{index}@x.org,Pat,yes" for index in range(10)]
     sync(connector, *people)
     connector.sandbox.seed(150, base_id=7)
     sync(connector, "ann@x.org,Ann,yes")
@@ -180,7 +180,7 @@ def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector
     for _ in range(2):
         night = sync(connector, *people)
         assert (night.code, len(list_opt_outs(night))) == (1, 1), night.report["messages"]
-        assert any("could not see whether" in each for each in night.report["messages"]), night.report["messages"]
+        assert any("could not see whether" in message for message in night.report["messages"]), night.report["messages"]
     connector.sandbox.switch(filters="exact", result_window=0)
     assert list_opt_outs(sync(connector, *people)) == ["ann@x.org"]
 
@@ -269,11 +269,11 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
 
 
 def test_the_opt_outs_of_shards_sum_up(connector: Connector, shared: Connector) -> None:
-    people = [f"p{each}@x.org,Pat" for each in range(12)]
-    sync(shared, *(f"{each},yes" for each in people))
-    rows = [f"{each},no" for each in people]
+    people = [f"p{index}@x.org,Pat" for index in range(12)]
+    sync(shared, *(f"{person},yes" for person in people))
+    rows = [f"{person},no" for person in people]
     shards = [sync(shared, *rows, options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
-    assert sum(len(list_opt_outs(each)) for each in shards) == 12
+    assert sum(len(list_opt_outs(shard)) for shard in shards) == 12
     again = [sync(shared, "p0@x.org,Pat,no", options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
     assert sum(len(list_opt_outs(each)) for each in again) == 12
 

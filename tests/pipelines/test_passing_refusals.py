@@ -105,7 +105,7 @@ def test_the_next_run_sends_one_refused_row_of_a_kind_and_the_others_only_if_it_
 def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector, tmp_path: Path) -> None:
     """The service names the field, so that the refusal is about the row."""
     connector.sandbox.switch(required="FirstName", **SLOWLY)
-    rows = [f"a{each}@x.org,{'Ann' if each < 30 or each > 90 else ''}" for each in range(120)]
+    rows = [f"a{index}@x.org,{'Ann' if index < 30 or index > 90 else ''}" for index in range(120)]
     path = write_csv(tmp_path / "people.csv", "email,first_name", *rows)
     first = connector.import_file(path)
     assert (first.code, first.rows, count_creates(first)) == (1, {"read": 120, "created": 59, "rejected": 61}, 120)

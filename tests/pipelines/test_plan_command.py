@@ -124,7 +124,7 @@ def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_pa
 def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
     connector: Connector, tmp_path: Path
 ) -> None:
-    job, rows = write_job(tmp_path), [f"person+{each}@x.org,Ann" for each in range(160)]
+    job, rows = write_job(tmp_path), [f"person+{index}@x.org,Ann" for index in range(160)]
     write_csv(tmp_path / "people.csv", "email,name", *rows[:150])
     assert connector.run_json("sync", job).rows == {"read": 150, "created": 150}
     with closing(sqlite3.connect(tmp_path / "state" / "ledger.db")) as ledger, ledger:

@@ -11,7 +11,7 @@ from tests.pipelines.test_guards import is_tripped
 
 def write_people(folder: Path, number: int, *names: str) -> None:
     """Write this many people called Ann, except for the given names."""
-    rows = [f"p{each}@x.org,{(names[each : each + 1] or ('Ann',))[0]}" for each in range(number)]
+    rows = [f"p{index}@x.org,{(names[index : index + 1] or ('Ann',))[0]}" for index in range(number)]
     write_csv(folder / "people.csv", "email,name", *rows)
 
 

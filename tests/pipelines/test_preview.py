@@ -151,7 +151,9 @@ def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connec
     assert validated.report["activity"] == planned.report["activity"] == {"active": 1, "inactive": 6}
     (ann, *others) = planned.report["samples"]
     assert (ann["email"], ann["address_city"], ann["is_active"], len(others)) == ("ann@x.org", "Köln", True, 4)
-    values = [{name: each.get(name) for name in validated.report["samples"][0]} for each in planned.report["samples"]]
+    values = [
+        {name: sample.get(name) for name in validated.report["samples"][0]} for sample in planned.report["samples"]
+    ]
     assert validated.report["samples"] == values
     shown = [
         connector.run(*command, people, *options).stdout
@@ -208,4 +210,4 @@ def test_a_job_that_maps_no_city_gets_a_message(connector: Connector, tmp_path: 
     job = "job: j\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}, fields: {email: mail, phone: phone"
     (tmp_path / "job.yaml").write_text(f"{job}, is_active: {{value: true}}}}}}\n", encoding="utf-8")
     messages = connector.run_json("validate", "job.yaml").report["messages"]
-    assert any("look like fields: city (address_city)." in each for each in messages), messages
+    assert any("look like fields: city (address_city)." in message for message in messages), messages

@@ -48,7 +48,7 @@ def read_numbers(ended: Ended) -> tuple[int, int, int]:
 def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
     """Return the numbers of open problems by job, kind and field, as `status` has them."""
     status = connector.run_json("status").report
-    return {(each["job"], each["kind"], each["field"]): each["problems"] for each in status["problems"]}
+    return {(problem["job"], problem["kind"], problem["field"]): problem["problems"] for problem in status["problems"]}
 
 
 def test_a_row_is_a_problem_until_a_run_reads_it_in_order(connector: Connector) -> None:
@@ -176,7 +176,7 @@ def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None
 
 
 def test_each_shard_ends_only_problems_of_its_own(shared: Connector) -> None:
-    people = [f"p{each}@x.org,Pat,31.02.1990" for each in range(8)] + [f"nobody {each},Cy," for each in range(8)]
+    people = [f"p{index}@x.org,Pat,31.02.1990" for index in range(8)] + [f"nobody {index},Cy," for index in range(8)]
     numbers = [read_numbers(sync(shared, *people, options=("--shard", f"{index}/2"))) for index in (1, 2)]
     assert sum(new for _, new, _ in numbers) == 16
     assert sum(is_open for _, _, is_open in numbers) == 16

@@ -58,7 +58,7 @@ SQL = (
 def test_a_terminal_shows_the_progress_of_a_run(connector: Connector, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("CREATE TABLE people (email TEXT)")
-        database.executemany("INSERT INTO people VALUES (?)", [(f"p{each}@example.com",) for each in range(200)])
+        database.executemany("INSERT INTO people VALUES (?)", [(f"p{index}@example.com",) for index in range(200)])
     (tmp_path / "sql.yaml").write_text(SQL)
     connector.sandbox.switch(latency_ms=100)
     ours, theirs = pty.openpty()

@@ -169,7 +169,7 @@ def test_a_run_that_is_killed_at_any_point_leaves_its_receipts_to_the_next(conne
     environ = {**os.environ, **connector.environ, "PYTHONPATH": str(ROOT)}
     point, is_killed, number = len(place.kind) % STEP, True, 0
     while is_killed:
-        lines = [f"p{number}.{each}@x.org,{'Pat' if each else ''}," for each in range(4)]
+        lines = [f"p{number}.{index}@x.org,{'Pat' if index else ''}," for index in range(4)]
         write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
         is_killed = run_killed(["sync", str(job)], environ, connector.folder, point)
         ended = connector.run_json("sync", job)

@@ -119,7 +119,7 @@ def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: 
     ended = reconcile(connector, job)
     assert find_differences(ended) == {"extra": 2, "drifted": 1}
     assert list_lines(tmp_path) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
-    assert any("1 listed subscriber has no client_user_id" in each for each in ended.report["messages"])
+    assert any("1 listed subscriber has no client_user_id" in message for message in ended.report["messages"])
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
     ended = reconcile(connector, job)
     assert (ended.code, ended.report["differences"]) == (0, NOTHING), ended.stdout
     assert ended.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
-    assert any("2 of them have no identity" in each for each in ended.report["messages"])
+    assert any("2 of them have no identity" in message for message in ended.report["messages"])
 
 
 def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connector, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connecto
     assert (ended.code, ended.report["status"]) == (1, "partial")
     assert ended.report["differences"].items() >= UNKNOWN.items()
     assert {line["difference"] for line in read_lines(tmp_path)} <= {"duplicated", "drifted"}
-    (told,) = [each for each in ended.report["messages"] if "is not known to be complete" in each]
+    (told,) = [message for message in ended.report["messages"] if "is not known to be complete" in message]
     assert "its missing, extra and vanished subscribers are not certain" in told
     sandbox.switch(max_limit=1000)  # one page holds all in any order
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
@@ -256,7 +256,7 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
         load.communicate()
     assert load.returncode == 0
     assert ended.code == 1
-    assert any("goes on, or has died" in each for each in ended.report["messages"])
+    assert any("goes on, or has died" in message for message in ended.report["messages"])
 
 
 def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Connector, tmp_path: Path) -> None:

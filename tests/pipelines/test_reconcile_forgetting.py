@@ -20,7 +20,7 @@ from tests.pipelines.reconciled import erase_first, find_differences, plant, sho
 
 
 def write_people(folder: Path, number: int) -> None:
-    write_csv(folder / "people.csv", "email,name", *(f"person{each}@x.org,Ann" for each in range(number)))
+    write_csv(folder / "people.csv", "email,name", *(f"person{index}@x.org,Ann" for index in range(number)))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_an_emptied_base_is_forgotten_only_with_yes(connector: Connector, job: P
     erase_first(connector.sandbox, 20)
     ended = connector.run_json("reconcile", job, "--forget-missing", *(["--yes"] if is_sure else []))
     assert find_differences(ended) == {"missing": 20, "vanished": 20}
-    assert any("another account, or the base was emptied" in each for each in ended.report["messages"])
+    assert any("another account, or the base was emptied" in message for message in ended.report["messages"])
     if is_sure:
         assert (ended.code, ended.report["forgotten"]) == (1, 20)
         assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
@@ -101,7 +101,7 @@ def test_an_incomplete_list_forgets_nobody(connector: Connector, job: Path) -> N
     for options in ((), ("--ignore-total-count",)):
         ended = connector.run_json("reconcile", job, "--forget-missing", *options)
         assert (ended.code, ended.report["forgotten"]) == (1, 0)
-        assert any("no subscriber was forgotten" in each for each in ended.report["messages"])
+        assert any("no subscriber was forgotten" in message for message in ended.report["messages"])
     connector.sandbox.switch(max_total=0)
     assert connector.run_json("reconcile", job).report["differences"]["vanished"] == 1
 
@@ -137,5 +137,5 @@ def test_an_id_with_another_identity_now_is_not_forgotten(connector: Connector, 
     assert find_differences(ended) == {"missing": 20, "extra": 20}
     assert ended.report["forgotten"] == 0
     assert any(
-        "none of the 20 subscribers that the ledger knows is listed" in each for each in ended.report["messages"]
+        "none of the 20 subscribers that the ledger knows is listed" in message for message in ended.report["messages"]
     )

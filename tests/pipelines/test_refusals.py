@@ -31,7 +31,7 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
     refused = connector.import_file(path).rows["rejected"]
     sandbox.switch(created_422=0)
-    write_csv(path, "email,first_name,is_active", *(f"person{each}@example.com,Bob,true" for each in range(50)))
+    write_csv(path, "email,first_name,is_active", *(f"person{index}@example.com,Bob,true" for index in range(50)))
     corrected = connector.import_file(path, "--quiet-period", "2100ms")
     assert corrected.rows == {"read": 50, "changed": 50}, corrected.stderr
     assert corrected.report["settled"] == {"found": refused, "absent": 0}
@@ -60,7 +60,7 @@ def test_a_retry_sends_a_create_that_the_account_was_refused_again(connector: Co
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     connector.import_file(path)
     shown = connector.run_json("status").report
-    assert [(each["state"], each["entries"]) for each in shown["open_entries"]] == [("unknown", 1)]
+    assert [(open_entry["state"], open_entry["entries"]) for open_entry in shown["open_entries"]] == [("unknown", 1)]
     assert not any("Correct" in step for step in shown["next"]), shown["next"]
     sandbox.switch(required="")
     ended = connector.run_json("retry", "--quiet-period", "100ms")
@@ -150,7 +150,7 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
 def test_refusals_with_one_cause_are_looked_up_once(connector: Connector, tmp_path: Path) -> None:
     """One sweep before the first create, and one for the hundred refused rows."""
     connector.sandbox.switch(required="FirstName")
-    rows = [f"a{each}@x.org,{'Ann' if each < 20 else ''}" for each in range(120)]
+    rows = [f"a{index}@x.org,{'Ann' if index < 20 else ''}" for index in range(120)]
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,first_name", *rows))
     assert (ended.code, ended.rows) == (1, {"read": 120, "created": 20, "rejected": 100}), ended.stderr
     assert ended.report["requests"]["list"]["sent"] <= 12 + 2 * MOST_REQUESTS
@@ -173,7 +173,7 @@ def test_a_rejected_row_is_sent_again_only_after_its_correction(connector: Conne
 def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connector, tmp_path: Path) -> None:
     """The rows of a long file are sent in the order that suits the ledger."""
     connector.sandbox.switch(required="FirstName")
-    rows = [f"a{each}@x.org,{'' if each % 20 == 7 else 'Ann'}" for each in range(2500)]
+    rows = [f"a{index}@x.org,{'' if index % 20 == 7 else 'Ann'}" for index in range(2500)]
     ended = connector.import_file(write_csv(tmp_path / "people.csv", "email,first_name", *rows))
     assert [int(row["_row"]) for row in read_rejects(ended)] == list(range(8, 2501, 20))
 

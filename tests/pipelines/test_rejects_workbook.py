@@ -70,7 +70,7 @@ def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Conne
         ended = connector.run("validate", people, "--active", "--rejects", name)
         assert ended.code == 1, ended.stderr
     names = {"bad.xlsx", "bad.csv", "people.xlsx"}
-    assert {each.name for each in connector.folder.iterdir() if each.is_file()} == names
+    assert {path.name for path in connector.folder.iterdir() if path.is_file()} == names
     rows = [row[:2] for row in openpyxl.load_workbook(connector.folder / "bad.xlsx").active.iter_rows(values_only=True)]
     assert rows == [HEADER[:2], ROWS[1][:2], ROWS[2][:2]]
 

@@ -16,7 +16,7 @@ def test_creates_that_are_executed_twice_end_the_run_after_the_first(
     connector.sandbox.switch(repeat=1, filters=filters)
     ended = connector.import_file(write_addresses(tmp_path / "people.csv", 40))
     assert (ended.code, ended.rows) == (3, {"read": 40, "created": 1, "unsent": 39}), ended.stderr
-    first, second = (each["id"] for each in connector.sandbox.truth()["events"] if each["kind"] == "created")
+    first, second = (event["id"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created")
     assert f"1 subscriber of this run is in the service twice (ids {first} and {second})" in ended.stderr
 
 

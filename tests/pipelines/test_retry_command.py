@@ -53,7 +53,7 @@ def test_unknown_entries_are_finished_without_their_source(
     assert (ended.code, ended.report["status"], ended.rows) == (0, "ok", rows)
     assert ended.report["settled"] == settled
     assert ended.report["command"] == "retry"
-    assert count_stored(connector.sandbox) == {f"person{each}@example.com": 1 for each in range(3)}
+    assert count_stored(connector.sandbox) == {f"person{index}@example.com": 1 for index in range(3)}
     assert read_states(connector) == []
 
 
@@ -145,7 +145,7 @@ def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector,
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     held = hold_three(connector, path)
     assert {(row["_outcome"], row["_code"], row["email"]) for row in read_rejects(held)} == {
-        ("unknown", "held", f"person{each}@example.com") for each in range(3)
+        ("unknown", "held", f"person{index}@example.com") for index in range(3)
     }
     assert sandbox.stats()["subscribers"] == 0
     again = connector.import_file(path, "--on-unknown", "hold")
@@ -247,7 +247,7 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
     """The ledger has nothing but their bodies."""
     sandbox = connector.sandbox
     sandbox.switch(required=["Phone"])
-    people = (f"person{each}@example.com,{'' if each else 1}" for each in range(31))
+    people = (f"person{index}@example.com,{'' if index else 1}" for index in range(31))
     first = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone", *people))
     assert first.rows == {"read": 31, "created": 1, "rejected": 30}
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect

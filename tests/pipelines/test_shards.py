@@ -49,7 +49,7 @@ def test_shards_send_each_row_once_and_count_each_row_once(shared: Connector, tm
 def test_another_number_of_shards_and_a_whole_run_create_nothing_twice(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, people=200)
     for count in (2, 5):
-        assert {each.code for each in sync_shards(shared, count)} <= {0, 1}
+        assert {sync_shard.code for sync_shard in sync_shards(shared, count)} <= {0, 1}
     whole = shared.run_json("sync", "job.yaml")
     assert whole.rows == {"read": 205, "exists": 200, **ODD}
     assert has_everyone_once(shared, 200)

@@ -55,7 +55,7 @@ def test_a_killed_import_is_named_with_what_it_left_and_the_command_that_resolve
     report = connector.run_json("status").report
     (killed,) = report["runs"]
     assert (killed["status"], killed["command"], killed["job"]) == ("killed", "import", "people")
-    left = [(each["state"], each["run_id"]) for each in report["open_entries"]]
+    left = [(open_entry["state"], open_entry["run_id"]) for open_entry in report["open_entries"]]
     assert left == [("sending", killed["run_id"])]
     assert any(step.endswith("connector retry") for step in report["next"])
     assert any(killed["run_id"] in step and "was killed" in step for step in report["next"])
@@ -109,7 +109,7 @@ def test_old_files_go_with_prune_and_at_the_end_of_a_run(connector: Connector, t
 def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
     rejects = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
-    files = [*rejects, *(tmp_path / "state" / "runs" / f"{each.stem}.json" for each in rejects)]
+    files = [*rejects, *(tmp_path / "state" / "runs" / f"{reject.stem}.json" for reject in rejects)]
 
     def age(days: float, *aged: Path) -> None:
         for file in aged:
@@ -252,7 +252,12 @@ def test_no_retry_is_advised_while_a_run_holds_the_ledger(connector: Connector, 
     connector.sandbox.switch(drop_before=0.3)  # some creates take no effect, and are not answered
     path = write_addresses(tmp_path / "people.csv", 20)
     with connector.start("import", path, "--base-name", "News", "--quiet-period", "1h") as process:
-        wait_for(lambda: {"unknown"} == {each["state"] for each in connector.run_json("status").report["open_entries"]})
+        wait_for(
+            lambda: (
+                {"unknown"}
+                == {open_entry["state"] for open_entry in connector.run_json("status").report["open_entries"]}
+            )
+        )
         record(tmp_path / "state", "21000101T000000-0a1b2c", started_at="2100-01-01T00:00:00+00:00", status="locked")
         for options in ([], ["--last", "1"], ["--job", "other"]):
             first, *_ = connector.run_json("status", *options).report["next"]
@@ -305,7 +310,7 @@ def read_metrics(path: Path) -> dict[str, float]:
     lines = path.read_text().splitlines()
     samples = [SAMPLE.fullmatch(line) for line in lines if not line.startswith("#")]
     described = {line.split()[2] for line in lines if line.startswith("# TYPE ") and line.endswith(" gauge")}
-    found = [each for each in samples if each is not None]
+    found = [sample for sample in samples if sample is not None]
     assert len(found) == len(samples)
     assert {each[1] for each in found} == described == {line.split()[2] for line in lines if line.startswith("# HELP")}
     return {f"{each[1].removeprefix('connector_last_run_')} {each[2]}": float(each[3]) for each in found}

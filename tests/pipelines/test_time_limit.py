@@ -47,7 +47,7 @@ def test_a_listing_past_its_time_limit_is_aborted_and_writes_no_file(
 
 
 def test_a_mail_run_past_its_time_limit_is_continued_by_the_next_run(connector: Connector, tmp_path: Path) -> None:
-    people = (f"person{each}@example.net,P{each},{each}" for each in range(PEOPLE))
+    people = (f"person{index}@example.net,P{index},{index}" for index in range(PEOPLE))
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})
     ended = connector.run_json("mail", "mail.yaml", *LIMITED)

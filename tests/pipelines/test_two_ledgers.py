@@ -9,7 +9,7 @@ from tests.pipelines.planned import count_requests
 
 
 def find_newcomers(ended: Ended) -> list[str]:
-    return [each for each in ended.report["messages"] if "that this run did not send" in each]
+    return [message for message in ended.report["messages"] if "that this run did not send" in message]
 
 
 def import_beside(connector: Connector, beside: Path) -> tuple[Ended, Ended]:

@@ -9,7 +9,7 @@ from tests.pipelines.leftovers import put_lag_on_record
 
 
 def find_unseen(ended: Ended) -> list[str]:
-    return [each for each in ended.report["messages"] if "not yet seen" in each]
+    return [message for message in ended.report["messages"] if "not yet seen" in message]
 
 
 @pytest.mark.parametrize("seeded", [0, 30])

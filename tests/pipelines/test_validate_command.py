@@ -29,12 +29,12 @@ def validate(connector: Connector, *arguments: str | Path) -> Ended:
 def list_faults(ended: Ended) -> list[tuple[str, str, int, list[tuple[int, str]]]]:
     return [
         (
-            each["field"],
-            each["code"],
-            each["rows"],
-            [(example["row"], example["value"]) for example in each["examples"]],
+            fault["field"],
+            fault["code"],
+            fault["rows"],
+            [(example["row"], example["value"]) for example in fault["examples"]],
         )
-        for each in ended.report["faults"]
+        for fault in ended.report["faults"]
     ]
 
 
@@ -49,7 +49,7 @@ def test_each_fault_is_counted_with_examples_of_original_values(connector: Conne
     ]
     assert ended.report["unmapped_columns"] == ["Plan"]
     assert (ended.report["rejects_file"], ended.report["job"]) == (None, "people")
-    assert (connector.sandbox.stats()["requests"], [each.name for each in tmp_path.iterdir()]) == ({}, ["people.csv"])
+    assert (connector.sandbox.stats()["requests"], [path.name for path in tmp_path.iterdir()]) == ({}, ["people.csv"])
 
 
 def test_validate_rejects_the_same_rows_as_an_import(connector: Connector, tmp_path: Path) -> None:

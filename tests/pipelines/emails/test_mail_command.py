@@ -132,7 +132,7 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
     assert ended.code == 1
     assert ended.rows == {"read": 5, "sent": 1, "invalid": 2, "duplicate": 1, "suppressed": 1}
     assert list_recipients(mailer.sandbox) == ["ann@example.net"]
-    told = {each["first"].split("\n")[0]: each["_field"] for each in read_rejects(ended)}
+    told = {reject["first"].split("\n")[0]: reject["_field"] for reject in read_rejects(ended)}
     assert set(told) == {"Bob", "Eve"}
     assert told["Eve"] in ("Email.Subject", "Email.To[0].Name")
 
@@ -170,7 +170,7 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
 
 
 def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_path: Path) -> None:
-    people = [f"person{each}@example.net,P,1" for each in range(60)]
+    people = [f"person{index}@example.net,P,1" for index in range(60)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
 
@@ -178,7 +178,7 @@ def test_a_429_is_not_tried_again_unless_the_job_says_so(mailer: Connector, tmp_
 
     assert ended.code == 3
     assert ended.rows["rejected"] >= 1
-    assert {each["_http_status"] for each in read_rejects(ended)} == {"429"}
+    assert {reject["_http_status"] for reject in read_rejects(ended)} == {"429"}
     assert "retry_limited" in ended.stderr
 
     write_job(tmp_path, {"retry_limited": True, "campaign": "second"})
@@ -198,7 +198,7 @@ def test_a_limited_email_that_was_not_sent_again_is_unsent(mailer: Connector, tm
 
 
 def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mailer: Connector, tmp_path: Path) -> None:
-    people = [f"person{each}@example.net,P,1" for each in range(60)]
+    people = [f"person{index}@example.net,P,1" for index in range(60)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(error_before=1)
 
@@ -220,7 +220,7 @@ def test_a_preview_writes_emails_and_sends_none(mailer: Connector, tmp_path: Pat
     ended = mailer.run_json("mail", "mail.yaml", "--preview", "2")
 
     assert (ended.code, ended.rows, ended.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
-    assert sorted(each.name for each in (tmp_path / "preview").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "preview").iterdir()) == [
         "0001.eml", "0001.html", "0002.eml", "0002.html",
     ]  # fmt: skip
     assert "Hello Ann" in (tmp_path / "preview" / "0001.html").read_text(encoding="utf-8")
@@ -260,7 +260,7 @@ def test_a_second_run_of_the_campaign_waits_for_the_first_and_another_campaign_d
 
 
 def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector, tmp_path: Path) -> None:
-    people = [f"person{each}@example.net,P,1" for each in range(400)]
+    people = [f"person{index}@example.net,P,1" for index in range(400)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_job(tmp_path, load={"max_rate": 100})
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
@@ -320,16 +320,16 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
 def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_path: Path) -> None:
     """The sandbox loses 2 % of the answers after it sent the email."""
     count = 5000 if KILLS >= 50 else 1000
-    addresses = [f"person{each}@example.net" for each in range(count)]
-    write_csv(tmp_path / "people.csv", "email,first,order", *(f"{each},P,1" for each in addresses))
+    addresses = [f"person{index}@example.net" for index in range(count)]
+    write_csv(tmp_path / "people.csv", "email,first,order", *(f"{address},P,1" for address in addresses))
     write_job(tmp_path, {"html": None, "text": {"content": "Hello {{ first }}"}})
     mailer.sandbox.switch(drop_after=0.02)
 
-    for each in range(KILLS):
+    for index in range(KILLS):
         with mailer.start("mail", "mail.yaml", "--output", "json") as process:
             before = mailer.sandbox.stats()["emails"]
-            wait_for(lambda: mailer.sandbox.stats()["emails"] > before + 7 * each or process.poll() is not None)  # noqa: B023
-            time.sleep(0.003 * each)
+            wait_for(lambda: mailer.sandbox.stats()["emails"] > before + 7 * index or process.poll() is not None)  # noqa: B023
+            time.sleep(0.003 * index)
             process.kill()  # the process may have just ended
             process.communicate()
     ended = mailer.run_json("mail", "mail.yaml")
@@ -339,7 +339,7 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_pat
     assert ended.code == 1
     rows = ended.report["rows"]  # includes rows that are 0
     assert rows["read"] == count == rows["sent"] + rows["already_sent"] + rows["unknown"]
-    unknown = {each["email"] for each in read_rejects(ended)}
+    unknown = {reject["email"] for reject in read_rejects(ended)}
     assert len(unknown) == rows["unknown"] > count // 200
     lost = {
         event["email"]["to"][0]
@@ -363,7 +363,7 @@ def many(connector: Connector, tmp_path: Path) -> Connector:
 
 
 def write_people(folder: Path, number: int) -> None:
-    write_csv(folder / "people.csv", "email,first", *(f"person{each}@example.net,P{each}" for each in range(number)))
+    write_csv(folder / "people.csv", "email,first", *(f"person{index}@example.net,P{index}" for index in range(number)))
 
 
 def test_a_second_signal_ends_the_run_with_a_report_of_unknown_emails(many: Connector) -> None:

@@ -70,7 +70,7 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
 
     assert ended.code == 0, ended.stderr
     (taken,) = read_outbox(mailer.sandbox)
-    people = [(each.display_name, each.addr_spec) for each in taken.message["To"].addresses]
+    people = [(address.display_name, address.addr_spec) for address in taken.message["To"].addresses]
     assert people == [("Änne Ö", "ann@example.net"), ("Lee, Bob", "bob@example.net")]
     assert taken.message["Cc"] == "cleo@example.net"
     assert taken.message["Reply-To"] == "help@example.com"
