@@ -38,13 +38,13 @@ _WRITTEN = re.compile(
 
 _SAYS = {
     "ok": "All went well.",
-    "partial": "It came to its end, and something needs a person.",
-    "aborted": "It ended early. What was done is recorded, and it can be run again.",
-    "stopped": "It was stopped. What was done is recorded, and it can be run again.",
-    "locked": "It did not begin: another run was going on.",
-    "running": "It is going on.",
-    "killed": "It was killed. What was done is recorded, and it can be run again.",
-    "usage": "It was refused before it began: something must be mended.",
+    "partial": "The run finished. Some rows or subscribers need your attention.",
+    "aborted": "The run ended early. What it did is recorded. Run it again.",
+    "stopped": "The run was stopped. What it did is recorded. Run it again.",
+    "locked": "The run did not start, because another run held the ledger.",
+    "running": "The run is active.",
+    "killed": "The run was killed. What it did is recorded. Run it again.",
+    "usage": "The run did not start. Correct what the message names.",
     "planned": "Nothing was sent or written.",
 }
 _OUTCOMES = {
@@ -52,22 +52,22 @@ _OUTCOMES = {
     "sent": ("good", "accepted by the service"),
     "written": ("good", "in the destination"),
     "valid": ("good", "compared with the service"),
-    "exists": ("same", "there already"),
-    "already_sent": ("same", "had this email before"),
-    "changed": ("other", "there already, with other values"),
-    "duplicate": ("aside", "a row of a subscriber who has one already"),
-    "suppressed": ("aside", "left out on purpose"),
-    "invalid": ("bad", "cannot be used as it is"),
+    "exists": ("same", "in the service already"),
+    "already_sent": ("same", "got this email in an earlier run"),
+    "changed": ("other", "in the service already, with other values"),
+    "duplicate": ("aside", "second row for the same subscriber"),
+    "suppressed": ("aside", "left out, because the person wants no email"),
+    "invalid": ("bad", "with a value that cannot be sent"),
     "rejected": ("bad", "refused by the service"),
-    "unknown": ("doubt", "sent, without a certain answer"),
-    "unsent": ("doubt", "not sent: the run ended before"),
+    "unknown": ("doubt", "sent, without a clear answer"),
+    "unsent": ("doubt", "not sent, because the run ended early"),
 }
 _DIFFERENCES = {
     "missing": "in the source, not in the service",
     "extra": "in the service, not in the source",
     "duplicated": "in the service several times",
     "drifted": "with other values in the service",
-    "vanished": "confirmed once, not in the service any more",
+    "vanished": "confirmed by an earlier run, and no longer in the service",
 }
 _LISTED = 10  # runs of a job with their figures; the others are bars
 _LEAST = 12  # per cent of a bar's height: a run that read nothing is to be seen, too
@@ -78,19 +78,19 @@ _CAUSES_SHOWN = 12
 _REASONS = {
     "one_answer": "The whole list came in a single answer.",
     "id_order": "The ids were in strict order across the reading, and each page overlapped the next.",
-    "two_sweeps": "Two readings, one after the other, agree with each other and with every TotalCount.",
-    "total_count": "TotalCount, or the place of a page, disagrees for good with the rows received.",
+    "two_sweeps": "Two successive readings agree with each other and with every TotalCount.",
+    "total_count": "TotalCount, or the offset of a page, contradicts the rows in every attempt.",
     "changing": "The list changed so much that no two readings agreed.",
     "unstable_order": "The service lists subscribers in another order at each request.",
-    "filter": "Read by a filter, the list left out a subscriber that it shows without it.",
-    "paging": "The service repeated pages in place of going on.",
+    "filter": "The filtered list left out a subscriber that the unfiltered list shows.",
+    "paging": "The service repeated pages instead of moving on.",
     "cut_off": "The service has subscribers that the list leaves out.",
-    "cut_off_possible": "The list has a size at which services cut lists off, and there is no evidence either way.",
+    "cut_off_possible": "The size of the list is a typical limit, and nothing proves that the list is complete.",
 }
 _CUT_OFF = {
-    "excluded": "Evidence from outside the reading agrees with its size: it is not cut off.",
-    "not excluded": "Nothing suggests that the list is cut off; it is not proved either.",
-    "accepted": "The list may be cut off; that was accepted.",
+    "excluded": "Other evidence agrees with the size of the list, so the list is not cut off.",
+    "not excluded": "Nothing suggests that the list is cut off, and nothing proves the opposite.",
+    "accepted": "The list may be cut off. The job accepts this.",
 }
 
 
@@ -105,6 +105,14 @@ def write_page(report: Mapping[str, Any]) -> str:
 def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
     """Return the page of the values that `read_health` returns."""
     jobs = [_build_job(job) for job in health["jobs"]]
+    by_file = [
+        job["runs"][0]["status"] for job in health["jobs"] if (job["runs"][0].get("settings") or {}).get("job_file")
+    ]
+    lead = (
+        f"{by_file.count('ok')} of {count(len(by_file), 'job')} ended well the last time."
+        if by_file
+        else "No job has run."
+    )
     unresolved = Counter[tuple[str, str]]()
     for entry in health["open_entries"]:
         unresolved[entry["state"], entry["account"]] += entry["entries"]
@@ -114,7 +122,8 @@ def write_health(health: Mapping[str, Any], made_at: datetime) -> str:
         jobs=jobs,
         steps=health["next"],
         made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
-        well=sum(job["status"] == "ok" for job in jobs),
+        lead=lead,
+        linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED]],
         unresolved=[(f"{number:,} {state}", account) for (state, account), number in unresolved.items()],
     )
 
@@ -162,6 +171,7 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
     certificate = report.get("certificate")
     changed_fields = report.get("changed_fields") or report.get("fields") or {}
     return {
+        "id": report.get("run_id", ""),
         "name": _name(report),
         "status": status,
         "says": _SAYS.get(status, ""),

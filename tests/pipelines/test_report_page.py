@@ -26,7 +26,9 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        names = {"src", "srcset", "action", "href"} & {name for name in given if given[name] != "data:,"}
+        names = {"src", "srcset", "action", "href"} & {
+            name for name, value in given.items() if value != "data:," and not (value or "").startswith("#")
+        }
         names |= {name for name in given if name.startswith("on")}
         if names or tag in ("script", "img", "iframe", "object", "embed"):
             self.reaching.append(tag)
@@ -113,7 +115,7 @@ def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, t
     text = read_page(tmp_path / "health.html")
     assert text.index("later import") < text.index("people import")
     assert text.count("1 run:") == 2
-    assert "1 of 2 jobs ended well the last time" in text
+    assert "No job has run" in text, "an import of a single file is no job"
     assert "No run on record succeeded" in text
     assert f"need a person: less {runs[0]['rejects_file']}" in text
     connector.run("status", "--html", "health.html", "--job", "people")  # its own page is replaced
@@ -121,3 +123,21 @@ def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, t
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
     assert connector.run("status", "--html", people.name).code == 2
     assert connector.run("status", runs[0]["run_id"], "--html", "run.html").code == 2
+
+
+def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connector: Connector, tmp_path: Path) -> None:
+    write_csv(tmp_path / "people.csv", "email", "ann@example.com", "nobody")
+    (tmp_path / "crm.yaml").write_text(
+        "job: crm\nsource: {file: {path: people.csv}}\n"
+        "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
+    )
+    connector.import_file(tmp_path / "people.csv")
+    run_id = connector.run_json("sync", "crm.yaml", "--report", "run.html").report["run_id"]
+    connector.run("status", "--html", "health.html")
+    text = read_page(tmp_path / "health.html")
+    assert "0 of 1 job ended well the last time" in text
+    page = (tmp_path / "health.html").read_text(encoding="utf-8")
+    assert f'<a href="#{run_id}">' in page
+    article = page.partition(f'<article id="{run_id}"')[2].partition("</article>")[0]
+    assert "Some rows or subscribers need your attention" in article
+    assert "What to do next" in article
