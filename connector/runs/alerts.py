@@ -141,7 +141,7 @@ _TITLES: Mapping[Reason, str] = {
 }
 _ENDS = {
     "ok": "finished",
-    "partial": "finished and needs a person",
+    "partial": "finished, and needs your attention",
     "usage": "did not run, because something must be corrected",
     "aborted": "ended early and can be run again",
     "locked": "did not run, because another run holds the lock",

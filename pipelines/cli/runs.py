@@ -95,6 +95,9 @@ def status_command(
     from pipelines.report.page import write_health
 
     state = read_state(os.environ, is_writing=False)
+    report_path = output.report_path
+    if run_id is None and report_path is not None and report_path.suffix.lower() in (".html", ".htm"):
+        raise ConfigurationError("--report writes the page of one RUN. For a page of all runs use --html PATH")
     if page_path is not None:
         if run_id is not None:
             raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")

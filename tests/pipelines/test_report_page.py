@@ -123,6 +123,7 @@ def test_the_health_page_shows_each_job_and_what_is_open(connector: Connector, t
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
     assert connector.run("status", "--html", people.name).code == 2
     assert connector.run("status", runs[0]["run_id"], "--html", "run.html").code == 2
+    assert connector.run("status", "--report", "all.html").code == 2
 
 
 def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connector: Connector, tmp_path: Path) -> None:
