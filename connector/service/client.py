@@ -123,6 +123,8 @@ class Client:
             return not_sent
         if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
             await self._clock.sleep(wait_s)
+            if (not_sent := await self._wait_for_pause()) is not None:  # a pause may have begun meanwhile
+                return not_sent
         sent_at = self._clock.monotonic()
         raw = await self._send(self.counts["list"], build_list(self._vary_limit(query)))
         if isinstance(raw, RawAnswer):

@@ -176,3 +176,28 @@ def test_list_requests_obey_the_ceiling_and_find_the_limit_of_the_service(ceilin
         rate = RateController(ceiling)
         assert asyncio.run(list_often()) >= 20 / ceiling - 0.01
         assert (rate.found is not None) == bool(limit)
+
+
+def test_a_page_that_waits_for_a_pause_counts_as_sent_after_the_pause() -> None:
+    """A pause begins while the page waits for its turn."""
+    sent_times: list[float] = []
+
+    class Rate(RateController):
+        def record_served(self, sent_at: float, now: float) -> None:
+            sent_times.append(sent_at)
+
+    async def list_twice() -> float:
+        async def begin_pause(number: int) -> None:
+            if number == 1:  # the wait for the rate of the second page
+                client.quiet_until = waits.clock.monotonic() + 30.0
+
+        waits = Waits(begin_pause)
+        service = Service(sandbox.base_url, Token(sandbox.token))
+        async with open_client(service, clock=waits.clock, rate=Rate(2.0)) as client:
+            await client.list_subscribers(ListQuery(limit=1))
+            await client.list_subscribers(ListQuery(limit=2))
+            return client.quiet_until
+
+    with SandboxProcess() as sandbox:
+        pause_ends_at = asyncio.run(list_twice())
+    assert sent_times[1] >= pause_ends_at
