@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,7 +25,8 @@ def load_records(records: Iterable[Mapping[str, Any]], job: str | PathLike[str],
     early; then the caller must send the records again, and nobody is created twice.
     """
     with tempfile.TemporaryDirectory(prefix="connector-records-") as folder:
-        path = Path(folder) / f"{name}.jsonl"
+        file_name = re.sub(r"[^\w.-]", "_", name)  # a name of another tool may hold a slash
+        path = Path(folder) / f"{file_name}.jsonl"
         with path.open("wb") as file:
             file.writelines(orjson.dumps(record, default=str) + b"\n" for record in records)
         report = Connector().import_file(path, job=job)

@@ -204,6 +204,26 @@ def test_an_export_that_began_earlier_does_not_overwrite_a_later_one(place: str)
     assert read(place) == [(3, "Ann", 3)]
 
 
+@pytest.mark.parametrize("mode", ["replace", "upsert"])
+def test_an_export_that_is_overtaken_just_before_its_commit_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    from connector.warehouse import delta
+
+    place = f"delta://{tmp_path / 'lake'}"
+    target = parse_destination(place, mode=mode)
+    publish(target, [person(1)], 1)
+
+    def overtake(*_: Any) -> None:
+        monkeypatch.undo()
+        publish(target, [person(3)], 3)
+
+    monkeypatch.setattr(delta, "refuse_now", overtake)
+    with pytest.raises(RunAborted, match="The table is unchanged"):
+        publish(target, [person(2)], 2)
+    assert [row[0] for row in read(place)] == ([3] if mode == "replace" else [1, 3])
+
+
 def test_an_incomplete_list_never_replaces_rows(place: str) -> None:
     target = parse_destination(place)
     publish(target, [person(1)], 1, verdict=Verdict.INCOMPLETE)

@@ -116,6 +116,8 @@ def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Co
     assert ended.returncode != 0
     assert "also sends orders" in ended.stderr
     assert load(connector, write_stream([1], stream="orders"), stream="orders").returncode == 0
+    assert load(connector, write_stream([2], stream="../a/b")).returncode == 0, "a name of a stream is no path"
+    assert count_stored(connector.sandbox).total() == 2
 
 
 def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:
