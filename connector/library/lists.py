@@ -7,11 +7,10 @@ replaces. The rows wait in a temporary file, so memory holds one chunk at a time
 from __future__ import annotations
 
 import json
-import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from uuid import uuid4
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import read_service
 from connector.warehouse.columns import SCHEMA, narrow_table, select_columns, stamp_columns
-from connector.warehouse.database import Stage
+from connector.warehouse.database import open_stage
 from connector.warehouse.destination import check_columns
 
 if TYPE_CHECKING:
@@ -203,8 +202,7 @@ class KeptSweep:
         self._close()
 
     def _begin(self) -> None:
-        file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed with this object
-        self._staged = Stage(file, self.schema)
+        self._staged = open_stage(self.schema)
         self._close = weakref.finalize(self, self._staged.discard)
 
 

@@ -5,13 +5,11 @@ only then does the run leave the outbox in the ledger. A run that is killed in b
 """
 
 import asyncio
-import tempfile
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,7 +25,7 @@ from connector.ledger.receipts import (
     find_pending_runs,
     read_receipts,
 )
-from connector.warehouse.database import Stage
+from connector.warehouse.database import open_stage
 from connector.warehouse.destination import Destination
 from connector.warehouse.receipts import ROWS, write_receipts
 
@@ -69,13 +67,16 @@ async def deliver_receipts(
 async def _deliver(commits: Commits, destination: Destination, job: str, run: PendingRun, at: datetime) -> int:
     """Write the receipts of one run, and take the run out of the outbox. Return the number of receipts."""
     number, place = 0, FIRST_PLACE
-    with closing(_StageFile()) as stage:
+    stage = open_stage(ROWS)
+    try:
         while (part := await commits.ask(partial(_read_part, run.run_key, place)))[1] is not None:
             receipts, place = part[0], part[1] or place
-            stage.add(receipts)
+            stage.add(_build_table(receipts))
             number += len(receipts)
         if number:
-            await asyncio.to_thread(write_receipts, destination, run.run_id, job, at, stage.rows.close_rows())
+            await asyncio.to_thread(write_receipts, destination, run.run_id, job, at, stage.close_rows())
+    finally:
+        stage.discard()
     await commits.ask(lambda ledger: delete_pending(ledger.connection, run.run_key))
     return number
 
@@ -84,18 +85,6 @@ def _read_part(run_key: int, place: ReceiptPlace, ledger: Ledger) -> tuple[list[
     return read_receipts(ledger.connection, run_key, place, _READ_AT_ONCE)
 
 
-class _StageFile:
-    """Receipts in a temporary file without a name."""
-
-    def __init__(self) -> None:
-        self.rows = Stage(cast(BinaryIO, tempfile.TemporaryFile()), ROWS)  # noqa: SIM115 - closed with the stage
-
-    def add(self, receipts: list[Receipt]) -> None:
-        """Add some receipts."""
-        columns = [[getattr(receipt, name) for receipt in receipts] for name in ROWS.names]
-        self.rows.add(pa.table([pa.array(column, field.type) for column, field in zip(columns, ROWS, strict=True)],
-                               schema=ROWS))  # fmt: skip
-
-    def close(self) -> None:
-        """Delete the file."""
-        self.rows.discard()
+def _build_table(receipts: list[Receipt]) -> pa.Table:
+    columns = [pa.array([getattr(receipt, field.name) for receipt in receipts], field.type) for field in ROWS]
+    return pa.table(columns, schema=ROWS)

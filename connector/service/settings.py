@@ -104,7 +104,7 @@ def parse_base_url(text: str) -> str:
         raise ConfigurationError(f"{_BASE_URL} must begin with https:// and name a host, like https://host.")
     if "?" in text or "#" in text:
         raise ConfigurationError(f"{_BASE_URL} ends in a query or a fragment; take off all from the ? or # on.")
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise ConfigurationError(
             f"{_BASE_URL} is plain http to {host}, which would show the token to the network; "
             "use https (plain http is only for 127.0.0.1, ::1 and localhost)."
@@ -114,7 +114,7 @@ def parse_base_url(text: str) -> str:
     return f"{parts.scheme}://{shown_host}{shown_port}{parts.path.rstrip('/')}"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Return whether the text of the host is a loopback address or localhost, without asking a name server."""
     if host == "localhost":
         return True

@@ -1,6 +1,7 @@
 """What an export needs of a database: its dialect of SQL, its operations, staged rows, and interruptions."""
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -9,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
@@ -206,6 +207,11 @@ class Stage:
         waiting, self._waiting, self._count = self._waiting, [], 0
         if waiting:
             self._writer.write_table(pa.concat_tables(waiting).combine_chunks())
+
+
+def open_stage(schema: pa.Schema, folder: Path | None = None) -> Stage:
+    """Return a stage in a temporary file without a name, in this folder or in that of the system. Raises OSError."""
+    return Stage(cast(BinaryIO, tempfile.TemporaryFile(dir=folder)), schema)
 
 
 class Database(Protocol):

@@ -6,12 +6,10 @@ object under the key `connector` with the run, its filters and its certificate, 
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -21,8 +19,10 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from connector.atomic_file import describe_unwritable
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted
+from connector.service.settings import is_loopback
+from connector.stores import is_url
 from connector.warehouse.columns import build_null, build_text, build_time
-from connector.warehouse.database import Stage, StagedRows
+from connector.warehouse.database import Stage, StagedRows, open_stage
 from connector.warehouse.runs import (
     DELETED_AT,
     EXPORTED_AT,
@@ -46,7 +46,6 @@ from connector.warehouse.runs import (
 _DESCRIPTION = "Written by subscriber-connector in the mode "
 _COMMIT_KEY = "connector"
 _MOST_COMMITS = 200  # commits of the history that are read to find earlier exports
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _ERRORS = (DeltaError, OSError, pa.ArrowException)
 
 
@@ -98,13 +97,13 @@ class DeltaWriter:
                 f"{self} is partitioned by {existing}, and the partition columns of a table cannot change. Leave out "
                 "--partition-by (in a job: partition_by), or export to another table."
             )
-        if table is None and not _is_store(self._place):
+        if table is None and not is_url(self._place):
             self._check_folder()
         self.start()
 
     def start(self) -> None:
         self.discard()
-        self._stage = Stage(cast(BinaryIO, tempfile.TemporaryFile()), self._staged_schema)  # noqa: SIM115 - discarded
+        self._stage = open_stage(self._staged_schema)
 
     def add(self, table: pa.Table) -> None:
         if self._stage is None:
@@ -125,7 +124,7 @@ class DeltaWriter:
             table = self._open()
             number = _write_number(run.exported_at)
             refuse_now(self._read_state(table), number, run, self._mode, str(self))
-            if table is None and not _is_store(self._place):
+            if table is None and not is_url(self._place):
                 Path(self._place).mkdir(mode=0o750 if self._is_group_readable else 0o700, parents=True, exist_ok=True)
         self.is_committing = True
         try:
@@ -133,9 +132,7 @@ class DeltaWriter:
         except _ERRORS as error:
             if self._has_run(run.run_id):
                 return RowChanges(inserted=run.rows)
-            raise RunAborted(
-                f"Could not write {self}: {describe_error(error)}. The table is unchanged. Run the export again."
-            ) from error
+            raise self._build_failure(error) from error
 
     def interrupt(self) -> None:
         """Do nothing: a commit of a Delta table cannot be interrupted."""
@@ -146,10 +143,13 @@ class DeltaWriter:
         self._stage = None
 
     def _commit(self, table: DeltaTable | None, rows: StagedRows, run: ExportRun) -> RowChanges:
+        """Write the rows in one commit. A commit that another export has overtaken raises CommitFailedError."""
         batches = rows.map(lambda batch: self._stamp(batch, run)).read()
         source = pa.RecordBatchReader.from_batches(self._schema, batches)
         properties = CommitProperties(custom_metadata={_COMMIT_KEY: json.dumps(self._describe(run), default=str)})
-        if table is None or self._mode is not Mode.UPSERT:
+        if table is not None and self._mode is Mode.UPSERT:
+            changes = self._merge(table, source, run, properties)
+        else:
             write_deltalake(
                 table or self._place,
                 source,
@@ -161,29 +161,30 @@ class DeltaWriter:
                 storage_options=_read_storage_options(self._place),
             )
             changes = RowChanges(inserted=run.rows)
-        else:
-            merge = table.merge(
-                source, f"t.{ID} = s.{ID}", source_alias="s", target_alias="t", commit_properties=properties
-            )
-            compared = [name for name in self._staged_schema.names if name != ID]
-            differs = " OR ".join(f"(t.{name} IS DISTINCT FROM s.{name})" for name in compared)
-            merge = merge.when_matched_update_all(predicate=f"{differs} OR (t.{DELETED_AT} IS NOT NULL)")
-            merge = merge.when_not_matched_insert_all()
-            if run.is_whole:
-                gone = [
-                    f"t.{DELETED_AT} IS NULL",
-                    *(f"t.{name} = {_quote(value)}" for name, value in run.asked.items()),
-                ]
-                time = _quote_time(run.exported_at)
-                stamps = {DELETED_AT: time, EXPORTED_AT: time, RUN_ID: _quote(run.run_id)}
-                merge = merge.when_not_matched_by_source_update(predicate=" AND ".join(gone), updates=stamps)
-            metrics = merge.execute()
-            changes = RowChanges(metrics["num_target_rows_inserted"], metrics["num_target_rows_updated"])
-        if self._overwrite and table is not None and not _is_ours(table):
-            DeltaTable(self._place, storage_options=_read_storage_options(self._place)).alter.set_table_description(
-                _DESCRIPTION + self._mode
-            )
+        if table is not None and not _is_ours(table) and (adopted := self._open()) is not None:
+            adopted.alter.set_table_description(_DESCRIPTION + self._mode)
         return changes
+
+    def _merge(
+        self, table: DeltaTable, source: pa.RecordBatchReader, run: ExportRun, properties: CommitProperties
+    ) -> RowChanges:
+        """Update the rows that differ, insert new rows, and mark rows that are gone from a list that is whole."""
+        compared = [name for name in self._staged_schema.names if name != ID]
+        differs = " OR ".join(f"(t.{name} IS DISTINCT FROM s.{name})" for name in compared)
+        merge = (
+            table.merge(source, f"t.{ID} = s.{ID}", source_alias="s", target_alias="t", commit_properties=properties)
+            .when_matched_update_all(predicate=f"{differs} OR (t.{DELETED_AT} IS NOT NULL)")
+            .when_not_matched_insert_all()
+        )
+        if run.is_whole:
+            asked = (f"t.{name} = {_quote(value)}" for name, value in run.asked.items())
+            time = f"TIMESTAMP '{run.exported_at.isoformat()}'"
+            merge = merge.when_not_matched_by_source_update(
+                predicate=" AND ".join([f"t.{DELETED_AT} IS NULL", *asked]),
+                updates={DELETED_AT: time, EXPORTED_AT: time, RUN_ID: _quote(run.run_id)},
+            )
+        metrics = merge.execute()
+        return RowChanges(metrics["num_target_rows_inserted"], metrics["num_target_rows_updated"])
 
     def _stamp(self, batch: pa.RecordBatch, run: ExportRun) -> pa.RecordBatch:
         """Return the staged rows with the columns of the run and, for upsert, without a `deleted_at`."""
@@ -254,16 +255,19 @@ class DeltaWriter:
         try:
             yield
         except _ERRORS as error:
-            raise RunAborted(
-                f"Could not write {self}: {describe_error(error)}. The table is unchanged. Run the export again."
-            ) from error
+            raise self._build_failure(error) from error
+
+    def _build_failure(self, error: Exception) -> RunAborted:
+        return RunAborted(
+            f"Could not write {self}: {describe_error(error)}. No row of this export was written. Run the export again."
+        )
 
 
 def replace_run(place: str, run_id: str, table: pa.Table) -> None:
     """Write rows to a Delta table in the place of its rows of the run, in one commit. Raises RunAborted."""
     options = _read_storage_options(place)
     try:
-        if not _is_store(place):
+        if not is_url(place):
             Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             existing: DeltaTable | str = DeltaTable(place, storage_options=options)
@@ -275,18 +279,14 @@ def replace_run(place: str, run_id: str, table: pa.Table) -> None:
         raise RunAborted(f"the Delta table {place} cannot be written: {describe_error(error)}") from None
 
 
-def _is_store(place: str) -> bool:
-    return "://" in place
-
-
 def _is_ours(table: DeltaTable) -> bool:
     return str(table.metadata().description).startswith(_DESCRIPTION)
 
 
 def _read_storage_options(place: str) -> dict[str, str] | None:
     """Return the options beyond those that the store's library reads from the environment: plain http to loopback."""
-    host = urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname
-    return {"AWS_ALLOW_HTTP": "true"} if _is_store(place) and host in _LOOPBACK else None
+    host = urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname or ""
+    return {"AWS_ALLOW_HTTP": "true"} if is_url(place) and is_loopback(host) else None
 
 
 def _read_run(text: str) -> FinishedRun:
@@ -307,7 +307,3 @@ def _quote(value: object) -> str:
     if isinstance(value, bool | int):
         return str(value).lower()
     return "'" + str(value).replace("'", "''") + "'"
-
-
-def _quote_time(time: datetime) -> str:
-    return f"TIMESTAMP '{time.isoformat()}'"

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from connector.atomic_file import describe_unwritable
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.columns import move_nuls
-from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName
+from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName, open_stage
 from connector.warehouse.runs import (
     EXPORTED_AT,
     OF_RUN,
@@ -102,11 +102,9 @@ class TableWriter:
     def start(self) -> None:
         self.discard()
         try:
-            file = cast(BinaryIO, tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115 - closed with the stage
+            self._stage = open_stage(self._schema, self._folder)
         except OSError as error:
             raise describe_unwritable(self._folder or Path(tempfile.gettempdir()), error) from error
-        with self._translate():
-            self._stage = Stage(file, self._schema)
 
     def add(self, table: pa.Table) -> None:
         if self._stage is None:
