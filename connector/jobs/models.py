@@ -47,6 +47,15 @@ CsvDelimiter = Literal[",", ";", "|", "tab"]
 ExportMode = Literal["replace", "upsert", "append", "history"]
 
 
+SchemaName = Annotated[
+    Name | None,
+    Field(
+        alias="schema",
+        description="For a database: schema of the table. Without this key, the default schema of the database.",
+    ),
+]
+
+
 class JobService(BaseModel):
     """The service and its connection. The token is never part of a job."""
 
@@ -253,11 +262,7 @@ class Export(BaseModel):
         "Delta table such as delta://lake/subscribers, or - for standard output.",
     )
     table: Name = Field(default="subscribers", description="For a database: name of the table.")
-    schema_: Name | None = Field(
-        default=None,
-        alias="schema",
-        description="For a database: schema of the table. Without this key, the default schema of the database.",
-    )
+    schema_: SchemaName = None
     mode: ExportMode = Field(
         default="replace",
         description="How to write rows to a destination that has rows. replace: overwrite all rows; upsert: update "
@@ -339,11 +344,7 @@ class Receipts(BaseModel):
         "such as receipts.parquet, receipts.csv or s3://bucket/receipts.parquet.",
     )
     table: Name = Field(default="subscriber_receipts", description="For a database: name of the table.")
-    schema_: Name | None = Field(
-        default=None,
-        alias="schema",
-        description="For a database: schema of the table. Without this key, the default schema of the database.",
-    )
+    schema_: SchemaName = None
 
 
 class Job(BaseModel):

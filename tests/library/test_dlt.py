@@ -13,14 +13,8 @@ import pytest
 
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import count_stored, wait_for
+from tests.pipelines.test_singer import JOB
 
-JOB = """\
-job: contacts
-subscriber:
-  base: {name: Newsletter}
-  fields: {email: mail, first_name: first, is_active: {value: true}}
-load: {quiet_period: 200ms}
-"""
 LOAD = """
 import sys
 import dlt
