@@ -63,11 +63,11 @@ class KnownProblem:
     run_id: str
 
 
-def find_problems(ledger: Ledger, account: str, job: str) -> dict[ProblemKey, bytes]:
-    """Return the open problems of the job within the ledger's shard, each with its place."""
+def find_problems(ledger: Ledger, account: str, job: str) -> set[ProblemKey]:
+    """Return the open problems of the job within the ledger's shard."""
     values = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.start}
     rows = ledger.connection.execute(_FIND, values | {"end": ledger.shard.end})
-    return {ProblemKey(bytes(digest), base, kind): bytes(place) for digest, base, kind, place in rows}
+    return {ProblemKey(bytes(digest), base, kind) for digest, base, kind in rows}
 
 
 def record_problems(
@@ -120,7 +120,7 @@ def find_identity_problems(connection: Connection, identities: Sequence[bytes]) 
 
 
 _OF_JOB = "account = :account AND job = :job AND digest >= :start AND digest < :end"
-_FIND = text(f"SELECT digest, base, kind, place FROM problem WHERE {_OF_JOB}")
+_FIND = text(f"SELECT digest, base, kind FROM problem WHERE {_OF_JOB}")
 _COUNT = text(f"SELECT kind, count(*) FROM problem WHERE {_OF_JOB} GROUP BY kind")
 _RECORD = Batch(
     "INSERT INTO problem (account, job, run_id, first_seen, last_seen, digest, base, kind, is_identity, field, place) "

@@ -19,12 +19,11 @@ from connector.load.session import Session
 from connector.rows import Planned
 from connector.service.wire import LARGEST_PAGE, ListQuery
 from connector.states import State
-from connector.subscribers.checks import NEEDLESS_DECIMALS
+from connector.subscribers.checks import DECIMAL_ID, NEEDLESS_DECIMALS
 from connector.subscribers.identity import digest_identity, split_digests
 
 _FIELD = "client_user_id"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
-_NEEDLESS_DECIMALS = re.compile(r"[0-9]+\.0+")
 _LONGEST = 12  # digits of an id whose leading zeros may have been lost
 
 
@@ -106,7 +105,7 @@ class MistakenIds:
             if text in known:
                 words = f"'{text}' looks like the known id '{known[text]}': correct the column"
                 problems[index] = "other_spelling", words
-            elif _NEEDLESS_DECIMALS.fullmatch(text):
+            elif re.fullmatch(DECIMAL_ID, text):
                 problems[index] = "id", f"ClientUserId {NEEDLESS_DECIMALS}"
         if "email" not in planned.subscribers:
             return problems

@@ -54,8 +54,7 @@ class ProblemLog:
 
     def __init__(self, scope: ProblemScope | None = None, run_id: str = "") -> None:
         self._scope, self._run_id = scope, run_id
-        self._known: dict[ProblemKey, bytes] = {}
-        self._known_places: dict[bytes, ProblemKey] = {}
+        self._known: set[ProblemKey] = set()
         self._known_digests = join_digests((), IDENTITY_BYTES)
         self._reset()
 
@@ -76,7 +75,6 @@ class ProblemLog:
         if self._scope is None or not self._scope.job:
             return
         self._known = find_problems(ledger, self._scope.account, self._scope.job)
-        self._known_places = {place: key for key, place in self._known.items()}
         self._known_digests = join_digests({key.digest for key in self._known}, IDENTITY_BYTES)
 
     def restart(self) -> None:
@@ -162,13 +160,12 @@ class ProblemLog:
 
     def _resolve(self) -> None:
         """Read the identities of the rows that were added."""
-        waiting, self._unresolved = self._unresolved, []
-        if self._scope is None or not waiting:
+        waiting, self._unresolved, scope = self._unresolved, [], self._scope
+        if scope is None:
             return
-        scope = self._scope
         by_columns: dict[tuple[str, ...], list[tuple[Row, str, str]]] = {}
-        for each in waiting:
-            by_columns.setdefault(each[0].columns, []).append(each)
+        for problem in waiting:
+            by_columns.setdefault(problem[0].columns, []).append(problem)
         for columns, problems in by_columns.items():
             frame = pd.DataFrame([row.cells for row, _, _ in problems], columns=list(columns), dtype="str")
             digests, is_identity = digest_rows(frame, scope.mapping, scope.identity, today=date.max)

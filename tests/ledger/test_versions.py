@@ -60,7 +60,7 @@ def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
             ledger.record_opt_outs(base, "crm", [IDENTITY])
     with open_ledger(ledger_url) as ledger, ledger.transaction():
         assert ledger.find_opt_outs(base, "crm") == [IDENTITY]
-        assert find_problems(ledger, "account", "crm") == {}
+        assert find_problems(ledger, "account", "crm") == set()
     with open_planned_ledger(ledger_url, "account") as planned:
         assert planned.find_opt_outs(base, "crm") == [IDENTITY]
 
