@@ -82,14 +82,14 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
     said.mkdir()
 
     def run(connector: Connector, command: str, **environ: str) -> int:
+        page = tmp_path / ("run.json" if command.startswith("status") else "run.html")  # a page is of one run
         log: tuple[str, ...] = (
-            () if command.startswith(("init", "schema")) else ("-vv", "--log-format", "json", "--report", "run.html")
+            () if command.startswith(("init", "schema")) else ("-vv", "--log-format", "json", "--report", page.name)
         )
-        (tmp_path / "run.html").unlink(missing_ok=True)
+        page.unlink(missing_ok=True)
         arguments = [*command.split(), *log]
         exit_code, *texts = run_in_process(arguments, connector.build_environ(environ), connector.folder)
         run_number = len(list(said.iterdir()))
-        page = tmp_path / "run.html"
         report = page.read_text() if page.exists() else ""
         (said / f"{run_number:02d} {command.replace('/', '-')}").write_text("\n".join([*texts, report]))
         return exit_code
