@@ -147,10 +147,13 @@ async def _cancel(task: asyncio.Future[Any], again_after_s: float | None = _CANC
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[Stop]:
-    """Yield a Stop that SIGINT and SIGTERM set; a second signal cancels the task that entered this context and, if that
-    does not help within five seconds, ends the process."""
-    stop, task, loop = Stop(), asyncio.current_task(), asyncio.get_running_loop()
+def stop_on_signals(clock: Clock) -> Iterator[Stop]:
+    """Yield a Stop with this clock that SIGINT and SIGTERM set.
+
+    A second signal cancels the task that entered this context and, if that does not help within five seconds, ends the
+    process.
+    """
+    stop, task, loop = Stop(clock), asyncio.current_task(), asyncio.get_running_loop()
 
     received: list[int] = []
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from connector.clock import Clock, system_clock
+from connector.clock import Clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.jobs.mail_models import Notify, Webhook
@@ -47,7 +47,7 @@ async def end_failed_start(
     Return the id of the run, and messages about a failed alert.
     """
     name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_head(job, environ)
-    report = report_error(command, name, error, system_clock().now())
+    report = report_error(command, name, error, stop.clock.now())
     state_dir = None
     with suppress(ConfigurationError):  # a state folder that cannot be used is the error, or else a second one
         state_dir = read_state(environ).state_dir

@@ -64,7 +64,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
     report = start_report("export", plan.job, clock.now(), _describe_scope(plan))
     report.rows = {"read": 0, "written": 0}
     service = build_service(plan.settings, LIST_CONNECTIONS)
-    with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
+    with record_report(report, plan.settings.state_dir, plan.settings.retention_s, clock.now):
         pace = Pace(plan.max_rate)
         if not plan.settings.has_no_ledger:
             from connector.ledger.opening import start_pace  # an export without a ledger does not wait for SQLAlchemy

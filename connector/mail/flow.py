@@ -11,7 +11,7 @@ from itertools import compress, islice
 from pathlib import Path
 
 from connector.atomic_file import create_private
-from connector.clock import Clock, system_clock
+from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, stay_alive
 from connector.databases import parse_place, show_place
 from connector.errors import (
@@ -93,10 +93,10 @@ class _Run:
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
     """Check all rows, send the emails that may be sent, and report each row's outcome."""
-    clock = system_clock()
+    clock = stop.clock
     report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.rows = count_mail_rows(0, {})
-    with record_report(report, plan.settings.state_dir, plan.settings.retention_s):
+    with record_report(report, plan.settings.state_dir, plan.settings.retention_s, clock.now):
         try:
             with ExitStack() as opened:
                 opened.enter_context(plan.source)
@@ -335,7 +335,7 @@ _FORESEEN = {
 async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, progress: Progress) -> Report:
     """Check every row, and write the first `email_count` emails into `folder`. Raises ConfigurationError if the folder
     is not empty or cannot be written."""
-    clock = system_clock()
+    clock = stop.clock
     report = start_report("mail", plan.job, clock.now(), _describe_scope(plan))
     report.is_planned = True
     _make_folder(folder)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from connector.clock import Clock, system_clock
+from connector.clock import Clock
 from connector.control import Stop, stay_alive
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.emails import EmailLog
@@ -34,13 +34,13 @@ _GIVEN_UP = Ambiguous(None, "a second signal ended the run before an answer came
 
 async def run_send(message: Message, settings: Settings, stop: Stop, progress: Progress) -> Report:
     """Send one email, and report its outcome."""
-    clock = system_clock()
+    clock = stop.clock
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("send", "", clock.now(), scope)
     progress.follow(lambda: "sending")
     try:
         with (
-            record_report(report, settings.state_dir, settings.retention_s),
+            record_report(report, settings.state_dir, settings.retention_s, clock.now),
             open_emails(settings.ledger_url) as log,
         ):
             await _send(message, settings, log, report, stop)

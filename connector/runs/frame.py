@@ -297,7 +297,8 @@ async def carry_out(frame: Frame, work: Work, stop: Stop, on_begin: OnBegin) -> 
     """
     report = start_report(frame.command, frame.job, stop.clock.now(), frame.scope)
     report.is_planned = frame.is_planned
-    with nullcontext() if report.is_planned else record_report(report, frame.state_dir, frame.retention_s):
+    record = record_report(report, frame.state_dir, frame.retention_s, stop.clock.now)
+    with nullcontext() if report.is_planned else record:
         await _carry_out(frame, work, report, stop, on_begin)
     return report
 
@@ -339,9 +340,12 @@ async def _work_in(ledger: Ledger, frame: Frame, work: Work, report: Report, sto
         with ledger.transaction():
             problems.load(ledger)
         pace = _build_pace(ledger, frame, clock)
-        async with open_client(frame.service, rate=pace.rate) as client:
+        async with open_client(frame.service, clock=clock, rate=pace.rate) as client:
             tally = rows.build_tally()
-            run = Run(frame, report, stop, rows, tally, ledger, client, key, bases, commits, pace, problems)
+            retrier = Retrier(clock=clock)
+            run = Run(
+                frame, report, stop, rows, tally, ledger, client, key, bases, commits, pace, problems, retrier=retrier
+            )
             on_begin(run.describe)
             renew = partial(commits.ask, lambda _: None)  # each transaction renews the lease
             async with work_beside(keep_lease(ledger.store, renew, stop)):

@@ -4,7 +4,7 @@ import errno
 import logging
 import os
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -139,7 +139,9 @@ def start_report(command: str, job: str, at: datetime, scope: RunScope | None = 
     return report
 
 
-def record_report(report: Report, state_dir: Path, retention_s: float) -> AbstractContextManager[None]:
+def record_report(
+    report: Report, state_dir: Path, retention_s: float, now: Callable[[], datetime]
+) -> AbstractContextManager[None]:
     """Keep the report in the state folder, from the run's beginning to its end, for `status`."""
 
     def describe() -> dict[str, Any]:
@@ -147,7 +149,7 @@ def record_report(report: Report, state_dir: Path, retention_s: float) -> Abstra
 
     keys = ("run_id", "job", "command", "started_at", "account", "settings")
     begun = {key: report.as_json()[key] for key in keys}
-    return record_run(state_dir, begun, describe, retention_s)
+    return record_run(state_dir, begun, describe, now, retention_s)
 
 
 def report_error(command: str, job: str, error: ConnectorError, at: datetime, *, is_planned: bool = False) -> Report:

@@ -10,10 +10,9 @@ import json
 import logging
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +40,11 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def record_run(
-    state_dir: Path, begun: Mapping[str, Any], report: Callable[[], Mapping[str, Any]], retention_s: float = RETENTION_S
+    state_dir: Path,
+    begun: Mapping[str, Any],
+    report: Callable[[], Mapping[str, Any]],
+    now: Callable[[], datetime],
+    retention_s: float = RETENTION_S,
 ) -> Iterator[None]:
     """Record the run while the context lasts: `begun` (with its `run_id`) at its beginning, `report()` at its end.
 
@@ -70,13 +73,13 @@ def record_run(
             ended = {
                 "status": ERROR_STATUSES[exit_code],
                 "exit_code": exit_code,
-                "finished_at": datetime.now(UTC).isoformat(),
+                "finished_at": now().isoformat(),
                 "messages": [str(error)],
             }
             _write_end(path, {**report(), **ended})
             raise
         _write_end(path, report())
-    _prune_at_end(state_dir, time.time(), retention_s)
+    _prune_at_end(state_dir, now().timestamp(), retention_s)
 
 
 def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """The command line: `connector COMMAND`. It parses, calls a flow, shows its report and ends with its exit code."""
 
+from __future__ import annotations
+
 import gc
 import io
 import os
@@ -8,7 +10,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -18,6 +20,9 @@ from connector.errors import ConnectorError, find_exit_code
 from pipelines.cli.help import Group, write_rows
 from pipelines.cli.options import metrics_option, output_declarations
 from pipelines.removed import REMOVED_COMMANDS, REMOVED_OPTIONS
+
+if TYPE_CHECKING:
+    from connector.clock import Clock
 
 SECTIONS = {
     "Load": {
@@ -132,9 +137,9 @@ def main() -> None:
         _leave(end.code if isinstance(end.code, int) else 3)
 
 
-def run() -> None:
+def run(clock: Clock | None = None) -> None:
     """Run the command of `sys.argv`, and raise SystemExit with its exit code: foreseen errors become one line on
-    stderr, never a traceback."""
+    stderr, never a traceback. Runs read the time from `clock`, by default the machine's."""
     # The numbers of standard streams that are closed go to /dev/null, or else files and sockets would get them.
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
@@ -150,7 +155,7 @@ def run() -> None:
     gc.set_threshold(1_000_000, 20, 20)
     stdout = sys.stdout
     try:
-        cli.main(prog_name="connector", standalone_mode=False)
+        cli.main(prog_name="connector", standalone_mode=False, obj=clock)
     except click.ClickException as error:
         shown = _explain_removed(error)
         if is_chosen("--log-format", "json"):

@@ -16,7 +16,7 @@ from connector.printable import is_unicode
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import say
 from pipelines.cli.options import OUTPUT_GROUP, PATH, base_options, format_options
-from pipelines.cli.output import write_json_stdout, write_stdout
+from pipelines.cli.output import get_clock, write_json_stdout, write_stdout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,6 @@ def init_command(
     has unsure guesses as comments. Check the job with `connector validate`.
     """
     from connector.atomic_file import PartialFile
-    from connector.clock import system_clock
     from connector.jobs.draft import draft_job, guess_fields, propose_cursor
     from connector.jobs.reader import load_job
     from connector.runs.row_files import select_source_columns
@@ -89,7 +88,7 @@ def init_command(
     is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
     with _open_table(source, table) if is_table else _open_file(source, table, said) as opened:
         frame, columns = _read_beginning(opened), select_source_columns(opened.columns)
-    guesses = guess_fields(frame[list(columns)], system_clock().now().date())
+    guesses = guess_fields(frame[list(columns)], get_clock().now().date())
     _show(guesses, len(frame))
     path = target if target is not None else Path("job.yaml")
     if is_table:

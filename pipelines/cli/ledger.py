@@ -22,7 +22,7 @@ from pipelines.cli.options import (
     output_declarations,
     wait_option,
 )
-from pipelines.cli.output import Output, end, output_options
+from pipelines.cli.output import Output, end, get_clock, output_options
 
 _FROM_STDIN = "-"
 
@@ -161,13 +161,12 @@ def copy_command(url: str, output: Output) -> None:
 
     Arguments are visible in process lists, so URL cannot contain a password. Use PGPASSWORD or ~/.pgpass.
     """
-    from connector.clock import system_clock
     from connector.ledger.copying import copy_ledger
     from connector.settings import read_state
 
     keys: dict[str, Any] = {"entries": 0, "emails": 0}
     try:
-        entries, emails = copy_ledger(read_state(os.environ).ledger_url, url, at=system_clock().now())
+        entries, emails = copy_ledger(read_state(os.environ).ledger_url, url, at=get_clock().now())
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
         _end({"status": status, **keys, "messages": [str(error)]}, output)
@@ -189,14 +188,13 @@ def restore_command(source: Path, output: Output) -> None:
     A backup does not contain what was sent later. The next load finds later subscribers by its look-up. Emails cannot
     be looked up, so `connector mail` refuses every campaign until you run the campaign with --reopen.
     """
-    from connector.clock import system_clock
     from connector.ledger.backup import restore_ledger
     from connector.settings import read_state
 
     keys: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
     try:
         ledger_url = read_state(os.environ).ledger_url
-        restored = restore_ledger(ledger_url, source, at=system_clock().now())
+        restored = restore_ledger(ledger_url, source, at=get_clock().now())
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
         _end({"status": status, **keys, "messages": [str(error)]}, output)

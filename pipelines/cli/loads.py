@@ -44,6 +44,7 @@ from pipelines.cli.output import (
     Output,
     end,
     finish,
+    get_clock,
     job_start,
     output_options,
     run_and_notify,
@@ -349,7 +350,6 @@ def _plan_all(jobs: list[Job], plan_job: Callable[[Job], LoadPlan]) -> list[Load
 def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, is_dry: bool = False) -> NoReturn:
     """Run one job after another. A job that turns out to be misconfigured (exit code 2) has a report, too, and the jobs
     after it run."""
-    from connector.clock import system_clock
     from connector.runs.report import pick_worst, report_error
 
     reports: list[Report] = []
@@ -360,7 +360,7 @@ def _run_all(jobs: list[Job], runs: list[Callable[[], Report]], output: Output, 
             reports.append(run())
             codes.append(reports[-1].exit_code)
         except ConfigurationError as error:
-            reports.append(report_error("sync", job.name, error, system_clock().now(), is_planned=is_dry))
+            reports.append(report_error("sync", job.name, error, get_clock().now(), is_planned=is_dry))
             codes.append(_MISCONFIGURED)
         is_shown = show(reports[-1], output) and is_shown
         if reports[-1].status == "stopped":
@@ -444,7 +444,6 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
     The argument is a job file, as for sync, or a file, as for import. The report counts the invalid rows by error and
     shows examples. The command sends nothing, needs no token, and does not use the ledger.
     """
-    from connector.clock import system_clock
     from connector.jobs.load_planner import plan_validation
     from pipelines.flows.validate import run_validation
 
@@ -457,7 +456,7 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
         else build_file_job(target, row_options, needs_base=False)
     )
     plan = plan_validation(job, row_options["limit"], is_own_source=is_own_source)
-    verdict = run_validation(plan, rejects, system_clock())
+    verdict = run_validation(plan, rejects, get_clock())
     is_shown = show(verdict.report, output)
     if verdict.findings and not output.is_json:
         findings = verdict.list_findings()

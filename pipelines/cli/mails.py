@@ -12,7 +12,7 @@ import click
 from connector.errors import ConfigurationError
 from pipelines.cli.help import Command, option
 from pipelines.cli.options import PATH, RUN_GROUP, limit_option, refuse_empty, time_limit_option, wait_option
-from pipelines.cli.output import Output, end, finish, job_start, run_and_notify, run_flow, run_options
+from pipelines.cli.output import Output, end, finish, get_clock, job_start, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.jobs.mail_models import MessageFile
@@ -83,7 +83,6 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     The command sends the email at most once. If the answer is lost, the email counts as unknown (exit code 1) and is
     not sent again. Running the command a second time sends a second email.
     """
-    from connector.clock import system_clock
     from connector.jobs.mail_planner import draft_file
     from connector.jobs.settings import read_settings
     from connector.mail.draft import compose_draft
@@ -92,7 +91,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
 
     if eml is not None and not is_dry:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
-    message = compose_draft(draft_file(_read_message(file, options)), system_clock().now())
+    message = compose_draft(draft_file(_read_message(file, options)), get_clock().now())
     if is_dry:
         path = write_new(eml or Path("email.eml"), message)
         described = describe_message(message) | {"eml": str(path)}

@@ -26,6 +26,7 @@ from pipelines.report.page import is_report, write_page
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from connector.clock import Clock
     from connector.control import Stop
     from connector.jobs.models import Job
     from connector.progress import Progress
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     from connector.settings import Settings
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
+
+
+def get_clock() -> Clock:
+    """Return the clock that the command line was run with."""
+    from connector.clock import Clock, system_clock
+
+    return click.get_current_context().find_object(Clock) or system_clock()
 
 
 def write_stdout(text: str, *, is_file: bool = False) -> None:
@@ -149,7 +157,7 @@ def run_flow(
     is_on_terminal = sys.stderr is not None and sys.stderr.isatty() and not output.is_quiet and not is_logging()
 
     async def run() -> Report:
-        with stop_on_signals() as stop, show_progress(is_on_terminal=is_on_terminal) as progress:
+        with stop_on_signals(get_clock()) as stop, show_progress(is_on_terminal=is_on_terminal) as progress:
             if time_limit_s is not None:
                 stop.end_after(time_limit_s)
             return await flow(stop, progress)
@@ -243,7 +251,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     from connector.notifications import send_alert
 
     async def notify(report: Report) -> list[str]:
-        with stop_on_signals() as stop:  # a signal ends the sending: the report is still to be shown
+        with stop_on_signals(get_clock()) as stop:  # a signal ends the sending: the report is still to be shown
             return await send_alert(job.notify, report, settings.state_dir, stop)
 
     report = run_flow(flow, output, settings.time_limit_s)
@@ -273,7 +281,7 @@ def _end_start(path: Path, error: ConnectorError) -> str:
     command = click.get_current_context().info_name or ""
 
     async def end_start() -> tuple[str, list[str]]:
-        with stop_on_signals() as stop:
+        with stop_on_signals(get_clock()) as stop:
             return await end_failed_start(command, path, error, os.environ, stop)
 
     run_id, messages = uvloop.run(end_start())

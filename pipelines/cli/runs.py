@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from contextlib import aclosing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,7 @@ from connector.printable import make_visible
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import say
 from pipelines.cli.options import DURATION, OUTPUT_GROUP, PATH
-from pipelines.cli.output import Output, check_page_path, end, output_options, write_page_file, write_stdout
+from pipelines.cli.output import Output, check_page_path, end, get_clock, output_options, write_page_file, write_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,7 +101,7 @@ def status_command(
             raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")
         check_page_path(page_path, "--html")
         health = read_health(state, job=job, last=last or _LAST_ON_PAGE)
-        write_page_file(write_health(health, datetime.now(UTC)), page_path)
+        write_page_file(write_health(health, get_clock().now()), page_path)
     status = read_status(state, run_id=run_id, job=job, last=last or _LAST)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
@@ -131,7 +129,7 @@ def prune_command(age_s: float, output: Output) -> None:
     from connector.settings import read_state
 
     state = read_state(os.environ, is_writing=False)
-    deleted = prune(state.state_dir, time.time() - age_s)
+    deleted = prune(state.state_dir, get_clock().now().timestamp() - age_s)
     message = f"{count(len(deleted), 'file')} deleted in {state.state_dir}"
     if not output.is_quiet:
         say(message)

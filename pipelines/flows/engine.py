@@ -114,7 +114,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
     if find_spec("distributed") is None:
         raise ConfigurationError("--engine dask needs distributed. Run pip install 'subscriber-connector[dask]'")
     report = start_report(plan.command, plan.rows.job, stop.clock.now(), describe_load(plan))
-    with record_report(report, settings.state_dir, settings.retention_s):
+    with record_report(report, settings.state_dir, settings.retention_s, stop.clock.now):
         last_key = await asyncio.to_thread(find_last_run_key, settings.ledger_url)
         ends = await _run_shards(sync, options, stop, progress)
         stop.is_recording = True

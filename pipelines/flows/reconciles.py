@@ -108,7 +108,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     report.rows = dict.fromkeys(ROWS, 0)
     source_rows = SpooledRows(load.rows.source, load.rows.rules.identity)
     reconciling = _Reconciling(plan, source_rows, report, stop, progress)
-    with closing(source_rows), record_report(report, settings.state_dir, settings.retention_s):
+    with closing(source_rows), record_report(report, settings.state_dir, settings.retention_s, clock.now):
         try:
             pace = await start_pace(settings, load.policy.max_rate, clock, stop)
             opened: AbstractContextManager[Ledger] = open_planned_ledger(settings.ledger_url, settings.account)

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from connector.clock import Clock
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from tests.databases import open_postgres
 from tests.pipelines.forked import Forked
+from tests.pipelines.hooks import Hook, serve_hook
 from tests.pipelines.in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
@@ -90,29 +92,33 @@ class Connector:
         )
 
     def run(
-        self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
+        self,
+        *arguments: str | Path,
+        environ: Mapping[str, str | None] | None = None,
+        stdin: str | bytes = "",
+        clock: Clock | None = None,
     ) -> Ended:
         """Run a command to its end: in this process, or in a fork if the command reads standard input."""
         if stdin:
             with self.start(*arguments, environ=environ, stdin=stdin) as process:
                 return end(process)
-        code, stdout, stderr = run_in_process(list(map(str, arguments)), self.build_environ(environ), self.folder)
+        code, stdout, stderr = run_in_process(
+            list(map(str, arguments)), self.build_environ(environ), self.folder, clock
+        )
         assert "Traceback" not in stderr, stderr
         return Ended(code, stdout, stderr)
 
-    def run_json(
-        self, *arguments: str | Path, environ: Mapping[str, str | None] | None = None, stdin: str | bytes = ""
-    ) -> Ended:
-        """Run a command with `--output json` to its end."""
-        return self.run(*arguments, "--output", "json", environ=environ, stdin=stdin)
+    def run_json(self, *arguments: str | Path, **how: Any) -> Ended:
+        """Run a command with `--output json` to its end, as `run` does."""
+        return self.run(*arguments, "--output", "json", **how)
 
     def build_environ(self, environ: Mapping[str, str | None] | None = None) -> dict[str, str]:
         settings = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
         return {name: value for name, value in settings.items() if value is not None}
 
-    def import_file(self, path: Path, *options: str | Path, environ: Mapping[str, str | None] | None = None) -> Ended:
+    def import_file(self, path: Path, *options: str | Path, **how: Any) -> Ended:
         """Import all rows into the base News as active, with a short quiet period unless the options give another."""
-        return self.run_json("import", path, *INTO_NEWS, *options, environ=environ)
+        return self.run_json("import", path, *INTO_NEWS, *options, **how)
 
 
 @pytest.fixture
@@ -126,6 +132,12 @@ def shared(connector: Connector) -> Iterator[Connector]:
     with open_postgres() as database:
         connector.environ["CONNECTOR_LEDGER"] = database.url
         yield connector
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with serve_hook() as served:
+        yield served
 
 
 def write_csv(path: Path, *lines: str) -> Path:

@@ -12,11 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from connector.clock import Clock
 from pipelines.cli import run
 
 
-def run_in_process(arguments: Sequence[str], environ: Mapping[str, str], folder: Path) -> tuple[int, str, str]:
-    """Run the command in this folder, and return its exit code, its standard output and its standard error."""
+def run_in_process(
+    arguments: Sequence[str], environ: Mapping[str, str], folder: Path, clock: Clock | None = None
+) -> tuple[int, str, str]:
+    """Run the command in this folder, by default with the machine's clock.
+
+    Return its exit code, its standard output and its standard error.
+    """
     with tempfile.TemporaryDirectory(prefix="connector-streams-") as streams:
         stdout_path, stderr_path = Path(streams, "stdout"), Path(streams, "stderr")
         with (
@@ -30,7 +36,7 @@ def run_in_process(arguments: Sequence[str], environ: Mapping[str, str], folder:
         ):
             sys.stdin = stdin
             try:
-                run()
+                run(clock)
                 exit_code = 0
             except SystemExit as end:
                 exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)

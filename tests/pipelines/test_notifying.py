@@ -1,73 +1,23 @@
 """The webhook that a job names receives alerts. A failed alert changes nothing of the run."""
 
-import base64
 import json
-import sqlite3
 import stat
-import threading
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connector.ledger.opening import open_ledger, read_ledger
-from connector.ledger.problems import read_backlog
+from connector.ledger.opening import open_ledger
 from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
+from tests.pipelines.hooks import SECRET, Hook, VirtualTime
 
-SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 JOB = """\
 job: crm
 source: {file: {path: people.csv}}
 subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
 load: {quiet_period: 100ms}
 """
-
-
-@dataclass
-class Hook:
-    """Somebody's address, and what was posted to it."""
-
-    url: str
-    answers: list[int] = field(default_factory=list)  # the next ones; 200 after them
-    posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-
-    def take_alerts(self) -> list[dict[str, Any]]:
-        """Return the bodies since the last call."""
-        bodies = [json.loads(body) for _, body in self.posts]
-        self.posts.clear()
-        return bodies
-
-    def take_reasons(self) -> list[str]:
-        """Return the reasons of the alerts since the last call."""
-        return [alert["reason"] for alert in self.take_alerts()]
-
-
-@pytest.fixture
-def hook() -> Iterator[Hook]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            known.posts.append((dict(self.headers), body))
-            self.send_response(known.answers.pop(0) if known.answers else 200)
-            self.send_header("Content-Length", "0")
-            self.send_header("Location", self.path)  # of a redirect
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    known = Hook(f"http://127.0.0.1:{server.server_address[1]}/hooks/T0PS3CRET")
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield known
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def write_job(folder: Path, hook: Hook, more: str = "", **notify: Any) -> None:
@@ -79,7 +29,8 @@ def write_job(folder: Path, hook: Hook, more: str = "", **notify: Any) -> None:
 
 
 def sync(connector: Connector, **environ: str | None) -> Ended:
-    return connector.run_json("sync", "job.yaml", environ=environ)
+    """Sync the job on virtual time, in which the pause before an alert is sent again takes no time."""
+    return connector.run_json("sync", "job.yaml", environ=environ, clock=VirtualTime(datetime.now(UTC)).clock)
 
 
 def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
@@ -142,7 +93,7 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     (record,) = (tmp_path / "state" / "alerts").iterdir()
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
 
-    hook.posts.clear()
+    hook.take_posts()
     write_addresses(tmp_path / "people.csv", 3)
     recovered = sync(connector)
     (headers, _), _ = hook.posts
@@ -152,64 +103,6 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     assert [alert["report"]["run_id"] for alert in alerts] == [each.report["run_id"] for each in (failed, recovered)]
     assert sync(connector).code == 0
     assert hook.posts == []
-
-
-NIGHTS: list[tuple[str, list[str], dict[str, str | None], int, list[str]]] = [
-    ("ok", ["ann,yes"], {}, 0, []),
-    ("a bad row", ["ann,yes", "<nobody>,yes"], {}, 1, ["failure"]),
-    ("the same bad row", ["ann,yes", "<nobody>,yes"], {}, 1, []),
-    ("a second bad row", ["ann,yes", "<nobody>,yes", "<someone>,yes"], {}, 1, ["new_problems"]),
-    ("one bad row is corrected", ["ann,yes", "<nobody>,yes"], {}, 1, []),
-    ("the database is down", [], {"CRM_URL": "postgresql://127.0.0.1:1/crm"}, 3, ["another_cause"]),
-    ("still down", [], {"CRM_URL": "postgresql://127.0.0.1:1/crm"}, 3, []),
-    ("recovered", ["ann,yes"], {}, 0, ["recovery"]),
-    ("an opt-out", ["ann,no"], {}, 1, ["failure"]),
-    ("the same opt-out", ["ann,no"], {}, 1, []),
-    ("the token is refused", ["ann,no", "bob,yes"], {"CONNECTOR_TOKEN": "another"}, 2, ["another_cause"]),
-    ("still refused", ["ann,no", "bob,yes"], {"CONNECTOR_TOKEN": "another"}, 2, []),
-    ("a setting is missing", ["ann,no"], {"CRM_URL": None}, 2, ["another_cause"]),
-    ("recovered", ["ann,yes"], {}, 0, ["recovery"]),
-    ("still ok", ["ann,yes"], {}, 0, []),
-]
-
-
-BACKLOGS = [0, 1, 1, 2, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0]
-"""The number of open problems after each of these nights: a night that ends early changes none."""
-
-
-def count_backlog(folder: Path) -> int:
-    url = f"sqlite:///{folder}/state/ledger.db"
-    return sum(each.number for each in read_ledger(url, lambda ledger: read_backlog(ledger.connection)) or ())
-
-
-def test_each_change_of_a_fortnight_is_one_alert(connector: Connector, tmp_path: Path, hook: Hook) -> None:
-    write_job(tmp_path, hook)
-    job = JOB.replace("file: {path: people.csv}", "sql: {url: '${CRM_URL}', table: people}")
-    tail = f"notify: {json.dumps({'webhook': {'url': hook.url}})}\n"
-    job = job.replace("{value: true}", "active") + tail
-    (tmp_path / "job.yaml").write_text(job, encoding="utf-8")
-    lines, backlogs = [], []
-    for night, people, environ, code, reasons in NIGHTS:
-        with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
-            crm.execute("DROP TABLE IF EXISTS people")
-            crm.execute("CREATE TABLE people (email TEXT, active TEXT)")
-            rows = [person.split(",") for person in people]
-            crm.executemany("INSERT INTO people VALUES (?, ?)", [(write_address(name), word) for name, word in rows])
-        ended = sync(connector, **{"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **environ})
-        alerts = hook.take_alerts()
-        assert (night, ended.code, [alert["reason"] for alert in alerts]) == (night, code, reasons), ended.stderr
-        backlogs.append(count_backlog(tmp_path))
-        lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
-    assert lines == [
-        "1 subscriber opted out in the source and is still active in the service. Deactivate the subscriber there."
-    ]
-    assert backlogs == BACKLOGS
-    exit_codes = [run["exit_code"] for run in connector.run_json("status", "--last", "99").report["runs"]]
-    assert exit_codes[::-1] == [code for *_, code, _ in NIGHTS]
-
-
-def write_address(name: str) -> str:
-    return name if name.startswith("<") else f"{name}@example.com"
 
 
 def test_a_run_that_another_run_keeps_out_sends_an_alert(connector: Connector, tmp_path: Path, hook: Hook) -> None:

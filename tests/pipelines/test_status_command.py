@@ -9,14 +9,17 @@ import stat
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from connector.clock import system_clock
 from connector.runs.report import record_report, start_report
 from connector.runs.run_log import list_runs, record_run
-from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, count_stored, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, wait_for, write_addresses, write_csv
 from tests.pipelines.planned import write_job
 
 RUN_ID = "20261123T080000-0a1b2c"
@@ -147,7 +150,7 @@ BEGUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "
 
 def test_files_of_a_run_that_goes_on_are_kept_whatever_their_age(connector: Connector, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with record_run(state, BEGUN, lambda: {**BEGUN, "status": "ok"}):
+    with record_run(state, BEGUN, lambda: {**BEGUN, "status": "ok"}, system_clock().now):
         (state / "rejects").mkdir()
         kept = [state / "runs" / f"{RUN_ID}.json", state / "rejects" / f"{RUN_ID}.csv"]
         kept[1].write_text("email\n")
@@ -177,34 +180,18 @@ def test_a_run_whose_report_finds_no_room_is_not_called_killed(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with record_run(tmp_path, BEGUN, lambda: {**BEGUN, "status": "ok"}):
+    with record_run(tmp_path, BEGUN, lambda: {**BEGUN, "status": "ok"}, system_clock().now):
         monkeypatch.setattr(os, "fsync", fail)
     assert list(list_runs(tmp_path)) == []
     assert "No space left" in caplog.text
 
 
 def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Path) -> None:
-    at = datetime(2026, 11, 23, 8, tzinfo=UTC)
+    at, now = datetime(2026, 11, 23, 8, tzinfo=UTC), system_clock().now
     first, second = (start_report("import", "people", at) for _ in range(2))
-    with record_report(first, tmp_path, 1e6), record_report(second, tmp_path, 1e6):
+    with record_report(first, tmp_path, 1e6, now), record_report(second, tmp_path, 1e6, now):
         assert {run["run_id"] for run in list_runs(tmp_path)} == {first.run_id, second.run_id}
     assert len(list(list_runs(tmp_path))) == 2
-
-
-JUMPING = """
-import sys
-from datetime import datetime, timedelta
-import connector.clock
-times, jump = [], timedelta(hours=float(sys.argv.pop(1)))
-class Jumping(datetime):
-    @classmethod
-    def now(cls, zone=None):
-        times.append(datetime.now(zone))
-        return times[-1] + (jump if len(times) > 3 else timedelta())
-connector.clock.datetime = Jumping
-import pipelines.cli
-pipelines.cli.main()
-"""
 
 
 @pytest.mark.parametrize("hours", [-2000, 2000])
@@ -213,12 +200,14 @@ def test_a_clock_that_jumps_costs_no_row_and_makes_no_subscriber_twice(
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)
     connector.sandbox.switch(drop_after=0.3)  # so that there is something to prove absent
-    options = ["import", "people.csv", "--base-name", "News", "--quiet-period", "200ms", "--output", "json"]
-    command = [sys.executable, "-c", JUMPING, str(hours), *options]
-    environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
-    assert ended.returncode == 0, ended.stderr
-    report = json.loads(ended.stdout)
+    machine, readings = system_clock(), count()
+
+    def read_jumping() -> datetime:
+        return machine.now() + timedelta(hours=hours if next(readings) > 2 else 0)
+
+    ended = connector.import_file(path, clock=replace(machine, now=read_jumping))
+    assert ended.code == 0, ended.stderr
+    report = ended.report
     assert report["rows"]["read"] == 20
     assert report["started_at"] <= report["finished_at"]
     connector.sandbox.switch(drop_after=0)

@@ -16,10 +16,11 @@ from tests.pipelines.planned import count_requests, write_job
 
 NEVER_ENDS = """
 import asyncio
+from connector.clock import system_clock
 from connector.control import stop_on_signals
 
 async def main():
-    with stop_on_signals():
+    with stop_on_signals(system_clock()):
         print("ready", flush=True)
         try:
             await asyncio.sleep(60)

@@ -1,0 +1,87 @@
+"""Somebody's address for alerts, on loopback, and a clock that a test puts forward."""
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from connector.clock import Clock, system_clock
+
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+
+
+@dataclass
+class Hook:
+    """Somebody's address, and what was posted to it."""
+
+    url: str
+    answers: list[int] = field(default_factory=list)  # the next ones; 200 after them
+    posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+    def take_posts(self) -> list[tuple[dict[str, str], bytes]]:
+        """Return the headers and bodies since the last call."""
+        posts, self.posts[:] = self.posts[:], []
+        return posts
+
+    def take_alerts(self) -> list[dict[str, Any]]:
+        """Return the bodies since the last call, as values of JSON."""
+        return [json.loads(body) for _, body in self.take_posts()]
+
+    def take_reasons(self) -> list[str]:
+        """Return the reasons of the alerts since the last call."""
+        return [alert["reason"] for alert in self.take_alerts()]
+
+
+@contextmanager
+def serve_hook() -> Iterator[Hook]:
+    """Serve an address for the context."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            known.posts.append((dict(self.headers), body))
+            self.send_response(known.answers.pop(0) if known.answers else 200)
+            self.send_header("Content-Length", "0")
+            self.send_header("Location", self.path)  # of a redirect
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    known = Hook(f"http://127.0.0.1:{server.server_address[1]}/hooks/T0PS3CRET")
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield known
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class VirtualTime:
+    """Time from `start` on. Requests take the machine's time, and a sleep moves the time forward at once."""
+
+    def __init__(self, start: datetime) -> None:
+        self._start, self._monotonic = start, system_clock().monotonic
+        self._offset_s = -self._monotonic()
+        self.clock = Clock(self._read_s, self._read_date, self._sleep)
+
+    def move_to(self, at: datetime) -> None:
+        """Move the time forward to this moment."""
+        self._offset_s += (at - self._read_date()).total_seconds()
+
+    def _read_s(self) -> float:
+        return self._monotonic() + self._offset_s
+
+    def _read_date(self) -> datetime:
+        return self._start + timedelta(seconds=self._read_s())
+
+    async def _sleep(self, seconds: float) -> None:
+        self._offset_s += max(seconds, 0.0)
+        await asyncio.sleep(0)
