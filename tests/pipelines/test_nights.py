@@ -1,0 +1,122 @@
+"""A fortnight of nights on virtual time: the alerts that a receiver gets, the exit codes, and the backlog after each
+night."""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from standardwebhooks.webhooks import Webhook
+
+from tests.pipelines.conftest import Connector
+from tests.pipelines.hooks import SECRET, Hook, VirtualTime
+from tests.pipelines.test_opt_outs import set_activity
+
+JOB = """\
+job: crm
+source: {sql: {url: '${CRM_URL}', table: people}}
+subscriber: {base: {id: 7}, fields: {email: email, is_active: active}}
+load: {quiet_period: 30s}
+"""
+FIRST = datetime(2026, 3, 2, 2, tzinfo=UTC)
+DOWN = "postgresql://127.0.0.1:1/crm"
+BAD, WORSE = "<nobody>,yes", "<someone>,yes"
+
+
+@dataclass(frozen=True)
+class Night:
+    """A night, the rows of the source then, and what is expected of it."""
+
+    name: str
+    rows: Sequence[str]
+    code: int
+    reasons: Sequence[str]
+    backlog: int
+    environ: Mapping[str, str | None] = field(default_factory=dict)
+    hours: float = 24.0  # since the run before
+    answers: Sequence[int] = ()  # of the receiver
+    deactivated: str = ""  # the subscriber whom somebody deactivates in the service before the run
+
+
+NIGHTS = [
+    Night("all rows are in order", ["ann,yes", "bob,yes"], 0, [], 0),
+    Night("a bad row", ["ann,yes", BAD], 1, ["failure"], 1),
+    Night("the same bad row", ["ann,yes", BAD], 1, ["reminder"], 1),
+    Night("a second run of the same night", ["ann,yes", BAD], 1, [], 1, hours=2),
+    Night("a second bad row", ["ann,yes", BAD, WORSE], 1, ["new_problems"], 2, hours=22),
+    Night("one bad row is corrected", ["ann,yes", BAD], 1, ["reminder"], 1),
+    Night("the database is down", [], 3, ["another_cause"], 1, {"CRM_URL": DOWN}),
+    Night("the database is still down", [], 3, ["reminder"], 1, {"CRM_URL": DOWN}),
+    Night("the database is back", ["ann,yes", BAD], 1, ["recovery"], 1),
+    Night("the last bad row is corrected", ["ann,yes"], 0, ["recovery"], 0),
+    Night("an opt-out", ["ann,no"], 1, ["failure"], 1),
+    Night("the same opt-out", ["ann,no"], 1, ["reminder"], 1),
+    Night("token refused, receiver down", ["ann,no"], 2, [], 1, {"CONNECTOR_TOKEN": "old"}, answers=[500, 502, 503]),
+    Night("token refused, receiver back", ["ann,no"], 2, ["another_cause", "reminder"], 1, {"CONNECTOR_TOKEN": "old"}),
+    Night("a setting is missing", ["ann,no"], 2, ["another_cause"], 1, {"CRM_URL": None}),
+    Night("the opt-out is deactivated in the service", ["ann,no"], 0, ["recovery"], 0, deactivated="ann@example.com"),
+    Night("still in order", ["ann,no"], 0, [], 0),
+]
+
+
+def test_a_fortnight_has_an_alert_for_each_change_and_one_reminder_a_day(
+    connector: Connector, tmp_path: Path, hook: Hook
+) -> None:
+    notify = {"webhook": {"url": hook.url, "secret": SECRET}}
+    (tmp_path / "job.yaml").write_text(f"{JOB}notify: {json.dumps(notify)}\n", encoding="utf-8")
+    time, at, lines = VirtualTime(FIRST), FIRST - timedelta(hours=24), list[str]()
+    for night in NIGHTS:
+        at += timedelta(hours=night.hours)
+        time.move_to(at)
+        write_source(tmp_path / "crm.db", night.rows)
+        hook.answers = [*night.answers]
+        if night.deactivated:
+            set_activity(connector, night.deactivated, is_active=False)
+        environ = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **night.environ}
+        ended = connector.run_json("sync", "job.yaml", environ=environ, clock=time.clock)
+        alerts = [] if night.answers else take_verified_alerts(hook, at)
+        reasons = [alert["reason"] for alert in alerts]
+        expected = night.name, night.code, night.reasons, night.backlog
+        assert (night.name, ended.code, reasons, count_backlog(connector)) == expected, ended.stderr
+        if night.answers:
+            assert len(hook.take_posts()) == len(night.answers)
+            assert "failed 3 times" in ended.stderr
+        lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
+    assert set(lines) == {
+        "1 subscriber opted out in the source and is still active in the service. Deactivate the subscriber there."
+    }
+    assert len(lines) == 2
+    runs = connector.run_json("status", "--last", "99").report["runs"]
+    assert [run["exit_code"] for run in reversed(runs)] == [night.code for night in NIGHTS]
+
+
+def write_source(path: Path, rows: Sequence[str]) -> None:
+    with closing(sqlite3.connect(path)) as crm, crm:
+        crm.execute("DROP TABLE IF EXISTS people")
+        crm.execute("CREATE TABLE people (email TEXT, active TEXT)")
+        people = [row.split(",") for row in rows]
+        crm.executemany("INSERT INTO people VALUES (?, ?)", [(write_address(name), word) for name, word in people])
+
+
+def write_address(name: str) -> str:
+    return name if name.startswith("<") else f"{name}@example.com"
+
+
+def take_verified_alerts(hook: Hook, at: datetime) -> list[dict[str, Any]]:
+    """Return the alerts that the receiver got within an hour of `at`, after a check of their signatures."""
+    posts = hook.take_posts()
+    for headers, body in posts:
+        sent_at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
+        assert at <= sent_at + timedelta(seconds=1) < at + timedelta(hours=1)
+        signature = Webhook(SECRET).sign(headers["webhook-id"], sent_at, body.decode())
+        assert headers["webhook-signature"] == signature
+    return [json.loads(body) for _, body in posts]
+
+
+def count_backlog(connector: Connector) -> int:
+    """Return the number of open problems, as `status` has them."""
+    return sum(backlog["problems"] for backlog in connector.run_json("status").report["problems"])
