@@ -1,5 +1,8 @@
-"""Draw the pictures of the pages from real runs: `python docs/draw_pictures.py` writes docs/demo.svg (the end of the
-demo), docs/how-to/preview.svg (the question of an import) and docs/how-to/preview-answered.svg (the end after a yes).
+"""Draw the pictures of the pages: `python docs/draw_pictures.py`.
+
+From real runs: docs/demo.svg (the end of the demo), docs/how-to/preview.svg (the question of an import), and
+docs/how-to/preview-answered.svg (the end after a yes). For the page on Excel: two workbooks, a picture of each, and the
+question of an import of the first workbook.
 """
 
 import os
@@ -8,9 +11,13 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import date
+from html import escape
+from itertools import accumulate
 from pathlib import Path
 
+from openpyxl import Workbook
 from rich.console import Console
 from rich.text import Text
 
@@ -18,6 +25,7 @@ from connector.sandbox import SandboxProcess
 
 _WIDTH = 118
 _COMMAND = ("import", "people.csv", "--base-name", "Newsletter")
+_EXCEL_COMMAND = ("import", "contacts.xlsx", "--base-name", "Newsletter", "--map", "is_active=Newsletter")
 _PEOPLE = """\
 E-Mail,Vorname,Nachname,Angemeldet,Stadt,Firma
 ann@example.com,Ann,Lee,ja,Köln,Acme
@@ -28,6 +36,16 @@ zoe@example.com,Zoë,Blum,ja,Graz,Initech
 max@example,Max,Ohm,ja,Ulm,Acme
 EVE@example.com,Eve,Fox,ja,Bonn,Initech
 """
+Row = Sequence[str | int | date | None]
+_CONTACTS: list[Row] = [
+    ["E-mail", "First name", "Last name", "City", "Zip", "Phone", "Newsletter", "Birthday"],
+    ["ann@example.com", "Ann", "Lee", "Boston", 2134, "+1 617 555 0101", "yes", date(1980, 2, 29)],
+    ["bob@example.com", "Bob", "Ray", "Ulm", 89073, "+49 731 555 0102", "no", date(1975, 7, 1)],
+    ["eve@example.com", "Eve", "Fox", "Bonn", 53111, None, "yes", None],
+    ["zoe.example.com", "Zoë", "Blum", "Graz", 8010, "+43 316 555 0104", "yes", None],
+    ["max@example.com", "Max", "Ohm", "Wien", 1010, None, "yes", date(1990, 12, 24)],
+]
+_CORRECTED: list[Row] = [_CONTACTS[0], ["zoe@example.com", *_CONTACTS[4][1:]]]
 _QUESTION = b"[y/N]: "
 _CONTROL = re.compile(r"\r\n|\n|\r|\x1b\[[0-9;?]*[A-Za-z]|[^\x1b\r\n]+")
 
@@ -56,24 +74,70 @@ def draw(lines: Iterable[Text], path: Path, *, title: str) -> None:
 
 def draw_preview() -> None:
     """Draw the terminal of an import when the import asks, and after the answer yes."""
-    with tempfile.TemporaryDirectory() as name, SandboxProcess() as sandbox:
-        folder = Path(name)
-        (folder / "people.csv").write_text(_PEOPLE, encoding="utf-8")
-        settings = {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}
-        asked, answered = _run(folder, settings | {"CONNECTOR_STATE_DIR": str(folder / "state")})
-    prompt = Text(f"$ connector {' '.join(_COMMAND)}", style="bold")
     pages = Path(__file__).parent / "how-to"
-    for path, shown in ((pages / "preview.svg", asked), (pages / "preview-answered.svg", answered)):
-        lines = read_screen(shown.replace(name, "/home/ann"))
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "people.csv").write_text(_PEOPLE, encoding="utf-8")
+        _draw_import(Path(name), _COMMAND, pages / "preview.svg", pages / "preview-answered.svg")
+
+
+def draw_excel() -> None:
+    """Write the workbooks of the page on Excel, and draw them, the question of an import and its end."""
+    pages = Path(__file__).parent / "how-to"
+    for name, rows in (("contacts", _CONTACTS), ("corrected", _CORRECTED)):
+        workbook = Workbook()
+        sheet = workbook.worksheets[0]
+        sheet.title = "Contacts"
+        for row in rows:
+            sheet.append(row)
+        workbook.save(pages / f"{name}.xlsx")
+        draw_sheet(rows, pages / f"{name}.svg")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "contacts.xlsx").write_bytes((pages / "contacts.xlsx").read_bytes())
+        _draw_import(Path(folder), _EXCEL_COMMAND, pages / "excel-preview.svg", pages / "excel-answered.svg")
+
+
+def draw_sheet(rows: Sequence[Row], path: Path) -> None:
+    """Write a picture of a worksheet with these rows: letters above the columns, numbers beside the rows."""
+    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [30, *(16 + 8 * max(map(len, column)) for column in zip(*texts, strict=True))]
+    edges, height = [0, *accumulate(widths)], 26
+    letters = ["", *(chr(ord("A") + index) for index in range(len(texts[0])))]
+    cells = [letters, *([str(number), *row] for number, row in enumerate(texts, 1))]
+    box = f"0 0 {edges[-1] + 1} {height * len(cells) + 1}"
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" font-family="Arial, sans-serif" font-size="13">']
+    for row_index, row in enumerate(cells):
+        for column_index, text in enumerate(row):
+            is_heading = row_index == 0 or column_index == 0
+            is_number = row_index > 1 and column_index > 0 and isinstance(rows[row_index - 1][column_index - 1], int)
+            left, top, width = edges[column_index], height * row_index, widths[column_index]
+            x, anchor = (left + width / 2, "middle") if is_heading else (left + 6, "start")
+            if is_number:
+                x, anchor = left + width - 6, "end"
+            parts.append(
+                f'<rect x="{left + 0.5}" y="{top + 0.5}" width="{width}" height="{height}" '
+                f'fill="{"#e7e9ec" if is_heading else "#ffffff"}" stroke="#c3c7cc"/>'
+                f'<text x="{x}" y="{top + 18}" text-anchor="{anchor}" fill="#1f2328">{escape(text)}</text>'
+            )
+    path.write_text("\n".join([*parts, "</svg>\n"]), encoding="utf-8")
+
+
+def _draw_import(folder: Path, command: Sequence[str], asked_path: Path, answered_path: Path) -> None:
+    """Import a file of this folder into a sandbox, and draw the terminal at the question and at the end."""
+    with SandboxProcess() as sandbox:
+        settings = {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}
+        asked, answered = _run(command, folder, settings | {"CONNECTOR_STATE_DIR": str(folder / "state")})
+    prompt = Text(f"$ connector {' '.join(command)}", style="bold")
+    for path, written in ((asked_path, asked), (answered_path, answered)):
+        lines = read_screen(written.replace(str(folder), "/home/ann"))
         draw([prompt, *map(Text.from_ansi, lines)], path, title="connector import")
 
 
-def _run(folder: Path, settings: dict[str, str]) -> tuple[str, str]:
+def _run(command: Sequence[str], folder: Path, settings: dict[str, str]) -> tuple[str, str]:
     """Run the import on a terminal; return what it has written at the question, and all that it writes."""
     ours, theirs = pty.openpty()
     environ = os.environ | settings | {"COLUMNS": str(_WIDTH), "TERM": "xterm-256color"}
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "pipelines", *_COMMAND],
+        [sys.executable, "-m", "pipelines", *command],
         stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environ, start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
@@ -110,3 +174,4 @@ def read_screen(written: str) -> list[str]:
 if __name__ == "__main__":
     draw_demo()
     draw_preview()
+    draw_excel()

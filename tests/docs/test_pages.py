@@ -4,6 +4,7 @@ pages of the reference are the code's."""
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,6 +92,8 @@ def test_a_pages_commands_run_as_printed(page: Path, server: SandboxProcess, tmp
     (programs / "python").write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "$@"\n', encoding="utf-8")
     (programs / "python").chmod(0o755)
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
+    for name in re.findall(r"\]\(([^/)]+\.xlsx)\)", page.read_text(encoding="utf-8")):
+        shutil.copy(page.parent / name, folder)  # the page tells its reader to download this file
     script = "set -x\n" + "\n".join(build_script(read_page(page), server.base_url.rpartition(":")[2]))
     with serve_commands(programs / "connector"), ExitStack() as databases:
         if _LEDGER in script:
