@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from connector import Connector as Library
 from connector.ledger.entries import Intent, Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
@@ -25,8 +26,12 @@ NOWHERE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
 
 def explain(connector: Connector, identity: str = ANN) -> Ended:
-    """Without a token and without an address of the service: neither is needed."""
-    return connector.run_json("explain", identity, environ=NOWHERE)
+    """Explain without a token and without an address of the service, which are not needed. The library must give the
+    same explanation as the command."""
+    ended = connector.run_json("explain", identity, environ=NOWHERE)
+    explanation = Library(state_dir=connector.folder / "state").explain(identity)
+    assert explanation.as_json() == ended.report
+    return ended
 
 
 def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Connector, tmp_path: Path) -> None:
@@ -142,6 +147,15 @@ def test_a_subscriber_who_was_only_ever_invalid_is_explained_by_its_problem(conn
     assert "invalid (birthday) in the job crm" in connector.run("explain", ANN).stdout
 
 
+def test_a_subscriber_who_is_created_in_one_base_and_invalid_in_another_has_both(connector: Connector) -> None:
+    write_csv(connector.folder / "people.csv", "email,birthday,list", f"{ANN},,7", f"{ANN},31.02.1990,9")
+    connector.run_json("sync", write_job(connector.folder, JOB.replace("{id: 7}", "{column: list}")))
+    explained = explain(connector).report
+    assert [(entry["base_id"], entry["state"]) for entry in explained["entries"]] == [(7, "confirmed")]
+    assert [(problem["base"], problem["kind"]) for problem in explained["problems"]] == [("9", "invalid")]
+    assert "invalid (birthday) in the job crm for the base 9" in connector.run("explain", ANN).stdout
+
+
 def test_an_id_can_come_by_standard_input(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email,client_user_id", f"{ANN},A1")
     connector.import_file(path, "--identity", "client_user_id")
@@ -162,6 +176,7 @@ STATES = {
     "withheld": ("held", "lookup", None, None, "--held resend|accept|drop"),
     "withheld without proof": ("held", None, None, "the list hides this class", "--held resend|accept|drop"),
     "unknown": ("unknown", None, None, None, "connector retry"),
+    "sending": ("sending", None, None, None, "connector retry"),
 }
 
 
@@ -197,7 +212,7 @@ def add(ledger: Ledger, case: str) -> None:
             ledger.mark_refused(base, State.SENDING, [(digest, *answer)])
         elif case in ("answered", "shown"):
             ledger.mark_answered(base, [(digest, 9)])
-        else:
+        elif case != "sending":
             ledger.mark_lost(base, [digest])
         if case == "shown":
             ledger.record_shown(base, [digest])
