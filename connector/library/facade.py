@@ -228,8 +228,8 @@ class Connector:
         """Return the records of one subscriber in the ledger and in the reports of runs, as `connector explain` does.
 
         `identity` is an email address or a client_user_id. `entries` has an entry for each base, in every account of
-        the ledger, and is empty if the ledger does not have the subscriber. The ledger is only read, without a lock.
-        Raises LedgerError if there is no ledger.
+        the ledger, and `problems` has the open problems of the subscriber's rows. Both are empty if the ledger does not
+        know the subscriber. The ledger is only read, without a lock. Raises LedgerError if there is no ledger.
 
         >>> from connector import Connector
         >>> report = Connector().import_file("signups.csv", base_id=7, active=True)

@@ -13,7 +13,7 @@ from connector.ledger.opening import read_ledger
 from connector.ledger.problems import KnownProblem, find_identity_problems
 from connector.ledger.records import EntryDetails, find_details
 from connector.ledger.store import build_missing
-from connector.runs.run_log import list_runs
+from connector.runs.run_log import build_job_option, list_runs
 from connector.settings import StateLocation
 from connector.states import State
 from connector.subscribers.identity import digest_identity
@@ -138,7 +138,7 @@ _NOT_KNOWN = (
 
 
 def _explain(details: EntryDetails, records: Mapping[str, Mapping[str, Any]]) -> ExplainedEntry:
-    run = _describe_run(details, records)
+    record = records.get(details.run_id or "", {})
     is_running = any(record["status"] == "running" and record["command"] in _LOADS for record in records.values())
     is_confirmed = details.state is State.CONFIRMED
     meaning, evidence = _explain_state(details)
@@ -149,11 +149,11 @@ def _explain(details: EntryDetails, records: Mapping[str, Mapping[str, Any]]) ->
         identity_field=details.identity_field,
         state=details.state.name.lower(),
         meaning=meaning,
-        next_step=_advise(details, is_running=is_running),
+        next_step=_advise(details, build_job_option(record), is_running=is_running),
         subscriber_id=details.subscriber_id,
         evidence=evidence,
         attempts=details.attempts,
-        run=run,
+        run=_describe_run(details, record),
         http_status=details.status or None,  # 0: a person has dropped the entry
         message=details.message,
         altered_fields=(details.altered or "").split(),
@@ -189,19 +189,20 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
     raise ValueError(f"an entry of the ledger is {details.state.name}")
 
 
-def _advise(details: EntryDetails, *, is_running: bool) -> str | None:
-    """Return the next step for the entry, or None. `is_running` is whether a load goes on."""
+def _advise(details: EntryDetails, job_option: str, *, is_running: bool) -> str | None:
+    """Return the next step for the entry, or None. `job_option` names the job of the run that sent the create, and
+    `is_running` is whether a load goes on."""
     match details.state:
         case State.SENDING | State.UNKNOWN if is_running:
             return "Wait until the run that goes on has ended: it may still resolve the create."
         case State.SENDING | State.UNKNOWN:
-            return "Look the subscriber up, and finish the create: connector retry"
+            return f"Look the subscriber up, and finish the create: connector retry{job_option}"
         case State.HELD:
-            return f"Decide what to do with held entries: {DECIDE_HELD}"
+            return f"Decide what to do with held entries: {DECIDE_HELD}{job_option}"
         case State.REJECTED if details.status in NOT_FINAL:
             return "Run the job again. The refusal was not about the row, so the next run sends the create again."
         case State.REJECTED:
-            return "Correct the row and load it again, or send it unchanged: connector retry --rejected"
+            return f"Correct the row and load it again, or send it unchanged: connector retry --rejected{job_option}"
     if details.opted_out:
         return f"Deactivate the subscriber in the service: a row of the job {details.opted_out} says inactive."
     if details.reported_at is not None:
@@ -209,10 +210,9 @@ def _advise(details: EntryDetails, *, is_running: bool) -> str | None:
     return None
 
 
-def _describe_run(details: EntryDetails, records: Mapping[str, Mapping[str, Any]]) -> ExplainedRun | None:
+def _describe_run(details: EntryDetails, record: Mapping[str, Any]) -> ExplainedRun | None:
     if details.run_id is None or details.started_at is None:
         return None
-    record = records.get(details.run_id, {})
     rejects_file = record.get("rejects_file")
     return ExplainedRun(
         run_id=details.run_id,

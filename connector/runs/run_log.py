@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -132,6 +133,13 @@ def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
     for _, of_a_second in groupby(ours, lambda path: path.name[:_SECONDS]):
         runs = (run for path in of_a_second if (run := _read_run(path)) is not None)
         yield from sorted(runs, key=lambda run: str(run["started_at"]), reverse=True)
+
+
+def build_job_option(run: Mapping[str, Any]) -> str:
+    """Return the option of `retry` that names the job file of a run on record, or "": a retry with the job uses the
+    job's account and suppression list."""
+    path = (run.get("settings") or {}).get("job_file")
+    return f" --job {shlex.quote(path)}" if path else ""
 
 
 def prune(state_dir: Path, before: float) -> Sequence[Path]:

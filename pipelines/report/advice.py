@@ -8,6 +8,7 @@ from typing import Any
 
 from connector.choices import DECIDE_HELD
 from connector.plurals import agree, count
+from connector.runs.run_log import build_job_option
 
 _LOADS = ("import", "sync", "retry")
 _FIELDS_NAMED = 3  # of the open problems of a run
@@ -19,12 +20,13 @@ def advise_on_run(run: Mapping[str, Any]) -> Iterator[str]:
     rows, status, command = run.get("rows") or {}, run["status"], run.get("command", "")
     if run.get("planned"):
         return
+    owner = build_job_option(run)
     if status == "usage":
         yield "Mend what the message says. To find what else is wrong, run: connector check"
     if status in _UNFINISHED:
         yield _run_again(run)
     if command in _LOADS and (rows.get("unknown") or status in ("aborted", "stopped", "killed")):
-        yield _settle(rows.get("unknown", 0))
+        yield _settle(rows.get("unknown", 0)) + owner
     if rejects := run.get("rejects_file"):
         words = "Correct the rows in the rejects file, then import it"
         if command == "sync":
@@ -34,7 +36,7 @@ def advise_on_run(run: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield _look_at_rejects(run)
         if (number := rows.get("rejected")) and command != "mail":
-            yield _send_again(number)
+            yield _send_again(number) + owner
 
 
 def _deactivate(run: Mapping[str, Any]) -> str:
@@ -59,7 +61,7 @@ def advise_on_runs(
     records = {run["run_id"]: run for run in runs}
     by_owner: dict[str, Counter[str]] = {}
     for entry in open_entries:
-        owner = _name_owner(records.get(entry["run_id"], {}))
+        owner = build_job_option(records.get(entry["run_id"], {}))
         by_owner.setdefault(owner, Counter())[entry["state"]] += entry["entries"]
     running = [run["run_id"] for run in runs if run["command"] in _LOADS and run["status"] == "running"]
     for owner, numbers in by_owner.items():
@@ -121,12 +123,6 @@ def _name_job_file(run: Mapping[str, Any]) -> str:
     """Return the path of the job file, as far as the record of the run has it."""
     path = (run.get("settings") or {}).get("job_file")
     return _quote(path) if path else "JOB"
-
-
-def _name_owner(run: Mapping[str, Any]) -> str:
-    """Return the option that names the job file of a run whose creates are open, or "": a retry with the job uses the
-    job's account and suppression list."""
-    return "" if (name := _name_job_file(run)) == "JOB" else f" --job {name}"
 
 
 def _settle(number: int) -> str:

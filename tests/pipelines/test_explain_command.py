@@ -147,6 +147,15 @@ def test_a_subscriber_who_was_only_ever_invalid_is_explained_by_its_problem(conn
     assert "invalid (birthday) in the job crm" in connector.run("explain", ANN).stdout
 
 
+def test_the_next_step_names_the_job_that_owns_the_entry(connector: Connector) -> None:
+    connector.sandbox.switch(required="FirstName", error_status=422)
+    write_csv(connector.folder / "people.csv", "email,birthday", f"{ANN},")
+    job = write_job(connector.folder, JOB)
+    connector.run_json("sync", job)
+    (entry,) = explain(connector).report["entries"]
+    assert entry["next_step"].endswith(f"connector retry --rejected --job {job}")
+
+
 def test_a_subscriber_who_is_created_in_one_base_and_invalid_in_another_has_both(connector: Connector) -> None:
     write_csv(connector.folder / "people.csv", "email,birthday,list", f"{ANN},,7", f"{ANN},31.02.1990,9")
     connector.run_json("sync", write_job(connector.folder, JOB.replace("{id: 7}", "{column: list}")))

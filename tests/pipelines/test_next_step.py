@@ -29,6 +29,14 @@ def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connec
     assert count_stored(connector.sandbox).total() == 2
 
 
+def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector, tmp_path: Path) -> None:
+    (tmp_path / "crm.yaml").write_text(JOB)
+    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
+    connector.sandbox.switch(required="Phone", error_status=422)
+    refused = connector.run("sync", "crm.yaml").stdout
+    assert f"connector retry --rejected --job {tmp_path}/crm.yaml" in refused.splitlines()[-1]
+
+
 def test_a_run_that_is_ok_names_no_next_step(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     ended = connector.run("import", "people.csv", "--base-name", "News", "--active")
