@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LOGGED_EVERY_S = 30.0
 _LONGEST_SAMPLE = 40  # characters of a value
+_COLUMN_MARGIN = 3  # characters of a column of a table beside its text: two spaces and a line
 
 logger = logging.getLogger(__name__)
 
@@ -133,16 +134,28 @@ def show_preview(report: Mapping[str, Any], console: Console) -> None:
 
 
 def _show_samples(samples: Sequence[Mapping[str, object]], console: Console) -> None:
-    """Show a line for each field, and a column for each sample: a terminal has room for few columns."""
+    """Show a line for each field, and a column for each sample. Columns that the terminal has no room for follow in
+    another table."""
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    names = dict.fromkeys(name for sample in samples for name in sample if not name.startswith("base_"))
-    table = Table("field", *map(str, range(1, len(samples) + 1)))
-    for name in names:
-        table.add_row(name, *(Text(_write_value(sample.get(name)), overflow="fold") for sample in samples))
+    names = list(dict.fromkeys(name for sample in samples for name in sample if not name.startswith("base_")))
+    columns = [[_write_value(sample.get(name)) for name in names] for sample in samples]
+    tables, used_width = list[list[int]](), console.width
+    for index, column in enumerate(columns):
+        width = max(map(cell_len, column)) + _COLUMN_MARGIN
+        if used_width + width > console.width:
+            tables.append([])
+            used_width = max(map(len, names)) + _COLUMN_MARGIN + 1
+        tables[-1].append(index)
+        used_width += width
     console.print(f"The first {count(len(samples), 'subscriber')} as they would be sent:", highlight=False)
-    console.print(table)
+    for indexes in tables:
+        table = Table("field", *(str(index + 1) for index in indexes))
+        for number, name in enumerate(names):
+            table.add_row(name, *(Text(columns[index][number], overflow="fold") for index in indexes))
+        console.print(table)
 
 
 def _write_value(value: object) -> str:

@@ -167,6 +167,14 @@ def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connec
         assert re.search(r"is_active\s+│ yes\s+│ no", text), text
 
 
+def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector, tmp_path: Path) -> None:
+    emails = [f"a.rather.long.address{number}@example.com" for number in range(5)]
+    people = write_csv(tmp_path / "people.csv", "email", *emails)
+    shown = connector.run("validate", people, "--active", environ={"COLUMNS": "80"}).stdout
+    assert [email for email in emails if email not in shown] == []
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_a_plan_has_all_values_and_an_import_without_a_terminal_asks_no_question(
     connector: Connector, people: Path
 ) -> None:
