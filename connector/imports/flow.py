@@ -147,8 +147,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         ledger_url=plan.settings.ledger_url,
         state_dir=plan.settings.state_dir,
         retention_s=plan.settings.retention_s,
-        is_workbook=plan.shard.is_whole
-        and is_workbook_name(plan.rows.source.name),  # files of shards are joined as CSV
+        is_workbook=is_workbook_name(plan.rows.source.name),
         shard=plan.shard,
         may_make_ledger=plan.settings.may_make_ledger,
         suppression=partial(read_suppression, plan.rows.suppression) if plan.rows.suppression is not None else None,

@@ -6,15 +6,14 @@ A run sends nothing before lock, database and schema are in order.
 import logging
 import os
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import URL, Connection, bindparam, case, create_engine, event, func, inspect, select, text
+from sqlalchemy import URL, Connection, case, create_engine, event, func, inspect, select, text
 from sqlalchemy.pool import StaticPool
 
 from connector.clock import Clock
@@ -28,7 +27,7 @@ from connector.ledger.postgres import compute_key, hold_campaigns, hold_lease, l
 from connector.ledger.records import read_found_limit, read_largest_lag
 from connector.ledger.schema import create_or_check, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
-from connector.ledger.store import Store, build_missing, make_storable, translated
+from connector.ledger.store import Store, build_missing, translated
 from connector.pace.pace import Pace
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
@@ -219,51 +218,6 @@ _OPEN = (
     .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE)
     .order_by(schema.base.c.account, schema.run.c.run_id, _OPEN_STATE)
 )
-
-
-def find_last_run_key(url: str) -> int:
-    """Return the key of the latest run that the ledger knows, or 0. Raises as `count_open_entries` does."""
-    return read_ledger(url, lambda ledger: ledger.connection.execute(_LAST_RUN_KEY).scalar_one()) or 0
-
-
-@dataclass(frozen=True, slots=True)
-class LostWork:
-    """Creates of lost runs: the number of confirmed ones, and the number of creates whose outcome is not known."""
-
-    created: int
-    unresolved: int
-
-
-def count_lost_work(
-    url: str, job: str, last_key: int, reported: Collection[str], shards: Collection[Shard]
-) -> dict[Shard, LostWork]:
-    """Return the creates of lost runs by shard. A lost run is a run of the job that began after the run with the key
-    `last_key`, and whose id is not among `reported`. Raises as `count_open_entries` does."""
-
-    def read(ledger: Ledger) -> Sequence[Any]:
-        runs = ledger.connection.execute(_LATER_RUNS, {"job": make_storable(job), "last_key": last_key}).all()
-        lost = [run_key for run_key, run_id in runs if run_id not in reported]
-        return ledger.connection.execute(_SENT, _SENT_STATES | {"runs": lost}).all() if lost else ()
-
-    rows = read_ledger(url, read) or ()
-    is_created = [(row.identity, row.state == State.CONFIRMED) for row in rows]
-    found = {shard: Counter(created for identity, created in is_created if shard.holds(identity)) for shard in shards}
-    return {shard: LostWork(counts[True], counts[False]) for shard, counts in found.items()}
-
-
-_LAST_RUN_KEY = text("SELECT max(run_key) FROM run")
-_LATER_RUNS = text("SELECT run_key, run_id FROM run WHERE run_key > :last_key AND job = :job")
-# A confirmed entry has a fingerprint if the service has what the run sent; without one the subscriber is another's.
-_SENT = text(
-    "SELECT identity, state FROM entry WHERE run_key IN :runs AND (state IN (:sending, :unknown) "
-    "OR (state = :confirmed AND fingerprint IS NOT NULL AND how <> :accepted))"
-).bindparams(bindparam("runs", expanding=True))
-_SENT_STATES: dict[str, object] = {
-    "sending": State.SENDING,
-    "unknown": State.UNKNOWN,
-    "confirmed": State.CONFIRMED,
-    "accepted": schema.HOW["accepted"],
-}
 
 
 def check_ledger_rights(url: str) -> None:

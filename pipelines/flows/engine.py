@@ -3,8 +3,8 @@
 Theory of operation. The command starts a cluster on this machine, or connects to a running scheduler, and submits the
 ordinary sync of each shard as a task. A task holds no secret: token, addresses and files come from the worker's own
 environment and disk. If a worker dies, Dask begins its task again on another worker. That is safe, as every run is: the
-ledger knows the creates of the lost attempt, and the lease ends with the process. What lost attempts have created is
-counted from the ledger (`count_lost_work`). Workers ignore signals: the command tells the tasks to stop.
+ledger knows the creates of the lost attempt, and the lease ends with the process. The next attempt counts subscribers
+that a lost attempt created as `exists`. Workers ignore signals: the command tells the tasks to stop.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pickle
 import platform
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.util import find_spec
+from itertools import chain
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from connector.atomic_file import PartialFile
 from connector.control import Stop, stay_alive, work_beside
 from connector.databases import parse_place
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
@@ -35,16 +34,23 @@ from connector.imports.plan import LoadPlan
 from connector.jobs.load_planner import RunRequest, plan_sync
 from connector.jobs.reader import load_job
 from connector.jobs.settings import read_settings
-from connector.ledger.opening import count_lost_work, find_last_run_key
 from connector.ledger.store import LEASE_S
-from connector.plurals import count
+from connector.plurals import agree, count
 from connector.progress import Progress
-from connector.runs.report import Report, describe_fault, record_report, start_report
+from connector.runs.report import (
+    EXIT_CODES,
+    Report,
+    Status,
+    describe_fault,
+    end_run,
+    pick_worst,
+    record_report,
+    start_report,
+)
 from connector.shards import WHOLE, Shard
-from pipelines.flows.shard_report import ShardEnd, end_sharded
 
 if TYPE_CHECKING:
-    from distributed import Client, Worker
+    from distributed import Client
 
 _ANSWER_S = 5.0  # seconds to wait for the answer of a running scheduler
 _START_S = 60.0  # seconds to wait for a scheduler of this command's own, on a busy machine
@@ -53,6 +59,7 @@ _CLOSE_S = 2.0  # seconds for workers to end; then they are killed
 _MOST_DEATHS = 50  # workers that may die during one task; after that many deaths the task is the cause
 _PRELOADED = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
 _KINDS: tuple[type[ConnectorError], ...] = (ConfigurationError, SourceError, LockedError, LedgerError)
+_STATUS_OF: Mapping[int, Status] = {0: "ok", 1: "partial", 3: "aborted", 4: "locked"}
 
 logger = logging.getLogger(__name__)
 
@@ -115,22 +122,38 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
         raise ConfigurationError("--engine dask needs distributed. Run pip install 'subscriber-connector[dask]'")
     report = start_report(plan.command, plan.rows.job, stop.clock.now(), describe_load(plan))
     with record_report(report, settings.state_dir, settings.retention_s, stop.clock.now):
-        last_key = await asyncio.to_thread(find_last_run_key, settings.ledger_url)
         ends = await _run_shards(sync, options, stop, progress)
         stop.is_recording = True
-        ended = [end.report.run_id for end in ends if end.report is not None]
-        shards = [end.shard for end in ends]
-        lost = await asyncio.to_thread(count_lost_work, settings.ledger_url, plan.rows.job, last_key, ended, shards)
-        for end in ends:
-            end.created_before, end.unresolved_before = lost[end.shard].created, lost[end.shard].unresolved
-        end_sharded(report, ends, settings.state_dir, stop)
+        _end_sharded(report, ends, stop, is_incremental=plan.increment is not None)
     return report
 
 
-async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Sequence[ShardEnd]:
+@dataclass(slots=True)
+class _ShardEnd:
+    """The end of a shard: its `report`, or the `error` that ended it, or neither if the command did not wait for it.
+
+    `attempts` is the number of attempts that began: each but the last was lost with its worker.
+    """
+
+    shard: Shard
+    report: Report | None = None
+    error: ConnectorError | None = None
+    attempts: int = 0
+
+    @property
+    def status(self) -> Status:
+        """How the shard ended."""
+        if self.report is not None:
+            return self.report.status
+        if self.error is None:
+            return "stopped"
+        return "locked" if isinstance(self.error, LockedError) else "aborted"
+
+
+async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Sequence[_ShardEnd]:
     """Sync each shard by a task, and return how each ended. A signal stops the tasks in order; a second signal ends the
     wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
-    ends, run = list[ShardEnd](), token_hex(8)
+    ends, run = list[_ShardEnd](), token_hex(8)
     wait_s = max(sync.request.wait_s, LEASE_S + 5.0)
     sync = replace(sync, request=replace(sync.request, wait_s=wait_s))  # an attempt that died elsewhere keeps its lease
     try:
@@ -142,12 +165,10 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
                     f"{options.scheduler}"
                 )
             number = options.shards or len(workers)
-            ends += [ShardEnd(Shard(index, number)) for index in range(1, number + 1)]
+            ends += [_ShardEnd(Shard(index, number)) for index in range(1, number + 1)]
             progress.follow(lambda: _describe(ends))
             async with work_beside(_stop_tasks(client, run, stop)):
                 await asyncio.gather(*(_run_shard(end, sync, client, f"{run}-{end.shard.index}") for end in ends))
-            with suppress(Exception):  # the scheduler or a worker has gone
-                await client.run(_remove_reports, run, on_error="ignore")
     except asyncio.CancelledError:
         if stop.signal is None:
             raise
@@ -155,16 +176,17 @@ async def _run_shards(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
     return ends
 
 
-def _describe(ends: Sequence[ShardEnd]) -> str:
+def _describe(ends: Sequence[_ShardEnd]) -> str:
     ended = sum(end.report is not None or end.error is not None for end in ends)
     return f"{ended} of {count(len(ends), 'shard')} ended"
 
 
-async def _run_shard(end: ShardEnd, sync: ShardedSync, client: Client, key: str) -> None:
+async def _run_shard(end: _ShardEnd, sync: ShardedSync, client: Client, key: str) -> None:
     future = client.submit(_work, sync, end.shard, key, key=key, pure=False)
     try:
         end.report, end.error = await future
         future.release()  # otherwise Dask would run the task again if the worker that holds the result dies
+        end.attempts = len(await client.get_events(key))
     except (Exception, asyncio.CancelledError) as error:  # Dask's own: KilledWorker, NoWorkerError, …
         if isinstance(error, asyncio.CancelledError) and not future.cancelled():
             raise
@@ -254,6 +276,82 @@ def _configure(folder: str) -> dict[str, Any]:
     }
 
 
+# One report
+
+
+def _end_sharded(report: Report, ends: Sequence[_ShardEnd], stop: Stop, *, is_incremental: bool) -> None:
+    """End the report of all shards with the sums of their reports and the worst of their statuses.
+
+    Raises the ConfigurationError of a shard if no shard has sent a create.
+    """
+    reports = [end.report for end in ends if end.report is not None]
+    report.rows = _add([report.rows, *(part.rows for part in reports)])
+    report.settled = _add([report.settled, *(part.settled for part in reports)])
+    report.activity = _add(part.activity or {} for part in reports) if len(reports) == len(ends) else None
+    report.opt_outs = sum(part.opt_outs for part in reports)
+    receipts = [part.receipts for part in reports if part.receipts is not None]
+    report.receipts = {**receipts[0], "rows": sum(part["rows"] for part in receipts)} if receipts else None
+    kinds = dict.fromkeys(chain.from_iterable(part.problems["kinds"] for part in reports))
+    report.problems = {
+        **{name: sum(part.problems[name] for part in reports) for name in ("new", "open")},
+        "kinds": {kind: _add(part.problems["kinds"].get(kind, {}) for part in reports) for kind in sorted(kinds)},
+    }
+    report.echo = _add(part.echo for part in reports)
+    report.changed_fields = _add(part.changed_fields for part in reports)
+    operations = dict.fromkeys(chain.from_iterable(part.requests for part in reports))
+    report.requests = {name: _add(part.requests.get(name, {}) for part in reports) for name in operations}
+    report.causes = _add_causes(cause for part in reports for cause in part.causes)
+    report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
+    repeated = [str(end.shard.index) for end in ends if end.attempts > 1]
+    is_anything_sent = repeated or report.requests.get("create", {}).get("sent")
+    refused = next((end.error for end in ends if isinstance(end.error, ConfigurationError)), None)
+    if refused is not None and not is_anything_sent:
+        raise refused
+    report.messages += _merge_messages(ends)
+    codes = [EXIT_CODES[end.status] for end in ends if end.status != "stopped"]
+    if repeated:
+        shards = f"{agree(len(repeated), 'shard', 'shards')} {', '.join(repeated)}"
+        counted = "Subscribers that the lost attempts created count as exists"
+        if is_incremental:  # an attempt that was lost after its end has moved the cursor
+            counted += ", or are not counted. Rows that the lost attempts read may be missing from the counts"
+            codes.append(EXIT_CODES["partial"])
+        report.messages.append(f"workers died, and {shards} began again. {counted}")
+    end_run(report, stop, _STATUS_OF[pick_worst(codes)], stop.clock.now())
+
+
+def _add(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums, in the order in which the names first come."""
+    sums: dict[str, int] = {}
+    for counter in counts:
+        for name, number in counter.items():
+            sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return each cause once, with the sum of its rows and the examples of one shard."""
+    merged: dict[tuple[str, ...], dict[str, Any]] = {}
+    for cause in causes:
+        key = tuple(str(cause[name]) for name in ("outcome", "field", "code", "message"))
+        merged.setdefault(key, {**cause, "rows": 0})["rows"] += cause["rows"]
+    return sorted(merged.values(), key=lambda cause: -int(cause["rows"]))
+
+
+def _merge_messages(ends: Sequence[_ShardEnd]) -> Iterator[str]:
+    """Yield each message of the shards once, with the numbers of its shards, and then the files of each shard."""
+    indexes_of: dict[str, list[str]] = {}
+    for end in ends:
+        messages = [str(end.error)] if end.error is not None else end.report.messages if end.report else []
+        for message in dict.fromkeys(messages):
+            indexes_of.setdefault(message, []).append(str(end.shard.index))
+    for message, indexes in indexes_of.items():
+        yield f"{agree(len(indexes), 'shard', 'shards')} {', '.join(indexes)}: {message}"
+    for end in ends:
+        files = (end.report.rejects_file, end.report.drift_file) if end.report is not None else ()
+        if paths := [path for path in files if path is not None]:
+            yield f"shard {end.shard.index}: see {' and '.join(paths)} on the machine of its worker"
+
+
 # In the worker
 
 _stops: dict[str, Callable[[int | None, str | None], object]] = {}
@@ -268,18 +366,8 @@ def _stop_here(run: str, number: int | None, reason: str | None) -> None:
                 stop(number, reason)
 
 
-def _remove_reports(run: str, dask_worker: Worker) -> None:
-    """Delete the reports that tasks of this run have kept on this machine. Dask passes `dask_worker` by its name."""
-    for kept in Path(dask_worker.local_directory).parent.glob(f"{run}-*"):
-        kept.unlink(missing_ok=True)
-
-
 def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, ConnectorError | None]:
-    """Sync one shard in a thread of a worker; return the report, or the error.
-
-    The report is kept in a file. If the worker dies before the command has fetched the report, the next attempt on this
-    machine returns the report: the shard is done, and its cursor has moved.
-    """
+    """Sync one shard in a thread of a worker; return the report, or the error."""
     import uvloop
     from distributed import get_worker
 
@@ -293,11 +381,9 @@ def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, Con
         _stops[key] = lambda number, reason: loop.call_soon_threadsafe(end, number, reason)
         return await run_load(sync.plan(os.environ, shard), stop, Progress())
 
-    kept = Path(get_worker().local_directory).with_name(key)
-    if kept.is_file():
-        return pickle.loads(kept.read_bytes()), None  # noqa: S301 - a file that only this user can write
+    get_worker().log_event(key, "an attempt begins")
     try:
-        report = uvloop.run(run())
+        return uvloop.run(run()), None
     except ConnectorError as error:
         kind = next((error_type for error_type in _KINDS if isinstance(error, error_type)), RunAborted)
         return None, kind(str(error))
@@ -305,8 +391,3 @@ def _work(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, Con
         return None, RunAborted(describe_fault(error))
     finally:
         _stops.pop(key, None)
-    if report.status in ("ok", "partial"):
-        with suppress(OSError, ConnectorError), PartialFile(kept) as partial_file:
-            partial_file.file.write(pickle.dumps(report))
-            partial_file.publish()
-    return report, None
