@@ -34,7 +34,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.library",),
     ("connector.records",),
     ("connector.singer", "connector.dlt"),
-    ("pipelines.removed",),
     ("pipelines.report",),
     ("pipelines.flows",),
     ("pipelines",),

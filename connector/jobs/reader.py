@@ -19,10 +19,18 @@ from connector.errors import ConfigurationError
 from connector.jobs.key_types import find_model
 from connector.jobs.mail_models import Notify
 from connector.jobs.models import Job
-from connector.jobs.removed import explain_removed_key
 
 Keys = tuple[str | int, ...]
 """The path of a value in a document: the keys from the outermost one, and for a list the index from 0."""
+
+REMOVED_KEYS: dict[tuple[str, ...], str] = {
+    ("notify", "when"): "`notify.on`: change, problem or always",
+    ("notify", "email"): "`notify.webhook`, or run the command with --quiet from cron: cron mails the output",
+    ("accept_cut_off_possible",): "`allow_truncated`",
+    ("part_by",): "connector sync --shard I/N, which needs no column",
+    **{(name,): "`template`, such as \"{{ name.partition(' ')[0] }}\"" for name in ("join", "split_at", "part")},
+}
+"""The replacement of each removed key of job files, by the last names of the key's path."""
 
 _NULL = "tag:yaml.org,2002:null"
 _STANDARD = "tag:yaml.org,2002:"
@@ -176,8 +184,9 @@ def _explain(error: ErrorDetails, keys: Keys, model: type[BaseModel], written: M
         case "value_error":
             return str(context["error"])
         case "extra_forbidden":
-            if (replacement := explain_removed_key(keys)) is not None:
-                return f"this key was removed. {replacement}"
+            for removed, replacement in REMOVED_KEYS.items():
+                if removed == keys[-len(removed) :]:
+                    return f"this key was removed. Use {replacement}"
             allowed = find_allowed(model, keys[:-1])
             close_names = get_close_matches(str(keys[-1]), allowed, n=1)
             hint = f"; did you mean {close_names[0]}?" if close_names else "."

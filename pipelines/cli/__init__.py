@@ -19,7 +19,6 @@ from connector.descriptors import raise_descriptor_limit
 from connector.errors import ConnectorError, find_exit_code
 from pipelines.cli.help import Group, write_rows
 from pipelines.cli.options import metrics_option, output_declarations
-from pipelines.removed import REMOVED_COMMANDS, REMOVED_OPTIONS
 
 if TYPE_CHECKING:
     from connector.clock import Clock
@@ -93,9 +92,6 @@ class Commands(Group):
         except click.UsageError as error:
             from difflib import get_close_matches  # here: what is right does not pay for it
 
-            if args[0] in REMOVED_COMMANDS:
-                message = f"The command {args[0]} was removed. {REMOVED_COMMANDS[args[0]]}"
-                raise click.UsageError(message, ctx) from None
             close = get_close_matches(args[0], COMMANDS)
             if not close:
                 raise
@@ -157,20 +153,19 @@ def run(clock: Clock | None = None) -> None:
     try:
         cli.main(prog_name="connector", standalone_mode=False, obj=clock)
     except click.ClickException as error:
-        shown = _explain_removed(error)
         if is_chosen("--log-format", "json"):
             from pipelines.cli.logs import say, start_logging
 
             start_logging(0, "json")
-            say(shown.format_message())
+            say(error.format_message())
         else:
             from connector.printable import make_visible
             from pipelines.cli.logs import write_stderr
 
             text = io.StringIO()
-            shown.show(text)
+            error.show(text)
             write_stderr(make_visible(text.getvalue()))
-        _end(error.exit_code, shown.format_message(), is_shown=True)
+        _end(error.exit_code, error.format_message(), is_shown=True)
     except SystemExit:
         if sys.stdout is not stdout:  # click has replaced it, since its reader has gone, and ends silently with 1
             _end(3, "standard output is closed")
@@ -192,17 +187,6 @@ def _leave(exit_code: int) -> NoReturn:
         with suppress(OSError, ValueError, AttributeError):  # full, or closed: the exit code says so already
             stream.flush()
     os._exit(exit_code)
-
-
-def _explain_removed(error: click.ClickException) -> click.ClickException:
-    """Return the error; for a removed option, an error that says what replaces the option."""
-    if not isinstance(error, click.NoSuchOption):
-        return error
-    command = (error.ctx.command_path if error.ctx else "").removeprefix("connector ")
-    replacement = REMOVED_OPTIONS.get((command, error.option_name))
-    if replacement is None:
-        return error
-    return click.UsageError(f"The option {error.option_name} was removed. {replacement}", error.ctx)
 
 
 def is_chosen(option: str, value: str) -> bool:
