@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError
-from connector.printable import is_unicode
+from connector.texts import is_unicode
 
 DatabaseUrl = sa.URL
 

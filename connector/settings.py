@@ -14,8 +14,8 @@ import platformdirs
 
 from connector.descriptors import bound_connections
 from connector.errors import ConfigurationError
-from connector.printable import is_unicode, make_line
 from connector.service.settings import Service, Token, parse_base_url
+from connector.texts import is_unicode, make_line
 
 _APPLICATION = "subscriber-connector"
 _LEDGER = "ledger.db"  # in the state folder, where no other place is named

@@ -5,15 +5,164 @@ nothing is sent.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
-from connector.conflicts import Conflicts
+import numpy as np
+import numpy.typing as npt
+
 from connector.control import Stop
+from connector.fields import SENT
 from connector.rows import Closing, Source
 from connector.spool import Spool
-from connector.subscribers.preparation import PreparedChunk
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.identity import Digests, Mask, Suppression, compute_field_digests
+from connector.subscribers.preparation import Difference, Positions, PreparedChunk, find_inactive
+from connector.texts import agree, count
+
+# Several rows of one subscriber
+
+
+_MAX_ROWS_NAMED = 10  # in one message
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of recorded subscribers, as one array for each property; `digests` has a column for each field."""
+
+    persons: Digests  # of the subscribers
+    identities: Digests
+    file_indices: Positions
+    numbers: Positions  # record numbers
+    is_inactive: Mask
+    is_duplicate: Mask
+    digests: npt.NDArray[np.bytes_]
+
+    def select(self, indices: Positions) -> "_Rows":
+        """Return the rows at these indices."""
+        return _Rows(*(getattr(self, name)[indices] for name in self.__slots__))
+
+    @classmethod
+    def join(cls, parts: Sequence["_Rows"]) -> "_Rows":
+        """Return the rows of all parts."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
+
+class Conflicts:
+    """Decides which row is used. `add` each chunk of a source, `settle` with all chunks, and `resolve` each chunk."""
+
+    def __init__(self, identity: str) -> None:
+        self._field_names = tuple(field.name for field in SENT if field.name != identity)
+        self._different: list[Digests] = []  # subscribers whose rows differ, for each chunk
+        self._barred: list[tuple[Digests, Positions, Positions]] = []  # identities, file indices, record numbers
+        self._file_indices: dict[str, int] = {}  # by file name
+        self._contested: Digests = np.empty(0, dtype="S16")  # subscribers whose rows differ, sorted, after `settle`
+        self._barred_identities: Digests = self._contested  # of invalid rows, sorted
+        self._used: _Rows  # the used rows, sorted by subscriber; a barred subscriber has none
+        self.messages: list[str] = []
+
+    def add(self, prepared: PreparedChunk) -> None:
+        """Record the subscribers of this chunk whose rows differ, and the identities of invalid rows that do not say
+        active."""
+        if prepared.is_different.any():
+            self._different.append(prepared.persons[prepared.is_different])
+        if len(prepared.barred[0]):
+            identities, numbers = prepared.barred
+            self._barred.append((identities, np.full(len(identities), self._index_file(prepared)), numbers))
+
+    def settle(self, chunks: Iterable[PreparedChunk]) -> None:
+        """Find the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber."""
+        if not self._different and not self._barred:
+            return
+        self._contested = np.unique(np.concatenate([self._contested, *self._different]))
+        barred_records = np.empty((0, 2), dtype=np.int64)  # the file index and record number of each invalid row
+        if self._barred:
+            identities, file_indices, numbers = (np.concatenate(arrays) for arrays in zip(*self._barred, strict=True))
+            self._barred_identities, first = np.unique(identities, return_index=True)
+            barred_records = np.stack([file_indices, numbers], axis=1)[first]
+        barred = self._barred_identities
+        rows = _Rows.join([self._select(prepared)[1] for prepared in chunks])
+        usable = np.flatnonzero(~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, barred)))
+        usable = usable[np.lexsort((~rows.is_inactive[usable], rows.persons[usable]))]  # inactive rows first
+        _, first = np.unique(rows.persons[usable], return_index=True)
+        used = self._used = rows.select(usable[first])
+        not_inactive = np.unique(rows.persons[~rows.is_inactive])  # subscribers with a row that does not say inactive
+        is_overruling = used.is_inactive & np.isin(used.persons, not_inactive)
+        is_unused = ~rows.is_inactive & ~np.isin(rows.persons, used.persons)
+        is_barring = np.isin(barred, rows.identities[is_unused])
+        used_records = np.stack([used.file_indices, used.numbers], axis=1)
+        self.messages += self._describe(used_records[is_overruling].tolist(), barred_records[is_barring].tolist())
+
+    def resolve(self, prepared: PreparedChunk) -> PreparedChunk:
+        """Return the chunk with its unused rows as duplicates, and with the fields in which these rows differ."""
+        if not len(self._contested) and not len(self._barred_identities):
+            return prepared
+        indices, rows = self._select(prepared)
+        used = self._used
+        used_indices = np.searchsorted(used.persons, rows.persons)
+        used_indices[used_indices == len(used.persons)] = 0
+        has_used = np.zeros(len(indices), dtype=bool)
+        if len(used.persons):
+            has_used = used.persons[used_indices] == rows.persons
+        is_overruled = ~rows.is_inactive
+        is_overruled[has_used] &= used.is_inactive[used_indices[has_used]]
+        is_duplicate = prepared.is_duplicate.copy()
+        is_duplicate[indices] |= is_overruled & ~prepared.is_suppressed[indices]
+        positions, differences = prepared.valid.subscribers.index.to_numpy()[indices], list[Difference]()
+        for index in np.flatnonzero(is_duplicate[indices]).tolist():
+            fields: tuple[str, ...] = ()
+            if has_used[index]:
+                differs = rows.digests[index] != used.digests[used_indices[index]]
+                fields = tuple(name for name, is_other in zip(self._field_names, differs, strict=True) if is_other)
+            if fields or not has_used[index]:
+                differences.append(Difference(int(positions[index]), fields, bool(is_overruled[index])))
+        return replace(prepared, is_duplicate=is_duplicate, differences=tuple(differences))
+
+    def _select(self, prepared: PreparedChunk) -> tuple[Positions, _Rows]:
+        """Return the valid rows of recorded subscribers, with their indices."""
+        identities = prepared.valid.identities
+        is_recorded = np.isin(prepared.persons, self._contested) | np.isin(identities, self._barred_identities)
+        indices = np.flatnonzero(is_recorded)
+        rows = prepared.valid.subscribers.iloc[indices]
+        numbers = prepared.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
+        digests = compute_field_digests(rows, self._field_names)
+        return indices, _Rows(
+            prepared.persons[indices],
+            identities[indices],
+            np.full(len(indices), self._index_file(prepared)),
+            numbers,
+            find_inactive(rows),
+            prepared.is_duplicate[indices],
+            digests,
+        )
+
+    def _index_file(self, prepared: PreparedChunk) -> int:
+        return self._file_indices.setdefault(prepared.chunk.name, len(self._file_indices))
+
+    def _describe(self, overruling_records: list[list[int]], barring_records: list[list[int]]) -> Iterator[str]:
+        """Yield messages. A record is its file index and its record number."""
+        if overruled_count := len(overruling_records):
+            have = agree(overruled_count, "has", "have")
+            yield (
+                f"{count(overruled_count, 'subscriber')} {have} rows that disagree on is_active: the "
+                f"inactive row is used ({self._name_rows(overruling_records)})"
+            )
+        if barred_count := len(barring_records):
+            have = agree(barred_count, "has", "have")
+            yield (
+                f"{count(barred_count, 'subscriber')} {have} an invalid row that says inactive, or "
+                f"that cannot be read ({self._name_rows(barring_records)}), so no other row of "
+                f"{agree(barred_count, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
+                f"{agree(barred_count, 'row', 'rows')}"
+            )
+
+    def _name_rows(self, records: list[list[int]]) -> str:
+        file_names, named = list(self._file_indices), sorted(records)[:_MAX_ROWS_NAMED]
+        more = f" and {len(records) - _MAX_ROWS_NAMED:,} more" if len(records) > _MAX_ROWS_NAMED else ""
+        if len(file_names) > 1:
+            return ", ".join(f"row {number:,} of {file_names[file_index]}" for file_index, number in named) + more
+        return f"{agree(len(records), 'row', 'rows')} {', '.join(f'{number:,}' for _, number in named)}{more}"
+
 
 _READING_GRACE_S = 2.0  # seconds that a stopped run waits for the chunk that the thread is reading
 

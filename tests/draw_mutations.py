@@ -43,7 +43,7 @@ class Area:
     tests: tuple[str, ...]
 
 
-_SOURCES = ("connector/sources", "connector/spooled_rows.py", "connector/spool.py", "connector/conflicts.py")
+_SOURCES = ("connector/sources", "connector/spooled_rows.py", "connector/spool.py", "connector/spooled_rows.py")
 AREAS = {
     "ledger": Area(("connector/ledger", "connector/states.py"), ("tests/ledger", "tests/test_states.py")),
     "load": Area(("connector/load",), ("tests/load", "tests/simulation/test_seeds.py")),

@@ -11,8 +11,7 @@ ROOT = Path(__file__).parent.parent
 # From the ground up. Rooms of one line do not import each other; a room may import from any line below its own.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
-     "connector.clock", "connector.plurals", "connector.printable", "connector.progress",
-     "connector.driver_errors", "connector.formulas", "connector.person_names",
+     "connector.clock", "connector.texts", "connector.progress", "connector.driver_errors",
      "connector.rows", "connector.shards"),
     ("connector.descriptors", "connector.templates", "connector.control", "connector.pace"),
     (
@@ -20,7 +19,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.spool",
         "connector.atomic_file", "connector.sheet_file",
     ),
-    ("connector.conflicts",),
     ("connector.settings", "connector.spooled_rows"),
     ("connector.warehouse",),
     ("connector.sources", "connector.ledger", "connector.limiter"),
@@ -61,7 +59,7 @@ HOMES = {  # each third-party library has its one home (house style, layout)
     "yaml": ("connector.jobs",),
     "sqlalchemy": ("connector.databases", "connector.ledger", "connector.sources", "connector.warehouse"),
     "pandera": ("connector.subscribers.validation",),
-    "jinja2": ("connector.templates", "connector.sandbox.page", "pipelines.report.page"),
+    "jinja2": ("connector.templates", "connector.sandbox.server", "pipelines.report.page"),
     "phonenumbers": ("connector.subscribers.rules",),
     "pycountry": ("connector.subscribers.countries",),
     "python_calamine": ("connector.sources.workbook",),

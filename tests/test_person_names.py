@@ -1,7 +1,6 @@
 """Whole names that are divided, and names that stay whole."""
 
-from connector.person_names import split_name
-from connector.templates import compile_template
+from connector.templates import compile_template, split_name
 
 
 def test_a_clear_name_is_divided() -> None:

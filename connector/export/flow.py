@@ -16,8 +16,19 @@ from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.pace.pace import Pace
 from connector.progress import Progression
-from connector.runs.report import Report, RunScope, Status, end_report, end_run, record_report, start_report
-from connector.runs.scope import describe_asked_base, describe_filters, describe_rate, drop_empty
+from connector.runs.report import (
+    Report,
+    RunScope,
+    Status,
+    describe_asked_base,
+    describe_filters,
+    describe_rate,
+    drop_empty,
+    end_report,
+    end_run,
+    record_report,
+    start_report,
+)
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
 from connector.warehouse.destination import MAX_SHRINK, Destination

@@ -16,11 +16,11 @@ from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import RunMode, Session
 from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
-from connector.plurals import agree, count
 from connector.rows import Planned
 from connector.runs.frame import Run
 from connector.states import State
-from connector.subscribers.row_bases import BaseColumn, RowBases
+from connector.subscribers.rules import BaseColumn, RowBases
+from connector.texts import agree, count
 
 _MAX_BASES = 1000  # named by the cells of a column; a wrong column has another text in nearly every row
 

@@ -28,18 +28,25 @@ from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
 from connector.load.session import Limits, LoadGuard, RunMode, Tally, is_excess
 from connector.outcomes import Outcome
-from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, carry_out
 from connector.runs.problems import ProblemScope
-from connector.runs.report import Report, RunScope
+from connector.runs.report import (
+    Report,
+    RunScope,
+    describe_asked_base,
+    describe_limit,
+    describe_mapping,
+    describe_policy,
+    drop_empty,
+)
 from connector.runs.row_files import build_different, build_invalid, build_malformed, is_workbook_name
-from connector.runs.scope import describe_asked_base, describe_limit, describe_mapping, describe_policy, drop_empty
 from connector.settings import bound_in_flight, build_service
 from connector.spooled_rows import SpooledRows
-from connector.subscribers.consent import explain_consent
+from connector.subscribers.headers import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
-from connector.subscribers.row_bases import BaseColumn
+from connector.subscribers.rules import BaseColumn
+from connector.texts import agree, count
 from connector.units import show_share
 
 _NOTHING_CHANGED = "Nothing was sent, and no cursor has moved"

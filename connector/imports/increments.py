@@ -9,7 +9,6 @@ from datetime import datetime
 
 from connector.ledger.entries import Ledger
 from connector.ledger.records import move_cursor, read_cursor
-from connector.plurals import agree, count
 from connector.sources.cursor import (
     CursorValue,
     find_latest,
@@ -20,6 +19,7 @@ from connector.sources.cursor import (
     write_cursor,
 )
 from connector.sources.sql import IncrementalSource
+from connector.texts import agree, count
 
 
 @dataclass(frozen=True, slots=True)

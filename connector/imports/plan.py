@@ -18,8 +18,7 @@ from connector.settings import Settings
 from connector.shards import WHOLE, Shard
 from connector.sources.files import refuse_lacking
 from connector.subscribers.preparation import check_mapping
-from connector.subscribers.row_bases import BaseColumn, list_columns
-from connector.subscribers.rules import FieldMapping, ValidationRules, explain_missing
+from connector.subscribers.rules import BaseColumn, FieldMapping, ValidationRules, explain_missing, list_columns
 from connector.warehouse.destination import Destination
 
 

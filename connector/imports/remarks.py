@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from connector.load.session import Tally
-from connector.plurals import agree, count
 from connector.subscribers.headers import find_unused_name, find_useful
 from connector.subscribers.mapping import Reading
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
+from connector.texts import agree, count
 
 SILENT_ACTIVITY = (
     "nothing says is_active, so the service would create inactive subscribers, which cannot be changed "

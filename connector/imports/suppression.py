@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.errors import ConfigurationError, ContentError, RunAborted, SourceError
-from connector.plurals import agree, count
 from connector.rows import Chunk, Source, closed_on_error
 from connector.sources.files import refuse_lacking
 from connector.subscribers.checks import is_email
-from connector.subscribers.identity import IDENTITY_BYTES, Digests, compute_identities, join_digests
+from connector.subscribers.identity import IDENTITY_BYTES, Digests, Suppression, compute_identities, join_digests
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
-from connector.subscribers.suppression import Suppression
 from connector.subscribers.validation import validate_rows
+from connector.texts import agree, count
 
 _ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
 _MAX_RECORDS_NAMED = 5  # records without an identity in a message

@@ -21,8 +21,7 @@ from connector.rows import Source, closed_on_error
 from connector.runs.row_files import is_rejects, read_corrections, select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
-from connector.subscribers.consent import build_consent_rule
-from connector.subscribers.headers import guess_mapping, override_mapping
+from connector.subscribers.headers import build_consent_rule, guess_mapping, override_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
 
 

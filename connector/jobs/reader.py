@@ -4,21 +4,31 @@ A scalar stays the text of the file (`no` is a country, `007` a code): the model
 A message shows at most the first characters of a value, and never a value that could hold a password or a token.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+import connector.settings
 from connector.errors import ConfigurationError
 from connector.jobs.key_types import find_model
 from connector.jobs.mail_models import Notify
 from connector.jobs.models import Job
+from connector.settings import Settings
+
+if TYPE_CHECKING:
+    from connector.jobs.models import Job
+    from connector.service.settings import Token
+
 
 Keys = tuple[str | int, ...]
 """The path of a value in a document: the keys from the outermost one, and for a list the index from 0."""
@@ -330,3 +340,30 @@ def validate_values(
             keys: Keys = tuple(key for key in detail["loc"] if key != "[key]")
             faults.append(JobFault(keys, find_line(lines, keys), _explain(detail, keys, model, written)))
         return None, faults
+
+
+# The settings of a job
+
+
+def read_settings(
+    environ: Mapping[str, str],
+    job: Job | None,
+    *,
+    token: Token | None = None,
+    time_limit_s: float | None = None,
+    is_writing: bool = True,
+    service: Mapping[str, Any] = MappingProxyType({}),
+) -> Settings:
+    """Return the settings of a run, with or without a job. `time_limit_s` and `service` override the job; `service` has
+    the keys of the job's `service` section.
+
+    Raises ConfigurationError as `connector.settings.read_settings` does.
+    """
+    values: dict[str, Any] = {}
+    if job is not None:
+        values = {**dict(job.service), "may_make_ledger": job.ledger == "may_be_new", "retention_s": job.retention_s}
+        time_limit_s = job.time_limit_s if time_limit_s is None else time_limit_s
+    values |= service
+    return connector.settings.read_settings(
+        environ, **values, token=token, time_limit_s=time_limit_s, is_writing=is_writing
+    )

@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from connector.errors import ConfigurationError
 from connector.fields import BY_NAME, FIELDS, SENT, BaseRef, wire_name
 from connector.jobs.key_types import STRICT, ColumnName, Name, short_for
-from connector.subscribers.row_bases import BaseColumn, parse_base
-from connector.subscribers.rules import Case, ColumnRule, find_misfits
+from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_misfits, parse_base
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
 

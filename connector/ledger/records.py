@@ -15,7 +15,7 @@ from connector.ledger.schema import HOW, IDENTITY_FIELDS, UNFINISHED
 from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import Found
 from connector.states import State
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.identity import Suppression
 
 LIST_SIZE = "list "
 """The beginning of the names of lines in `meta` that have the number of entries of a suppression list."""

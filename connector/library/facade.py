@@ -28,8 +28,7 @@ from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import RunRequest, plan_import, plan_sync
 from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
-from connector.jobs.reader import load_job
-from connector.jobs.settings import read_settings
+from connector.jobs.reader import load_job, read_settings
 from connector.library import lists
 from connector.library.arguments import ConnectorOptions, ImportOptions, RowOptions, SendOptions, SyncOptions
 from connector.library.lists import CHUNK_ROWS, ListFilters

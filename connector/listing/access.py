@@ -21,8 +21,7 @@ from connector.paging.overlap import IdArray, IdSet
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.spool import SpooledValues
-from connector.subscribers.identity import CAPITALS, SpellingClass, classify, is_plain
-from connector.subscribers.suppression import InactiveIdentities
+from connector.subscribers.identity import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
 
 _ADDED_AT_ONCE = 1024  # answered ids that are kept as Python numbers before they are added to an array together
 

@@ -32,9 +32,9 @@ from connector.listing.reader import read_list
 from connector.listing.requests import try_unlisted
 from connector.paging.certificate import Certificate, Order, Reason
 from connector.paging.overlap import IdArray
-from connector.plurals import count
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES
+from connector.texts import count
 
 logger = logging.getLogger(__name__)
 

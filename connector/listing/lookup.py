@@ -31,9 +31,9 @@ from connector.listing.base_reader import BaseReader
 from connector.listing.controls import Control, are_as_asked, change_case, try_made_up, try_sample, try_samples
 from connector.listing.pages import ListFailed
 from connector.listing.requests import Shown, ask, ask_page, look_up, look_up_together, read_stats
-from connector.plurals import count
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
+from connector.texts import count
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
 from connector.load.candidates import describe_other
 from connector.load.session import Session
-from connector.plurals import agree, count
 from connector.service.wire import ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
+from connector.texts import agree, count
 
 _ASKED_FOR = 4
 _SHOWN_BASES = 3

@@ -19,7 +19,6 @@ from connector.load.lookups import look_for
 from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
-from connector.plurals import agree, count
 from connector.sender import FetchItems, Sender, Unanswered
 from connector.service.answers import is_about_row, refusal_kind
 from connector.service.wire import (
@@ -31,6 +30,7 @@ from connector.service.wire import (
     read_base,
 )
 from connector.states import Event, State
+from connector.texts import agree, count
 
 _UNKNOWN_CANARIES = 3
 _REFUSED_CANARIES = 20

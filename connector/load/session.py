@@ -22,8 +22,7 @@ from connector.pace.pace import Pace
 from connector.pace.refusals import PassingRefusals
 from connector.rows import Chunk, LoadRow, Omission, Row
 from connector.spool import SpooledValues
-from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, join_digests
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 
 _SHORTEST_FRESH_S = 1.0
 _ENOUGH = 100  # rows; of fewer a share says little, unless all are concerned

@@ -6,12 +6,14 @@ The outcome of an email is recorded in the commit of the next emails, so a kille
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from connector.control import Stop
+from connector.errors import ConfigurationError
 from connector.ledger.emails import Campaign, EmailLog
 from connector.limiter import RequestLimiter
 from connector.mail.message import Message, encode_email
@@ -24,6 +26,73 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused, says_limit
 from connector.states import EmailState
+
+# Emails of earlier runs
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The ledger's records of a campaign: the number of sent emails by run id, the start of the latest run, and the
+    time at which a run reopened the campaign (ISO 8601 in UTC, "": never)."""
+
+    sent_by_run: Mapping[str, int] = field(default_factory=dict)
+    last_began_at: str = ""
+    reopened_at: str = ""
+
+
+def check_history(
+    log: EmailLog, campaign: Campaign, began_at: datetime, reports: Iterable[Mapping[str, Any]], *, is_reopening: bool
+) -> None:
+    """Record the start of this run. Raises ConfigurationError if the ledger lacks emails that an earlier run has
+    reported as sent. `is_reopening` accepts those reports from now on."""
+    with log.transaction():
+        if is_reopening:
+            log.mark_reopened(campaign, began_at.isoformat())
+        refuse_older_ledger(log.name, campaign.account, campaign.name, reports, read_history(log, campaign))
+        log.mark_begin(campaign, began_at.isoformat())
+
+
+def read_history(log: EmailLog, campaign: Campaign) -> History:
+    """Return the ledger's records of the campaign. Call this function inside a transaction of the log."""
+    return History(log.count_sent(campaign), log.find_begin(campaign), log.find_reopen(campaign))
+
+
+def refuse_older_ledger(
+    ledger: str, account: str, campaign: str, reports: Iterable[Mapping[str, Any]], history: History
+) -> None:
+    """Raise ConfigurationError if a report counts more sent emails of the campaign than the ledger."""
+    for report in reports:
+        is_of_campaign = (report.get("account"), _read(report, "settings", "campaign")) == (account, campaign)
+        if is_of_campaign and report["command"] == "mail" and _is_lost(report, history):
+            raise ConfigurationError(
+                f"the ledger {ledger} lacks emails that the run {report['run_id']} has sent in the campaign "
+                f"{campaign}: an older copy of the ledger is in use. Nothing was sent. Put the newest ledger back. If "
+                "it is lost, remove the recipients of that run from the source, and run with --reopen"
+            )
+
+
+def _is_lost(report: Mapping[str, Any], history: History) -> bool:
+    run_id, began_at = str(report["run_id"]), str(report["started_at"])
+    if began_at < history.reopened_at:
+        return False
+    is_known = run_id in history.sent_by_run
+    if report["status"] == "killed":  # its report has no counts; the ledger recorded the run before it sent anything
+        return not is_known and began_at > history.last_began_at
+    sent, failed = _read_count(report, "rows", "sent"), _read_count(report, "requests", "send", "failed")
+    return sent > history.sent_by_run.get(run_id, 0) or (failed > 0 and not is_known)
+
+
+def _read_count(report: Mapping[str, Any], *keys: str) -> int:
+    value = _read(report, *keys)
+    return value if isinstance(value, int) else 0
+
+
+def _read(report: Mapping[str, Any], *keys: str) -> object:
+    value: object = report
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
 
 _UNKNOWN_FIRST = 3  # unknown emails in a row that end a run before the service has accepted an email
 _UNKNOWN_IN_ROW = 5  # the same limit after the service has accepted an email

@@ -28,16 +28,21 @@ from connector.ledger.opening import open_emails, open_existing_emails, start_pa
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
 from connector.load.session import Problem, is_excess
-from connector.mail.campaign import Addressee, CampaignSender, Letter, SendVerdict
-from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows
+from connector.mail.campaign import (
+    Addressee,
+    CampaignSender,
+    History,
+    Letter,
+    SendVerdict,
+    check_history,
+    read_history,
+    refuse_older_ledger,
+)
+from connector.mail.checking import ListedActivity, MailCheck, MailPlan, MailRows, check_rows, read_inactive_addresses
 from connector.mail.draft import MailTexts
-from connector.mail.eml import write_eml, write_page
-from connector.mail.history import History, check_history, read_history, refuse_older_ledger
-from connector.mail.inactive import ListedActivity, read_inactive_addresses
-from connector.mail.message import Recipient
+from connector.mail.message import Recipient, write_eml, write_page
 from connector.mail.single import send_unrecorded
 from connector.outcomes import MailOutcome, Outcome
-from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.rows import Row
 from connector.runs.report import (
@@ -47,6 +52,9 @@ from connector.runs.report import (
     UncountedError,
     count_mail_rows,
     describe_fault,
+    describe_limit,
+    describe_rate,
+    drop_empty,
     end_report,
     end_run,
     record_report,
@@ -54,12 +62,12 @@ from connector.runs.report import (
 )
 from connector.runs.row_files import RejectsFile, is_workbook_name
 from connector.runs.run_log import list_runs
-from connector.runs.scope import describe_limit, describe_rate, drop_empty
 from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
+from connector.texts import agree, count
 
 _BATCH_ROWS = 256  # rows that one query of the ledger looks up
 _FOR_A_PERSON = (MailOutcome.INVALID, MailOutcome.REJECTED, MailOutcome.UNKNOWN)

@@ -16,8 +16,7 @@ from typing import Any, Literal
 from connector.atomic_file import write_whole
 from connector.errors import ConnectorError
 from connector.ledger.problems import OPTED_OUT
-from connector.plurals import agree, count
-from connector.printable import make_visible
+from connector.texts import agree, count, make_visible
 
 AlertPolicy = Literal["change", "problem", "always"]
 Reason = Literal["failure", "another_cause", "new_problems", "reminder", "recovery", "run"]

@@ -33,7 +33,6 @@ from connector.load.drift import close_waiting, compare_waiting
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
-from connector.plurals import agree, count
 from connector.progress import Progression
 from connector.runs.planned_rows import PlannedRows
 from connector.runs.problems import ProblemLog, ProblemScope
@@ -56,7 +55,8 @@ from connector.service.retry import Retrier
 from connector.service.settings import Service
 from connector.settings import RETENTION_S
 from connector.shards import WHOLE, Shard
-from connector.subscribers.suppression import InactiveIdentities, Suppression
+from connector.subscribers.identity import InactiveIdentities, Suppression
+from connector.texts import agree, count
 from connector.warehouse.destination import Destination
 
 _WORTH_TELLING_S = 1.0

@@ -15,13 +15,13 @@ import orjson
 from connector.atomic_file import create_private
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import normalise_identity
-from connector.formulas import guard_formula
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
 from connector.rows import Closing, Row
 from connector.runs.row_files import OPTED_OUT, RowFindings
 from connector.spool import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
+from connector.texts import guard_formula
 
 COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
 """Columns of the CSV. For a changed row, `fields` are the fields that differ, and `service` and `source` have both

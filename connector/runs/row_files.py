@@ -18,16 +18,15 @@ from typing import Any
 
 from connector.atomic_file import PartialFile, create_private
 from connector.errors import ConnectorError
-from connector.formulas import GUARDED, guard_formula
 from connector.load.candidates import extract_row
 from connector.load.session import Change, OptOut, Problem, Tally
 from connector.outcomes import Fault, Outcome
-from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
 from connector.runs.problems import ProblemLog
 from connector.service.answers import refusal_kind
 from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import Difference, PreparedChunk
+from connector.texts import GUARDED, agree, count, guard_formula
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from connector.errors import ContentError, SourceError
-from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Source
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, find_blank, find_records
@@ -35,6 +34,7 @@ from connector.sources.header_row import (
     parse_header,
 )
 from connector.sources.inputs import Input
+from connector.texts import agree, count
 
 _HEAD_BYTES = 1 << 18
 _CHUNK_ROWS = 30_000  # target; with fewer rows pandera's fixed cost dominates, and more rows only need memory

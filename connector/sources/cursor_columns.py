@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from connector.printable import make_line
 from connector.sources.cursor import MYSQL, ColumnType, CursorKind, CursorValue, read_value
+from connector.texts import make_line
 
 _TIMES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.MOMENT})
 

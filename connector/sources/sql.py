@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from connector import databases
 from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, ContentError, SourceError, UnreachableError
-from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, Source
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk
 from connector.sources.cursor import (
@@ -48,6 +47,7 @@ from connector.sources.cursor_columns import (
     show_example,
 )
 from connector.sources.header_row import name_columns
+from connector.texts import agree, count
 
 if TYPE_CHECKING:
     from connector.sources.duckdb import DuckdbSource

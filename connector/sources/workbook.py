@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from connector.errors import SourceError
-from connector.plurals import agree, count
 from connector.rows import Chunk, Closing, MalformedRow, Source
 from connector.sheet_file import name_column
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, show_record, write_text
 from connector.sources.header_row import count_filled, find_titles, looks_like_row, name_columns
 from connector.sources.inputs import Input
+from connector.texts import agree, count
 
 if TYPE_CHECKING:
     from python_calamine import CalamineSheet, CalamineWorkbook

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.fields import BY_NAME, DIGIT_FIELDS, FREE_FIELDS, NAME_FIELDS, Kind, wire_name
-from connector.formulas import GUARDED
 from connector.outcomes import Fault
 from connector.subscribers.checks import TEXT, has_any, map_distinct, normalize_texts, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
+from connector.texts import GUARDED
 
 
 class Reading(NamedTuple):

@@ -18,12 +18,13 @@ from connector.fields import BaseRef
 from connector.outcomes import Fault
 from connector.rows import Chunk, MalformedRow, Planned, Source
 from connector.shards import WHOLE, Shard
-from connector.subscribers.consent import find_consent
+from connector.subscribers.headers import find_consent
 from connector.subscribers.identity import (
     IDENTITY_BYTES,
     Digests,
     Mask,
     SeenIdentities,
+    Suppression,
     compute_fingerprints,
     compute_identities,
     digest_text,
@@ -32,9 +33,17 @@ from connector.subscribers.identity import (
     split_digests,
 )
 from connector.subscribers.mapping import Readings, apply_mapping
-from connector.subscribers.row_bases import BaseColumn, RowBases, list_columns, read_bases, refuse_mixed
-from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, find_mapping_faults
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.rules import (
+    BaseColumn,
+    ColumnRule,
+    FieldMapping,
+    RowBases,
+    ValidationRules,
+    find_mapping_faults,
+    list_columns,
+    read_bases,
+    refuse_mixed,
+)
 from connector.subscribers.validation import validate_rows
 
 Positions = npt.NDArray[np.int64]
@@ -102,12 +111,12 @@ class PreparedChunk:
     of each row's subscriber: of the identity, and of the base if there are several. `is_duplicate`, `is_suppressed` and
     `is_different` are masks of the valid rows. `is_different` marks rows that differ from the row that was used before.
     `faults` are the faults of invalid rows. `barred` are identities, with record numbers, that an invalid row keeps
-    from becoming active (`_find_barred`). `connector.conflicts` adds the `differences` at the end of the source.
+    from becoming active (`_find_barred`). `connector.spooled_rows` adds the `differences` at the end of the source.
 
     `omitted_zips` and `yearless` are positions of valid rows without their zip, or without a birthday that has no year.
     `readings` are positions of cells whose value is not their text. `source_rows` counts the records of the source in
     this chunk, also those of other shards. `consent` has unmapped columns that say who wants no email
-    (connector.subscribers.consent).
+    (connector.subscribers.headers).
     """
 
     chunk: Chunk

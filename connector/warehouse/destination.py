@@ -12,8 +12,8 @@ from urllib.parse import unquote
 from connector.atomic_file import TargetKind, read_target_kind
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
-from connector.printable import is_unicode
 from connector.stores import is_store_url, parse_store_url
+from connector.texts import is_unicode
 from connector.warehouse.runs import Mode
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from connector.errors import ConfigurationError
-from connector.formulas import FORMULA
 from connector.sheet_file import Cell, CellError, SheetFile, read_properties
+from connector.texts import FORMULA
 from connector.warehouse.columns import flatten_table, join_lists, join_tags, write_lists_as_json
 from connector.warehouse.runs import ID, INVALID, ExportRun
 

@@ -159,7 +159,7 @@ def run(clock: Clock | None = None) -> None:
             start_logging(0, "json")
             say(error.format_message())
         else:
-            from connector.printable import make_visible
+            from connector.texts import make_visible
             from pipelines.cli.logs import write_stderr
 
             text = io.StringIO()

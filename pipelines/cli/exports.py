@@ -254,7 +254,7 @@ def export_command(
     the export section of the job has the values of the groups Destination, Columns, File and Filters.
     """
     from connector.export.flow import ExportPlan, run_export
-    from connector.jobs.settings import read_settings
+    from connector.jobs.reader import read_settings
     from connector.service.wire import ListQuery
     from connector.warehouse.destination import MAX_SHRINK, parse_destination
 
@@ -351,8 +351,7 @@ def reconcile_command(
     confirmed by an earlier run and no longer listed. The command only reads. With --forget-missing it also locks the
     ledger, lists a second time, and deletes the entries of vanished subscribers.
     """
-    from connector.jobs.reader import load_job
-    from connector.jobs.settings import read_settings
+    from connector.jobs.reader import load_job, read_settings
     from pipelines.flows.reconciles import plan_reconcile, run_reconcile
     from pipelines.report.differences import check_difference_path
 

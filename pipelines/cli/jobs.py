@@ -12,7 +12,7 @@ import click
 
 from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
-from connector.printable import is_unicode
+from connector.texts import is_unicode
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import say
 from pipelines.cli.options import OUTPUT_GROUP, PATH, base_options, format_options
@@ -174,7 +174,7 @@ def _show(guesses: Sequence[GuessedField], rows: int) -> None:
     from rich.text import Text
 
     from connector.jobs.draft import write_rule
-    from connector.plurals import count
+    from connector.texts import count
     from pipelines.report.console import PlainConsole
     from pipelines.report.text import show_value
 

@@ -11,7 +11,7 @@ import click
 
 from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.plurals import count
+from connector.texts import count
 from pipelines.cli.help import Command, Group, option
 from pipelines.cli.logs import say
 from pipelines.cli.options import (

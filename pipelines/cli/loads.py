@@ -14,9 +14,8 @@ import click
 
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
-from connector.plurals import count
-from connector.printable import make_visible
 from connector.shards import MOST_SHARDS, WHOLE
+from connector.texts import count, make_visible
 from pipelines.cli.help import Command, option
 from pipelines.cli.options import (
     OUTPUT_GROUP,
@@ -178,7 +177,7 @@ def plan_file(
         raise ConfigurationError(f"{file} is a job file and holds no rows; did you mean: connector sync {file}")
     from connector.jobs.arguments import override_load, override_receipts, spell_option
     from connector.jobs.load_planner import RunRequest, plan_import
-    from connector.jobs.settings import read_settings
+    from connector.jobs.reader import read_settings
 
     job = override_receipts(build_file_job(file, row_options), receipts)
     job = override_load(job, load, spell=spell_option)
@@ -287,8 +286,7 @@ def sync_command(
     from connector.imports.flow import run_load
     from connector.jobs.arguments import override_receipts
     from connector.jobs.load_planner import RunRequest, plan_sync
-    from connector.jobs.reader import load_job
-    from connector.jobs.settings import read_settings
+    from connector.jobs.reader import load_job, read_settings
 
     refuse_both(is_full, since)
     if engine is None and (workers, scheduler, shards) != (None, None, None):
@@ -400,7 +398,7 @@ def plan_command(
     """
     from connector.imports.flow import run_load
     from connector.jobs.load_planner import RunRequest, plan_sync
-    from connector.jobs.settings import read_settings
+    from connector.jobs.reader import read_settings
     from connector.runs.planned_rows import check_rows_path
 
     refuse_both(is_full, since)
@@ -524,8 +522,7 @@ def retry_command(
     With --job, the values of the job file replace the defaults below.
     """
     from connector.jobs.arguments import build_import_job, override_load, spell_option
-    from connector.jobs.reader import load_job
-    from connector.jobs.settings import read_settings
+    from connector.jobs.reader import load_job, read_settings
     from connector.load.retry import RetrySelection
     from pipelines.flows.retries import plan_retry, run_retry
 

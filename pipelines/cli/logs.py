@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TextIO
 
-from connector.printable import escape_json, make_line, make_visible
+from connector.texts import escape_json, make_line, make_visible
 
 _NAMES = ("connector", "pipelines")
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)

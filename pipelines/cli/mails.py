@@ -84,7 +84,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     not sent again. Running the command a second time sends a second email.
     """
     from connector.jobs.mail_planner import draft_file
-    from connector.jobs.settings import read_settings
+    from connector.jobs.reader import read_settings
     from connector.mail.draft import compose_draft
     from connector.mail.single import run_send
     from pipelines.flows.sends import describe_message, show_email, write_new
@@ -199,8 +199,7 @@ def mail_command(
     if the command runs again. An email whose answer is lost is not sent again; the rejects file has its recipient.
     """
     from connector.jobs.mail_planner import plan_mail
-    from connector.jobs.reader import load_job
-    from connector.jobs.settings import read_settings
+    from connector.jobs.reader import load_job, read_settings
     from connector.mail.draft import parse_recipient
     from connector.mail.flow import preview, run_mail, send_sample
 

@@ -7,18 +7,19 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import click
 
 from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.printable import escape_json
+from connector.texts import escape_json
 from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, say, start_logging, write_stderr
 from pipelines.cli.options import CommandFunction, metrics_option, output_declarations
 from pipelines.report.page import is_report, write_page
@@ -34,6 +35,76 @@ if TYPE_CHECKING:
     from connector.settings import Settings
 
     Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
+
+
+# Metrics
+
+
+_READABLE_BY_ALL = 0o644  # by the exporter, which is another user; it holds counts and names of jobs
+_BEGINNING = b"# HELP connector_"
+
+_HELP = {
+    "start_timestamp_seconds": "When the last run began.",
+    "end_timestamp_seconds": "When the last run ended.",
+    "duration_seconds": "How long the last run took.",
+    "status": "Whether the last run ended with this status.",
+    "rows_read": "Rows that the last run read; of an export, subscribers listed.",
+    "rows": "Rows of the last run by their outcome.",
+    "opt_outs": "Subscribers whose rows say inactive while the service shows them as active, by the last run.",
+    "requests": "Requests of the last run by operation and result; all are counted as sent.",
+}
+
+
+def check_metrics_path(path: Path) -> None:
+    """Raise ConfigurationError unless metrics may be written there: a new file, an empty one, or earlier metrics."""
+    if path.suffix != ".prom":
+        raise ConfigurationError(f"--metrics {path}: name a file that ends in .prom; no other is collected")
+    refuse_foreign("--metrics", path, lambda beginning: beginning.startswith(_BEGINNING))
+
+
+def write_metrics(reports: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write the metrics of these reports, of one command and job the last; plans are no runs, and leave the file as it
+    is. Raises OSError and ConfigurationError."""
+    check_metrics_path(path)
+    last = {(report["command"], report["job"]): report for report in reports if not report.get("planned")}
+    if not last:
+        return
+    samples = [sample for report in last.values() for sample in _list_samples(report)]
+    lines: list[str] = []
+    for metric, words in _HELP.items():
+        name = f"connector_last_run_{metric}"
+        lines += [f"# HELP {name} {words}", f"# TYPE {name} gauge"]
+        for sampled, labels, value in samples:
+            if sampled == metric:
+                written = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+                lines.append(f"{name}{{{written}}} {value:.15g}")
+    write_whole(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
+
+
+def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield the metric, labels and value of each sample of a report."""
+    from connector.runs.report import Status
+
+    labels = {"command": report["command"], "job": report["job"]}
+    began, ended = (datetime.fromisoformat(report[key]).timestamp() for key in ("started_at", "finished_at"))
+    yield "start_timestamp_seconds", labels, began
+    yield "end_timestamp_seconds", labels, ended
+    yield "duration_seconds", labels, round(ended - began, 6)
+    for status in get_args(Status):
+        yield "status", {**labels, "status": status}, status == report["status"]
+    for outcome, number in report["rows"].items():
+        if outcome == "read":
+            yield "rows_read", labels, number
+        else:
+            yield "rows", {**labels, "outcome": outcome}, number
+    yield "opt_outs", labels, report["opt_outs"]
+    for operation, counts in report["requests"].items():
+        for result, number in counts.items():
+            yield "requests", {**labels, "operation": operation, "result": result}, number
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def get_clock() -> Clock:
@@ -133,8 +204,6 @@ def run_options(command: CommandFunction) -> CommandFunction:
     @wraps(command)
     def wrapped(*args: Any, metrics_path: Path | None, output: Output, **kwargs: Any) -> Any:
         if metrics_path is not None:
-            from pipelines.cli.metrics import check_metrics_path
-
             check_metrics_path(metrics_path)
         return command(*args, output=replace(output, metrics_path=metrics_path), **kwargs)
 
@@ -192,8 +261,6 @@ def end(report: dict[str, Any], exit_code: int, output: Output, *, is_shown: boo
 
         is_shown = _try(write_report) and is_shown
     if (metrics := output.metrics_path) is not None:
-        from pipelines.cli.metrics import write_metrics
-
         is_shown = _try(lambda: write_metrics(report.get("runs", [report]), metrics)) and is_shown
     if not is_shown and "run_id" in report and not report.get("planned"):  # the run did its work, shown or not
         say(f"connector: the run itself ended as {report['status']}; see: connector status {report['run_id']}")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from connector.errors import ConfigurationError
-from connector.plurals import count
-from connector.printable import make_visible
+from connector.texts import count, make_visible
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import say
 from pipelines.cli.options import DURATION, OUTPUT_GROUP, PATH

@@ -17,18 +17,17 @@ from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import plan_validation
 from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
-from connector.jobs.reader import load_job
-from connector.jobs.settings import read_settings
+from connector.jobs.reader import load_job, read_settings
 from connector.ledger.opening import check_ledger_rights, count_open_entries, read_lag
 from connector.listing.controls import Ask, Control, try_made_up, try_sample
 from connector.listing.hidden import count_classes
 from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page, try_page
 from connector.paging.certificate import Says, is_window_size
-from connector.plurals import count
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, read_field
 from connector.settings import Settings, build_service
+from connector.texts import count
 from connector.warehouse.destination import Format
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart

@@ -32,10 +32,8 @@ from connector.errors import ConfigurationError, ConnectorError, LedgerError, Lo
 from connector.imports.flow import describe_load, run_load
 from connector.imports.plan import LoadPlan
 from connector.jobs.load_planner import RunRequest, plan_sync
-from connector.jobs.reader import load_job
-from connector.jobs.settings import read_settings
+from connector.jobs.reader import load_job, read_settings
 from connector.ledger.store import LEASE_S
-from connector.plurals import agree, count
 from connector.progress import Progress
 from connector.runs.report import (
     EXIT_CODES,
@@ -48,6 +46,7 @@ from connector.runs.report import (
     start_report,
 )
 from connector.shards import WHOLE, Shard
+from connector.texts import agree, count
 
 if TYPE_CHECKING:
     from distributed import Client

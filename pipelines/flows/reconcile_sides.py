@@ -17,19 +17,17 @@ from connector.ledger.entries import Entry, Ledger
 from connector.ledger.records import find_or_add_base, learn_base
 from connector.ledger.store import Base
 from connector.listing.base_reader import BaseReader
-from connector.plurals import agree, count
 from connector.reconcile import Comparison, Integers, ListedBase
 from connector.rows import Planned, write_cell
 from connector.service.wire import differing_fields
 from connector.spool import read_values, write_values
 from connector.states import State
-from connector.subscribers.identity import compute_identities
+from connector.subscribers.identity import Suppression, compute_identities
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.preparation import PreparedChunk, find_suppressed
-from connector.subscribers.row_bases import BaseColumn, RowBases, read_bases
-from connector.subscribers.rules import FieldMapping, ValidationRules
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.rules import BaseColumn, FieldMapping, RowBases, ValidationRules, read_bases
 from connector.subscribers.validation import validate_rows
+from connector.texts import agree, count
 from pipelines.report.differences import DifferenceFile, Differences, explain_missing, name_state
 
 _ENTRIES_TOGETHER = 10_000

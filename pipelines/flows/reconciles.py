@@ -25,7 +25,6 @@ from connector.listing.controls import Ask
 from connector.listing.pages import try_page
 from connector.listing.reader import ListProgress, read_list
 from connector.paging.certificate import Certificate, TotalCount, describe_hidden
-from connector.plurals import agree, count
 from connector.progress import Progress, Progression
 from connector.reconcile import Comparison
 from connector.runs.frame import keep_lease
@@ -38,6 +37,7 @@ from connector.spooled_rows import SpooledRows
 from connector.states import State
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import FieldMapping, ValidationRules
+from connector.texts import agree, count
 from pipelines.flows.reconcile_sides import (
     CONFIRMED,
     NAMELESS,

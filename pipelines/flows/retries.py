@@ -21,13 +21,12 @@ from connector.ledger.store import Base
 from connector.load.base_load import Loader
 from connector.load.retry import RetrySelection, retry_entries
 from connector.load.session import LoadPolicy
-from connector.plurals import count
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, carry_out
-from connector.runs.report import Report, RunScope
-from connector.runs.scope import describe_asked_base, describe_policy, drop_empty
+from connector.runs.report import Report, RunScope, describe_asked_base, describe_policy, drop_empty
 from connector.settings import Settings, bound_in_flight, build_service
 from connector.states import State
+from connector.texts import count
 from connector.warehouse.destination import Destination
 
 _RUNS_NAMED = 5  # the latest, for a mistyped id of a run

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
-from connector.mail.eml import write_eml
-from connector.mail.message import SETTINGS, TRACKING, Message, Recipient
+from connector.mail.message import SETTINGS, TRACKING, Message, Recipient, write_eml
 
 _LONGEST = 300  # characters of a body that are shown
 

@@ -21,7 +21,7 @@ from connector.rows import Planned
 from connector.runs.report import Report, Status, end_report, start_report
 from connector.runs.row_files import RejectsFile, build_different, build_invalid, build_malformed
 from connector.spooled_rows import SpooledRows
-from connector.subscribers.consent import explain_consent
+from connector.subscribers.headers import explain_consent
 from connector.subscribers.preparation import PreparedChunk, prepare_chunks
 
 _EXAMPLES = 3  # different ones of a fault: enough to see what they have in common

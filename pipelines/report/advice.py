@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from connector.choices import DECIDE_HELD
-from connector.plurals import agree, count
 from connector.runs.run_log import build_job_option
+from connector.texts import agree, count
 
 _LOADS = ("import", "sync", "retry")
 _FIELDS_NAMED = 3  # of the open problems of a run

@@ -7,7 +7,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from connector.printable import make_visible
+from connector.texts import make_visible
 
 
 class PlainConsole(Console):

@@ -15,11 +15,11 @@ from typing import Any
 from connector.atomic_file import PartialFile, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
-from connector.formulas import guard_formula
 from connector.ledger.entries import Entry
 from connector.rows import Closing
 from connector.spool import describe_no_room
 from connector.states import State
+from connector.texts import guard_formula
 
 NO_ENTRY = "none"
 

@@ -13,8 +13,7 @@ from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connector.plurals import agree, count
-from connector.printable import make_visible
+from connector.texts import agree, count, make_visible
 from pipelines.report.advice import advise_on_run
 from pipelines.report.text import list_facts, list_files, measure_length, show_seconds
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from connector.plurals import count
 from connector.progress import Progress
+from connector.texts import count
 from pipelines.report.advice import advise_on_run
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from connector.databases import build_engine
 from connector.fields import BY_NAME, NAMES
-from connector.formulas import GUARDED, guard_formula
+from connector.texts import GUARDED, guard_formula
 from connector.warehouse.columns import (
     SCHEMA,
     move_nuls,

@@ -10,7 +10,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.jobs.models import Job
-from connector.jobs.settings import read_settings
+from connector.jobs.reader import read_settings
 from connector.settings import build_service, read_state, read_token
 
 SECRET = "s3cr3t-token"

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from connector.mail.eml import write_eml, write_page
-from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient
+from connector.mail.message import (
+    Attachment,
+    EmailSettings,
+    Header,
+    Message,
+    MessageError,
+    Recipient,
+    write_eml,
+    write_page,
+)
 
 SETTINGS = EmailSettings(
     **dict.fromkeys(("track_links", "track_plain_text_links", "track_open", "track_unsubscribe", "inline_images")),

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, strategies as st
 
-from connector.mail.plain_text import html_to_text
+from connector.mail.draft import html_to_text
 
 
 @pytest.mark.parametrize(

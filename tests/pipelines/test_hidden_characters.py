@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.printable import make_visible
+from connector.texts import make_visible
 from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, write_csv
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")

@@ -9,8 +9,7 @@ import pytest
 
 from connector.clock import system_clock
 from connector.control import Stop
-from connector.jobs.reader import load_job
-from connector.jobs.settings import read_settings
+from connector.jobs.reader import load_job, read_settings
 from connector.progress import Progress
 from pipelines.flows.reconciles import plan_reconcile, run_reconcile
 from tests.ledger.places import run_sql

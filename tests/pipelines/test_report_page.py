@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.service.timeline import Timeline
+from connector.service.client import Timeline
 from pipelines.report.page import write_page
 from tests.pipelines.conftest import Connector, write_addresses, write_csv
 

@@ -11,7 +11,7 @@ from connector.errors import ContentError
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.ledger.opening import open_ledger
 from connector.sources.files import open_file
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.identity import Suppression
 from tests.pipelines.conftest import Connector, Ended, count_stored, end, write_addresses, write_csv
 
 JOB = """

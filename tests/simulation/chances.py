@@ -7,8 +7,7 @@ from typing import Literal
 
 from connector.load.retry import Held, RetrySelection
 from connector.load.session import LoadPolicy
-from connector.subscribers.identity import digest_identity
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.identity import Suppression, digest_identity
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB
 from tests.simulation.rows import Cells, Source, prepare_nights

@@ -33,7 +33,7 @@ from connector.runs.report import start_report
 from connector.service.client import Client, RequestSender
 from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
-from connector.subscribers.row_bases import BaseColumn, RowBases
+from connector.subscribers.rules import BaseColumn, RowBases
 from tests.simulation.rows import Portion
 from tests.simulation.scenario import BASE_ID, BASE_NAME, Night
 from tests.simulation.timeline import Timeline

@@ -15,6 +15,7 @@ from connector.subscribers.identity import (
     Digests,
     Mask,
     SeenIdentities,
+    Suppression,
     compute_fingerprints,
     compute_identities,
     split_digests,
@@ -22,7 +23,6 @@ from connector.subscribers.identity import (
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.preparation import find_inactive
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
-from connector.subscribers.suppression import Suppression
 from connector.subscribers.validation import validate_rows
 
 _TODAY = date(2026, 11, 1)

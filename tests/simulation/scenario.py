@@ -7,7 +7,7 @@ from typing import Literal
 from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from connector.shards import WHOLE, Shard
-from connector.subscribers.suppression import Suppression
+from connector.subscribers.identity import Suppression
 from tests.simulation.network import Weather
 from tests.simulation.people import People
 from tests.simulation.rows import Portion

@@ -5,7 +5,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
-from connector.subscribers.row_bases import BaseColumn, RowBases, parse_base, read_bases
+from connector.subscribers.rules import BaseColumn, RowBases, parse_base, read_bases
 
 NEWS, SHOP = BaseRef(service_id=7), BaseRef(service_id=9)
 

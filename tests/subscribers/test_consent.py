@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from connector.subscribers.consent import build_consent_rule, find_consent, is_unsubscribed_header
-from connector.subscribers.headers import guess_mapping
+from connector.subscribers.headers import build_consent_rule, find_consent, guess_mapping, is_unsubscribed_header
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows

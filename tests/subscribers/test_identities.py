@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from connector.fields import normalise_identity
 from connector.subscribers.identity import (
     SeenIdentities,
+    Suppression,
     build_spellings,
     classify,
     compute_fingerprints,
@@ -23,7 +24,6 @@ from connector.subscribers.identity import (
     separate_digests,
     split_digests,
 )
-from connector.subscribers.suppression import Suppression
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 

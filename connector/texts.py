@@ -6,6 +6,19 @@ marks that turn the direction of writing. Raw, such a character could recolour o
 
 import re
 
+# Plurals
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return the number with its noun: `1 row`, `2,000 rows`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def agree(number: int, singular: str, plural: str) -> str:
+    """Return the form of a verb or another word for this number: `has` or `have`."""
+    return singular if number == 1 else plural
+
+
 # Controls (C0 and C1), line separators, marks of direction and invisible ones, halves of surrogate pairs, and tags. A
 # joiner (U+200C, U+200D) is part of names and emoji, and stays.
 _HIDDEN = (
@@ -44,3 +57,20 @@ def _list_units(character: str) -> list[int]:
     """Return the UTF-16 units of a character: two if it is beyond U+FFFF."""
     data = character.encode("utf-16-be", "surrogatepass")
     return [int.from_bytes(data[start : start + 2], "big") for start in range(0, len(data), 2)]
+
+
+# Cells of spreadsheets
+
+
+FORMULA = "^'*[=+@\t\r\n-]"
+"""A text that Excel, LibreOffice or Google Sheets may run: a character of OWASP's list "CSV Injection" is its first
+character, or its first character after apostrophes. A text with an apostrophe gets a second one, so that removing one
+apostrophe restores every text."""
+
+GUARDED = f"^'({FORMULA[1:]})"
+"""A result of `guard_formula`. The group is the beginning of the original text."""
+
+
+def guard_formula(text: str) -> str:
+    """Return the text for a cell of a CSV file, with an apostrophe before the text if a spreadsheet may run it."""
+    return f"'{text}" if re.match(FORMULA, text) else text
