@@ -281,14 +281,14 @@ def make_file(path: Path, create: Callable[[Path], None]) -> None:
     """
     if path.exists():
         if not path.is_file() or not os.access(path, os.W_OK):  # a pipe would wait for its reader
-            raise ConfigurationError(f"{path} is not a file that may be written to: allow it, or export elsewhere.")
+            raise ConfigurationError(f"{path} is not a file that may be written to: allow it, or name another place.")
         return
     for suffix in ("-journal", "-wal", ".wal"):
         stray = path.with_name(path.name + suffix)
         if stray.exists():
             raise ConfigurationError(
                 f"{stray} belongs to a database that is gone, and would spoil a new {path.name}: move it away, or "
-                "export elsewhere."
+                "name another place."
             )
     try:
         create(path)

@@ -63,13 +63,19 @@ _WAREHOUSES = {
     "databricks": "Databricks",
 }
 _BY_PYMYSQL = ("mysql", "mariadb")
-_SUPPORTED = (
+_FILES = (
     "a file ending in .xlsx, .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such an object in a store "
-    "(s3://bucket/x.parquet), - (standard output), or a database as postgresql://user@host/database, "
-    "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
-    "path), or the URL of another one whose SQLAlchemy dialect is installed; or a Delta table, as delta://folder or "
-    "delta://s3://bucket/folder"
+    "(s3://bucket/x.parquet), - (standard output)"
 )
+_FOLDERS = (
+    "a folder ending in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, such a folder in a store (s3://bucket/x.parquet)"
+)
+_TABLES = (
+    "or a database as postgresql://user@host/database, mysql://user@host/database, duckdb:///warehouse.duckdb or "
+    "sqlite:///warehouse.db (four slashes for an absolute path), or the URL of another one whose SQLAlchemy dialect is "
+    "installed; or a Delta table, as delta://folder or delta://s3://bucket/folder"
+)
+_SUPPORTED = f"{_FILES}, {_TABLES}"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _OWN = "_connector_"
 _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # greedy: a password may contain a slash or an @
@@ -154,10 +160,11 @@ def parse_destination(
     delimiter: str | None = None,
     run_columns: bool = True,
     partition_by: Sequence[str] = (),
+    supported: str = _SUPPORTED,
 ) -> Destination:
     """Return the destination of a file name or a URL. `file_format` (csv, jsonl, parquet, excel) is for a file whose
-    suffix does not tell its format; `csv_dialect` and `delimiter` are of CSV_DIALECTS and CSV_DELIMITERS; the other
-    options are those of Destination.
+    suffix does not tell its format; `csv_dialect` and `delimiter` are of CSV_DIALECTS and CSV_DELIMITERS. `supported`
+    lists the destinations for an error. The other options are those of Destination.
 
     Raises ConfigurationError, without any password of a URL, for a destination that cannot be written, such as an
     unknown suffix, a missing driver or folder, or an option that the destination does not have.
@@ -166,21 +173,21 @@ def parse_destination(
     scheme = found[1].lower() if found else ""
     if (warehouse := _WAREHOUSES.get(scheme.partition("+")[0])) is not None:
         raise ConfigurationError(
-            f"{warehouse} is not written directly: export Parquet to a file or a bucket, and load it from there; "
+            f"{warehouse} is not written directly: write Parquet to a file or a bucket, and load it from there; "
             "docs/how-to/warehouses.md has the statements."
         )
     url = object_url = None
     if is_store_url(text):
         object_url = parse_store_url(text)
-        form, path = _find_file_format(text, file_format), Path(object_url.partition("://")[2])
+        form, path = _find_file_format(text, file_format, supported), Path(object_url.partition("://")[2])
     elif found is None:
-        form, path = _find_file_format(text, file_format), Path(text)
+        form, path = _find_file_format(text, file_format, supported), Path(text)
     elif scheme in _BY_SCHEME:
-        form, path = _BY_SCHEME[scheme], Path(_read_database_path(text, found[2]))
+        form, path = _BY_SCHEME[scheme], Path(_read_database_path(text, found[2], supported))
     elif scheme == Format.DELTA:
         form, object_url, path = Format.DELTA, *_parse_delta(found[2])
     else:
-        url = _parse_server(text)
+        url = _parse_server(text, supported)
         form, path = _BY_DRIVER.get(url.drivername, Format.SQL), Path(url.database or url.host or "database")
     separator = "\t" if delimiter == "tab" else delimiter or ","
     destination = Destination(
@@ -193,7 +200,7 @@ def parse_destination(
         _check_place(path)
         if destination.is_database and not is_unicode(str(path.absolute())):
             raise ConfigurationError(
-                f"The path {path.absolute()} is not in UTF-8, and a database file needs one that is: export elsewhere."
+                f"The path {path.absolute()} is not in UTF-8, which a database file needs: name another place."
             )
         if form is Format.DUCKDB and "?" in str(path.absolute()):
             raise ConfigurationError(
@@ -211,22 +218,26 @@ RECEIPTS = "subscriber_receipts"
 def parse_receipts(text: str, *, table: str = RECEIPTS, schema: str | None = None) -> Destination:
     """Return the destination of receipts: a table, or a folder that has one file for each run. The suffix of the folder
     tells the format of the files. Raises ConfigurationError."""
+    try:
+        return _parse_receipts(text, table, schema, f"{_FOLDERS}, {_TABLES}")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Receipts cannot be written. {error}") from None
+
+
+def _parse_receipts(text: str, table: str, schema: str | None, supported: str) -> Destination:
     if _URL.fullmatch(text) is not None:
         if text.lower().startswith(f"{Format.DELTA}://") and table == RECEIPTS:
-            destination = parse_destination(text, schema=schema)
-        else:
-            destination = parse_destination(text, table=table, schema=schema)
+            table = "subscribers"
+        destination = parse_destination(text, table=table, schema=schema, supported=supported)
     else:
         path = Path(text)
-        destination = Destination(_find_file_format(text, None), path, table, schema)
+        destination = Destination(_find_file_format(text, None, supported), path, table, schema)
         if path.exists() and not path.is_dir():
             raise ConfigurationError(f"{path} is a file. Receipts need a folder of that name, for a file of each run.")
         if not path.absolute().parent.is_dir():
             raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another place.")
     if destination.is_standard_output or destination.format is Format.EXCEL:
-        raise ConfigurationError(
-            f"Receipts cannot be written to {destination}: name a .parquet, .csv or .jsonl folder."
-        )
+        raise ConfigurationError(f"Cannot write to {destination}. Name {supported}.")
     return destination
 
 
@@ -261,7 +272,7 @@ def check_partition(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _find_file_format(text: str, option: str | None) -> Format:
+def _find_file_format(text: str, option: str | None, supported: str) -> Format:
     """Return the format of a file by its suffix, or by the option. Raises ConfigurationError."""
     name = Path(text)
     is_packed = name.suffix.lower() == _PACKED
@@ -272,11 +283,12 @@ def _find_file_format(text: str, option: str | None) -> Format:
         form = Format(option)
     if form is None or (is_packed and form in _COMPRESSED):
         suffix = name.suffix  # the whole text may be a mistyped URL with a password
-        is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not any(each in text for each in "@:=")
+        is_secret = not is_store_url(text) and any(each in text for each in "@:=")
+        is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not is_secret
         shown = f"a file ending in {suffix!r}" if is_plain else "this text, which is neither a file's name nor a URL"
-        raise ConfigurationError(f"Cannot export to {shown}. Give {_SUPPORTED}.")
+        raise ConfigurationError(f"Cannot write to {shown}. Name {supported}.")
     if option is not None and form != option:
-        raise ConfigurationError(f"{text} is written as {form}: leave out the format {option}, or export elsewhere.")
+        raise ConfigurationError(f"{text} is written as {form}: leave out the format {option}, or name another place.")
     return form
 
 
@@ -290,7 +302,7 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(name for name in NAMES if name in {"id", *names})
 
 
-def _parse_server(text: str) -> "DatabaseUrl":
+def _parse_server(text: str, supported: str) -> "DatabaseUrl":
     """Return the URL of a database for SQLAlchemy. Raises ConfigurationError, also for a missing driver."""
     from connector.databases import build_engine, parse_url, show_url
 
@@ -298,22 +310,22 @@ def _parse_server(text: str) -> "DatabaseUrl":
     backend, _, driver = url.drivername.partition("+")
     if backend in _BY_PYMYSQL and driver != "pymysql":
         raise ConfigurationError(
-            f"Cannot export to {show_url(url)} by {driver}: the connector writes to it by PyMySQL alone. "
+            f"Cannot write to {show_url(url)} by {driver}: the connector writes to it by PyMySQL alone. "
             f"Write {backend}:// in place of {url.drivername}://."
         )
     try:
         build_engine(url)
     except ConfigurationError as error:
-        raise ConfigurationError(f"Cannot export to {error}. Or give {_SUPPORTED}.") from None
+        raise ConfigurationError(f"Cannot write to {error}. Or name {supported}.") from None
     return url
 
 
-def _read_database_path(text: str, rest: str) -> str:
+def _read_database_path(text: str, rest: str, supported: str) -> str:
     """Return the path of a database URL without its escapes: `%20` is a blank, and `%25` a percent sign."""
     path = unquote(rest.removeprefix("/"))
     if not rest.startswith("/") or path in ("", ":memory:") or "?" in rest:
         shown = _CREDENTIALS.sub("***@", text.split("?", 1)[0])
-        raise ConfigurationError(f"{shown!r} names no database file that stays. Give {_SUPPORTED}.")
+        raise ConfigurationError(f"{shown!r} names no database file that stays. Name {supported}.")
     return path
 
 
@@ -324,7 +336,7 @@ def _check_names(form: Format, table: str, schema: str | None) -> None:
         if name is not None and name.lower().startswith((_OWN, "sqlite_") if form is Format.SQLITE else _OWN):
             raise ConfigurationError(f"Names like {name!r} are reserved: choose another {what}.")
     if form is Format.SQLITE and schema is not None:
-        raise ConfigurationError("SQLite has no schemas: leave `schema` out, or export to DuckDB.")
+        raise ConfigurationError("SQLite has no schemas: leave `schema` out, or use DuckDB.")
 
 
 def _check_means_something(destination: Destination, file_format: str | None, *, is_csv_described: bool) -> None:
@@ -388,8 +400,8 @@ def _check_place(path: Path) -> None:
     try:
         kind = read_target_kind(path)
     except (OSError, ValueError) as error:  # a link to itself, a name that is too long or has a NUL
-        raise ConfigurationError(f"{str(path)!r} cannot be written ({error}): export elsewhere.") from None
+        raise ConfigurationError(f"{str(path)!r} cannot be written ({error}): name another place.") from None
     if kind is TargetKind.FOLDER:
         raise ConfigurationError(f"{path} is a directory: name a file in it.")
     if not path.parent.is_dir():
-        raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or export elsewhere.")
+        raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another place.")

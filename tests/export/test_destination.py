@@ -7,7 +7,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.units import resolve_destination
-from connector.warehouse.destination import Format, parse_destination
+from connector.warehouse.destination import Format, parse_destination, parse_receipts
 from connector.warehouse.opening import open_writer
 from tests.export.people import AT, BARE, MIXED, beginning_of, run_of, table_of
 from tests.export.readers import read_back
@@ -58,6 +58,28 @@ def test_a_destination_that_cannot_be_written_is_refused_with_the_alternatives()
     for text, words in cases:
         with pytest.raises(ConfigurationError, match=words):
             parse_destination(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("out.txt", "Cannot write to a file ending in '.txt'"),
+        ("-", "a folder ending in .parquet"),
+        ("s3://bucket/out.txt", "Cannot write to a file ending in '.txt'"),
+        ("snowflake://host/db", "Snowflake is not written directly"),
+        ("sqlite:///", "names no database file"),
+        ("sqlite:///nowhere/w.db", "does not exist: create it, or name another place"),
+        ("nowhere/out.parquet", "does not exist: create it, or name another place"),
+        ("out.xlsx", "a folder ending in .parquet"),
+        ("mongodb://host/db", "there is no driver for mongodb"),
+        ("mysql+mysqldb://host/shop", "Write mysql:// in place of mysql.mysqldb://"),
+    ],
+)
+def test_a_wrong_destination_of_receipts_is_refused_without_a_word_of_an_export(text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^Receipts cannot be written. .*{words}") as refusal:
+        parse_receipts(text)
+    for word in ("export", ".xlsx,", "(standard output)"):
+        assert word not in str(refusal.value)
 
 
 @pytest.mark.parametrize("text", ["oracle://me:hunter2@host/db", "oracle://me:hunt/er2@host/db?password=hunter2"])
@@ -133,6 +155,6 @@ def test_a_url_that_was_mistyped_shows_no_password() -> None:
         "postgresql//etl:s3cret@db/w",
         "user=etl password=s3cret",
     ]:  # fmt: skip
-        with pytest.raises(ConfigurationError, match="Cannot export") as refusal:
+        with pytest.raises(ConfigurationError, match="Cannot write") as refusal:
             parse_destination(text)
         assert "s3cret" not in str(refusal.value)

@@ -94,7 +94,7 @@ def test_a_missing_or_forbidden_bucket_is_refused_before_the_list_is_read(
 def test_a_url_that_cannot_be_written_is_refused_without_its_password() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("s3://bucket/a.csv", {"group_readable": True}, "decide who may read"),
-        ("s3://bucket/a.txt", {}, "Cannot export to"),
+        ("s3://bucket/a.txt", {}, "Cannot write to a file ending in '.txt'"),
         ("s3://k:pass-word@bucket/a.csv", {}, "may hold no credentials"),
         ("s3://bucket/a.csv", {"mode": "upsert"}, "can only be replaced"),
         ("people.csv", {"file_format": "jsonl"}, "is written as csv"),

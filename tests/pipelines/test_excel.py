@@ -160,8 +160,8 @@ def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: 
         (("people.xlsx", "--guard-formulas"), "No cell of a workbook is a formula"),
         (("people.parquet", "--delimiter", "tab"), "is not CSV"),
         (("people.xlsx", "--mode", "append"), "can only be replaced"),
-        (("people.xlsx.gz",), "Cannot export"),
-        (("people.xls",), "Cannot export"),
+        (("people.xlsx.gz",), "Cannot write"),
+        (("people.xls",), "Cannot write"),
     ],
     ids=str,
 )
