@@ -85,14 +85,13 @@ def override_load(job: Job, arguments: Mapping[str, Any], *, spell: Spell) -> Jo
     return job.model_copy(update={"load": load})
 
 
-def override_receipts(job: Job, destination: str | None) -> Job:
+def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spell: Spell) -> Job:
     """Return the job with this destination of its receipts (None: that of the job). Raises ConfigurationError."""
     if destination is None:
         return job
-    keys = (
-        {"to": destination} if job.receipts is None else {**job.receipts.model_dump(by_alias=True), "to": destination}
-    )
-    receipts = _validate(Receipts, keys, lambda _: "--receipts")
+    own = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
+    to = fspath(destination) if isinstance(destination, PathLike) else destination
+    receipts = _validate(Receipts, {**own, "to": to}, lambda _: spell("receipts"))
     return job.model_copy(update={"receipts": receipts})
 
 

@@ -52,15 +52,17 @@ class ImportOptions(RowOptions, total=False):
     quiet_period_s: float
     max_concurrency: int
     max_rate: float | None
+    receipts: str | PathLike[str] | None
     wait_s: float
 
 
 class SyncOptions(TypedDict, total=False):
-    """The rows of a job's source that are read, and the time limits of a run."""
+    """The rows of a job's source that are read, the destination of receipts, and the time limits of a run."""
 
     full: bool
     since: str | None
     limit: int | None
+    receipts: str | PathLike[str] | None
     wait_s: float
     time_limit_s: float | None
 

@@ -21,6 +21,7 @@ from connector.jobs.arguments import (
     build_import_job,
     name_import,
     override_load,
+    override_receipts,
     refuse_beside_job,
     replace_source,
 )
@@ -97,7 +98,9 @@ class Connector:
 
         `on_unknown` is "resend" by default, `look` "auto", `quiet_period_s` (the wait before a subscriber counts as
         absent) 30, `max_concurrency` 512, and `wait_s` (the wait for another run that holds the ledger) 0.
-        `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests per second.
+        `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests per second. `receipts`
+        is the folder (such as receipts.parquet) or the database URL to which the run writes a row for each subscriber
+        that it creates, finds changed or leaves open.
 
         >>> import pandas
         >>> from connector import Connector
@@ -151,9 +154,9 @@ class Connector:
         """Load the rows of a job's source, as `connector sync` does, and send the job's alert.
 
         `job` is a file's path or a `Job`. `full` reads all rows again, and `since` reads from this value of the cursor
-        on. `limit` is a number of rows; `wait_s` and `time_limit_s` are seconds. With `dry_run`, nothing is sent, and
-        the report shows what a run would do. Relative paths start from the folder of the job file, or for a `Job` from
-        the current folder.
+        on. `limit` is a number of rows; `wait_s` and `time_limit_s` are seconds. `receipts` replaces the destination of
+        the job's receipts. With `dry_run`, nothing is sent, and the report shows what a run would do. Relative paths
+        start from the folder of the job file, or for a `Job` or `receipts` from the current folder.
 
         >>> from connector import Connector
         >>> report = Connector().sync("crm.yaml")
@@ -164,7 +167,7 @@ class Connector:
         """
         refuse_unknown(options, SyncOptions)
         with self._job_start("sync", job, is_planned=dry_run):
-            loaded = _load(job)
+            loaded = override_receipts(_load(job), options.get("receipts"), spell=str)
             plan = replace(self._plan_sync(loaded, options, is_writing=not dry_run), is_planned=dry_run)
             return _run_job(loaded, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
 
@@ -326,7 +329,7 @@ class Connector:
         """Return the plan to load these rows. Raises ConfigurationError, also for values of a wrong type, which Python
         does not check."""
         arguments: dict[str, Any] = {**options}
-        job_file = arguments.pop("job", None)
+        job_file, receipts = arguments.pop("job", None), arguments.get("receipts")
         for name in ("base_id", "limit"):
             arguments[name] = _check_number(name, arguments.get(name))
         for name, kind in (("base_name", str), ("active", bool)):
@@ -338,9 +341,11 @@ class Connector:
         settings = self._read_settings(None, options.get("time_limit_s"), is_writing=is_writing)
         if isinstance(rows, str | PathLike):
             job = build_import_job(rows, name_import(rows), arguments, spell=str)
+            job = override_receipts(job, receipts, spell=str)
             return plan_import(job, settings, request)
         _refuse_file_arguments(arguments)
         job = build_import_job(None, options.get("name", "frame"), arguments, spell=str)
+        job = override_receipts(job, receipts, spell=str)
         return plan_import(job, settings, request, rows=open_rows(rows, job.name))
 
     def _plan_by_job(
@@ -354,7 +359,7 @@ class Connector:
     ) -> LoadPlan:
         """Return the plan to load these rows in place of the source of a job. Raises ConfigurationError."""
         refuse_beside_job(arguments, spell=str)
-        job = override_load(job, arguments, spell=str)
+        job = override_receipts(override_load(job, arguments, spell=str), arguments.get("receipts"), spell=str)
         settings = self._read_settings(job, arguments.get("time_limit_s"), is_writing=is_writing)
         if isinstance(rows, str | PathLike):
             return plan_import(replace_source(job, rows, arguments, spell=str), settings, request, is_by_job_file=True)

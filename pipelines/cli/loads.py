@@ -179,7 +179,7 @@ def plan_file(
     from connector.jobs.load_planner import RunRequest, plan_import
     from connector.jobs.reader import read_settings
 
-    job = override_receipts(build_file_job(file, row_options), receipts)
+    job = override_receipts(build_file_job(file, row_options), receipts, spell=spell_option)
     job = override_load(job, load, spell=spell_option)
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
     request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
@@ -284,7 +284,7 @@ def sync_command(
     again. If the source has a cursor, only rows since the last finished run are read.
     """
     from connector.imports.flow import run_load
-    from connector.jobs.arguments import override_receipts
+    from connector.jobs.arguments import override_receipts, spell_option
     from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.reader import load_job, read_settings
 
@@ -326,7 +326,7 @@ def sync_command(
         return replace(plan_sync(job, settings, request), is_planned=is_dry)
 
     with job_start(*jobs, is_planned=is_dry):
-        loaded = [override_receipts(load_job(path, os.environ), receipts) for path in jobs]
+        loaded = [override_receipts(load_job(path, os.environ), receipts, spell=spell_option) for path in jobs]
         plans = _plan_all(loaded, plan_job)
     if len(plans) == 1:
         finish(run_job(jobs[0], loaded[0], plans[0]), output)

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 import sqlalchemy as sa
 
+from connector import ConfigurationError, Connector as Library, Report
 from tests.databases import open_postgres
 from tests.pipelines.conftest import ROOT, Connector, Ended, list_stored, write_csv
 from tests.pipelines.killed_runs import run_killed
@@ -160,6 +162,28 @@ def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connecto
     assert planned.report["receipts"] is None
     for to in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
         assert connector.import_file(path, "--receipts", to).code == 2
+
+
+def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tmp_path: Path) -> None:
+    library = Library(base_url=connector.sandbox.base_url, token=connector.sandbox.token, state_dir=tmp_path / "state")
+    job = write_job(tmp_path, JOB.replace("TO", str(tmp_path / "job.csv")))
+    rows = pd.DataFrame({"mail": ["ann@x.org"], "name": ["Ann"], "phone": [""]})
+    write_csv(tmp_path / "people.csv", "mail,name,phone", "bob@x.org,Bob,")
+    calls: list[tuple[Path, Report]] = [
+        (tmp_path / "frame.csv", library.import_file(rows, base_id=7, active=True, receipts=tmp_path / "frame.csv")),
+        (tmp_path / "job.csv", library.import_file(rows.replace("ann", "cy", regex=True), job=job)),
+        (
+            tmp_path / "own.csv",
+            library.import_file(rows.replace("ann", "dee", regex=True), job=job, receipts=f"{tmp_path}/own.csv"),
+        ),
+        (tmp_path / "sync.csv", library.sync(job, receipts=tmp_path / "sync.csv")),
+    ]
+    for folder, report in calls:
+        assert report.receipts == {"to": str(folder), "rows": 1}
+        assert [path.name for path in folder.iterdir()] == [f"{report.run_id}.csv"]
+    for wrong in ("people.txt", 7):
+        with pytest.raises(ConfigurationError, match=r"[Rr]eceipts"):
+            library.sync(job, receipts=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("place", ["sqlite", "duckdb", "postgresql", "parquet"], indirect=True)
