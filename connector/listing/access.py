@@ -1,5 +1,5 @@
-"""Values that look-ups share: keys and results, subscribers and ids known to be in use, and how late the list shows
-subscribers that this run has confirmed (architecture 4.5 c). Nothing here sends a request."""
+"""Values that look-ups share: keys, results, known subscribers and ids, and the lag of the list (the time until it
+shows a subscriber that this run has confirmed, architecture 4.5 c). Nothing here sends a request."""
 
 import dataclasses
 import os
@@ -23,83 +23,87 @@ from connector.service.retry import Retrier
 from connector.spool import SpooledValues
 from connector.subscribers.identity import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
 
-_ADDED_AT_ONCE = 1024  # answered ids that are kept as Python numbers before they are added to an array together
+_ADDED_AT_ONCE = 1024  # answered ids that are collected before they are added to an array together
 
 
 class KnownIds:
-    """The ids that the run's look-ups have shown, in every base, and those in the answers to its creates: 8 bytes each.
+    """The ids in the run's look-ups, of every base, and the ids in the answers to the run's creates: 8 bytes each.
 
     An id that a look-up first shows after the run's first create may belong to an unresolved create of the run.
-    `largest_kept` is the largest id that the ledger had before the run's first create (None: not read yet).
-    `is_shared`: the list has shown one id in several bases, so the id of a new subscriber may exist in another base.
+    `largest_ledger_id` is the largest id that the ledger had before the run's first create (None: not read yet).
+    `are_ids_shared`: the list has shown one id in several bases, so the id of a new subscriber may exist in another
+    base.
     """
 
     def __init__(self) -> None:
-        self.largest_kept: int | None = None
-        self.is_shared = False
-        self._shown_first = IdSet()  # ids shown before the run's first create
-        self._others = IdSet()
-        self._answered: set[int] = set()  # answered ids that are not in an array yet
-        self._largest_added = 0  # the largest id in the two arrays; a new id is nearly always larger
+        self.largest_ledger_id: int | None = None
+        self.are_ids_shared = False
+        self._early_ids = IdSet()  # ids shown before the run's first create
+        self._later_ids = IdSet()
+        self._answered_ids: set[int] = set()  # answered ids that are not in `_later_ids` yet
+        self._largest_id = 0  # the largest id in the two IdSets; a new id is nearly always larger
         self._is_creating = False
 
     def add_shown(self, ids: Collection[int]) -> None:
         """Add ids that a look-up shows."""
-        self._add(self._others if self._is_creating else self._shown_first, ids)
+        self._add(self._later_ids if self._is_creating else self._early_ids, ids)
 
     def add_answered(self, subscriber_id: int) -> None:
-        """Add the id in the answer to a create."""
+        """Add the id that the answer to a create contains."""
         self._is_creating = True
-        self._answered.add(subscriber_id)
-        if len(self._answered) >= _ADDED_AT_ONCE:
-            self._add(self._others, self._answered)
-            self._answered.clear()
+        self._answered_ids.add(subscriber_id)
+        if len(self._answered_ids) >= _ADDED_AT_ONCE:
+            self._add(self._later_ids, self._answered_ids)
+            self._answered_ids.clear()
 
     def begin_creating(self) -> None:
-        """Record that the run's first create leaves."""
+        """Record that the run now sends its first create."""
         self._is_creating = True
 
     @property
-    def has_earlier(self) -> bool:
-        """Whether the run knows of subscribers before its first create."""
-        return bool(self.largest_kept) or len(self._shown_first) > 0
+    def has_earlier_subscribers(self) -> bool:
+        """Whether the run knows of subscribers that existed before its first create."""
+        return bool(self.largest_ledger_id) or len(self._early_ids) > 0
 
     def holds(self, subscriber_id: int) -> bool:
-        """Return whether a look-up has shown the id, or an answer has had it."""
-        if subscriber_id in self._answered:
+        """Return whether a look-up has shown the id, or the answer to a create has contained the id."""
+        if subscriber_id in self._answered_ids:
             return True
-        if subscriber_id > self._largest_added:
+        if subscriber_id > self._largest_id:
             return False
-        wanted = np.array([subscriber_id], dtype=np.int64)
-        return bool(self._shown_first.holds(wanted)[0] or self._others.holds(wanted)[0])
+        ids = np.array([subscriber_id], dtype=np.int64)
+        return bool(self._early_ids.holds(ids)[0] or self._later_ids.holds(ids)[0])
 
-    def was_shown_first(self, subscriber_id: int) -> bool:
+    def was_shown_before_creates(self, subscriber_id: int) -> bool:
         """Return whether a look-up has shown the id before the run's first create."""
-        return bool(self._shown_first.holds(np.array([subscriber_id], dtype=np.int64))[0])
+        return bool(self._early_ids.holds(np.array([subscriber_id], dtype=np.int64))[0])
 
-    def _add(self, known: IdSet, ids: Collection[int]) -> None:
-        added: IdArray = np.unique(np.fromiter(ids, dtype=np.int64, count=len(ids)))
-        known.add(added[~known.holds(added)])
-        self._largest_added = max(self._largest_added, max(ids, default=0))
+    def _add(self, id_set: IdSet, ids: Collection[int]) -> None:
+        distinct_ids: IdArray = np.unique(np.fromiter(ids, dtype=np.int64, count=len(ids)))
+        id_set.add(distinct_ids[~id_set.holds(distinct_ids)])
+        self._largest_id = max(self._largest_id, max(ids, default=0))
 
 
 IDENTITY_PATHS = tuple((name, BY_NAME[name].path[0]) for name in IDENTITIES)
-"""The fields that an identity may be, with the service's names for them."""
+"""The identity fields, each with its name in the service's JSON."""
 
-_MASKS = "*•…"  # in an address they stand for characters that a service does not show
+_MASK_CHARACTERS = "*•…"  # a service writes them in an address in place of characters that it hides
 
-_SENTINELS = 1000  # the latest confirmations: the visibility of a later one proves absence (architecture 4.5 c)
-_SAMPLES_OF_A_CLASS = 3  # as many as are tried before the filter is held to fail: one or two may have vanished
-_CLASSES = 500  # of all that a list of millions holds; a class beyond them has no control, and is swept for
-_OF_ONE_MOMENT = frozenset({Reason.ONE_ANSWER, Reason.TWO_SWEEPS})
+_SENTINEL_COUNT = 1000  # the latest confirmed creates: absence needs a visible later sentinel (architecture 4.5 c)
+_SAMPLE_COUNT = 3  # samples of a class: a filter fails only if it finds none of them, as one or two may have vanished
+_CLASS_COUNT = 500  # spelling classes with samples; a subscriber of another class has no control, and needs a sweep
+_ONE_MOMENT_REASONS = frozenset({Reason.ONE_ANSWER, Reason.TWO_SWEEPS})
+"""Reasons of a certificate whose reading shows the list as it was at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupKey:
-    """A subscriber to look up: the digest of the identity, its field (email, client_user_id), its text as sent.
+    """A subscriber to look up. `identity` is the digest of the identity, `field` is email or client_user_id, and
+    `value` is the text as sent.
 
-    A subscriber that we have created shows by the text as sent or by its normal form. `in_any_spelling`: the subscriber
-    is absent only if other capitals do not show it either, because another program may have created it.
+    A filter finds a subscriber of this connector by the text as sent or by its normal form. `in_any_spelling`: the
+    subscriber is absent only if a filter does not find it by other capitals either, because another program may have
+    created the subscriber.
     """
 
     identity: bytes
@@ -110,32 +114,27 @@ class LookupKey:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """The result of one look-up. The look-up is inconclusive for an identity that is neither `found` nor `missed`.
+    """The result of one look-up. The look-up is inconclusive for an identity in neither `found_ids` nor
+    `absent_identities`."""
 
-    `found` maps identities to the ids of the base's subscribers with the identity, in ascending order. `missed` has the
-    identities that are absent from an answer known to be whole. `seen` has the sentinels that the look-up showed; a
-    look-up by filters looks only for the latest ones. `lag_s` is a lower bound of the list's lag (0: no sign of a lag).
-    `started_at` is monotonic. `is_by_filter`: the look-up used filters; otherwise the list was read.
-    """
-
-    found: Mapping[bytes, tuple[int, ...]]
-    missed: frozenset[bytes]
-    seen: frozenset["Sentinel"]
-    lag_s: float
-    started_at: float
-    is_by_filter: bool = False
+    found_ids: Mapping[bytes, tuple[int, ...]]  # by identity: the ids of the base's subscribers, in ascending order
+    absent_identities: frozenset[bytes]  # identities that an answer lacks although the answer is whole
+    seen_sentinels: frozenset["Sentinel"]  # a look-up by filters looks only for the latest sentinels
+    lag_s: float  # a lower bound of the list's lag; 0: no sign of a lag
+    started_at: float  # monotonic
+    is_by_filter: bool = False  # otherwise the list was read
 
     @property
     def latest_seen_at(self) -> float:
-        """The time (monotonic) at which the latest of `seen` was confirmed; -inf if the look-up showed none."""
-        return find_latest(self.seen)
+        """The time (monotonic) at which the latest of `seen_sentinels` was confirmed; -inf without a sentinel."""
+        return find_latest_time(self.seen_sentinels)
 
 
-@dataclass(slots=True, unsafe_hash=True)  # each row needs an object: a frozen one takes three times as long to create
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: a frozen sentinel takes three times as long to create
 class Sentinel:
-    """A subscriber that this run created, with the identity's field and its text as sent. `confirmed_at` is when the
-    answer came, `sent_at` when the request left (monotonic). `is_active` and `base_id` (None: not known) are its class:
-    the list may hide another class."""
+    """A subscriber that this run created, with the identity's field and its text as sent. `confirmed_at` is the time of
+    the answer, `sent_at` the time of the request (monotonic). `is_active` and `base_id` (None: not known) are the class
+    of the sentinel: the list may show this class and hide another class."""
 
     confirmed_at: float
     subscriber_id: int
@@ -146,17 +145,17 @@ class Sentinel:
     base_id: int | None = None
 
 
-def find_latest(sentinels: Collection[Sentinel]) -> float:
-    """Return the time (monotonic) at which the latest of these was confirmed; -inf if there are none."""
+def find_latest_time(sentinels: Collection[Sentinel]) -> float:
+    """Return the time (monotonic) at which the latest of these sentinels was confirmed; -inf without a sentinel."""
     return max((sentinel.confirmed_at for sentinel in sentinels), default=float("-inf"))
 
 
 @dataclass(slots=True)
 class ListLag:
-    """The knowledge of a run about the list's lag, over all its bases: the latest sentinels, and the largest lag on
-    record for the account (architecture 4.5 c)."""
+    """The latest sentinels of all bases of a run, and the largest lag of the list on record for the account
+    (architecture 4.5 c)."""
 
-    sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_SENTINELS))
+    sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_SENTINEL_COUNT))
     largest_lag_s: float = 0.0
 
 
@@ -174,22 +173,23 @@ def shows_identity(wire: Mapping[str, Any], name: str) -> bool:
     text = wire.get(BY_NAME[name].path[0])
     if not isinstance(text, str) or not text.strip():
         return False
-    return name != "email" or not any(mask in text for mask in _MASKS)
+    return name != "email" or not any(character in text for character in _MASK_CHARACTERS)
 
 
 @dataclass(slots=True)
 class ListStats:
-    """Facts about the list at `taken_at` (monotonic): TotalCount and the number of requests of a sweep (None: not
+    """Facts about the list at `taken_at` (monotonic): TotalCount, the number of requests of a sweep (each None if not
     known), the Ids and names of the bases, and a few listed subscribers of each spelling class."""
 
     taken_at: float
     total: int | None = None
-    pages: int | None = None
+    request_count: int | None = None
     bases: set[tuple[object, object]] = field(default_factory=set)
     samples: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
     shown_fields: set[str] = field(default_factory=set)
-    """The identity fields that a row has shown."""
-    _has_enough_plain: set[str] = field(default_factory=set)
+    """Identity fields in which at least one row has a value."""
+    _fields_with_plain_samples: set[str] = field(default_factory=set)
+    """Fields with enough samples of plain texts."""
 
     def add(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Add the bases of these subscribers, and keep a few subscribers of each spelling class, of any base."""
@@ -201,21 +201,25 @@ class ListStats:
                 text = wire.get(path)
                 if name not in self.shown_fields and shows_identity(wire, name):
                     self.shown_fields.add(name)
-                if not isinstance(text, str) or not text or (name in self._has_enough_plain and is_plain(name, text)):
+                if (
+                    not isinstance(text, str)
+                    or not text
+                    or (name in self._fields_with_plain_samples and is_plain(name, text))
+                ):
                     continue
-                if type(wire.get("Id")) is int and _can_be_asked_for(text):
+                if type(wire.get("Id")) is int and _fits_url(text):
                     self._keep(classify(name, text), ListedSubscriber(wire["Id"], text))
 
     def _keep(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
         samples = self.samples.get(spelling_class)
-        if samples is None and len(self.samples) < _CLASSES:
+        if samples is None and len(self.samples) < _CLASS_COUNT:
             self.samples[spelling_class] = [sample]
-        elif samples is not None and len(samples) < _SAMPLES_OF_A_CLASS:
+        elif samples is not None and len(samples) < _SAMPLE_COUNT:
             samples.append(sample)
         elif not spelling_class.traits:
-            self._has_enough_plain.add(spelling_class.field)
+            self._fields_with_plain_samples.add(spelling_class.field)
 
-    def find_with_capitals(self) -> list[ListedSubscriber]:
+    def find_samples_with_capitals(self) -> list[ListedSubscriber]:
         """Return the samples whose email has capitals and is plain otherwise."""
         return [
             sample
@@ -228,70 +232,60 @@ class ListStats:
 class ShownSubscribers:
     """Listed subscribers that a run's look-ups have shown, by id, with the values of the list.
 
-    They are kept in a temporary file, so that a comparison needs no further request (architecture 4.12).
+    The values are in a temporary file, so that a comparison needs no further request (architecture 4.12).
     """
 
     def __init__(self) -> None:
-        self._index_of: dict[int, int] = {}
+        self._index_by_id: dict[int, int] = {}
         self._values = SpooledValues()
 
     def keep(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep these subscribers; the latest values of an id count. Raises RunAborted if the disk is full."""
-        first = self._values.add([[wire] for wire in wire_objects])
-        for index, wire in enumerate(wire_objects, start=first):
-            self._index_of[wire["Id"]] = index
+        first_index = self._values.add([[wire] for wire in wire_objects])
+        for index, wire in enumerate(wire_objects, start=first_index):
+            self._index_by_id[wire["Id"]] = index
 
     def read(self, subscriber_id: int) -> dict[str, Any] | None:
         """Return the subscriber with this id as the list showed it, or None."""
-        index = self._index_of.get(subscriber_id)
+        index = self._index_by_id.get(subscriber_id)
         if index is None:
             return None
-        shown: dict[str, Any] = self._values.read(index)[0]
-        return shown
+        wire: dict[str, Any] = self._values.read(index)[0]
+        return wire
 
 
 @dataclass(slots=True)
 class LookupState:
-    """The knowledge that all look-ups of a run share, in every base.
-
-    `useless` has the fields whose filters are ignored or refused. `checked_fields` has the fields whose filter lists
-    nobody for a made-up value. `controls` has, for each class of spelling that was tried, whether the filter finds a
-    subscriber of the class. `is_case_blind` is whether the filter by email finds other capitals (None: not tried).
-    `is_list_unreadable` is whether the last sweep was incomplete, and `swept` has the sentinels that the sweep showed.
-    `shown` has subscribers that look-ups found for rows that were about to be created, `elsewhere` those that a listing
-    of up to 200,000 showed in other bases than the run's. A base that the account's list hides has a state of its own:
-    `base_id` is its Id, with which each sweep asks. `hidden` has the classes, each as a filter's name and value, that
-    the list shows only to a request that asks for the class, and `unshown` those of which not even such a request has
-    shown a subscriber. `swept_bases` has the Ids of the bases that the evidence for the last complete sweep asked for.
-    `are_classes_known` is whether counts have told which
-    classes the list hides. `swept_activity` and `filtered_activity` have the values of `is_active` that the last sweep
-    and the filters by identity have shown. `plural_filters` has the fields whose filters have listed several
-    subscribers in one answer, so that they return more than the first match.
-    """
+    """Facts that all look-ups of a run share, in every base. A base that the account's list hides has its own state."""
 
     stats: ListStats | None = None
-    useless: set[str] = field(default_factory=set)
-    checked_fields: set[str] = field(default_factory=set)
+    useless_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters of these fields
+    usable_fields: set[str] = field(default_factory=set)  # the filters of these fields list nobody for a made-up value
     controls: dict[SpellingClass, bool] = field(default_factory=dict)
-    is_case_blind: bool | None = None
-    is_list_unreadable: bool = False
-    unreadable_because: str = ""
-    swept: frozenset[int] = frozenset()
-    shown: ShownSubscribers = field(default_factory=ShownSubscribers)
-    elsewhere: ShownSubscribers = field(default_factory=ShownSubscribers)
-    base_id: int | None = None
-    hidden: tuple[HiddenClass, ...] = ()
-    unshown: tuple[HiddenClass, ...] = ()
-    swept_bases: frozenset[int] = frozenset()
-    are_classes_known: bool = False
+    """For each class that was tried: whether the filter finds a subscriber of the class."""
+    is_case_blind: bool | None = None  # whether the filter by email finds other capitals; None: not tried
+    plural_fields: set[str] = field(default_factory=set)
+    """Fields whose filters have listed several subscribers in one answer, so they do not return only the first
+    match."""
+    is_list_unreadable: bool = False  # whether the last sweep was incomplete
+    unreadable_reason: str = ""
+    swept_sentinel_ids: frozenset[int] = frozenset()  # the sentinels that the last sweep showed
+    swept_activity: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
+    filtered_activity: set[bool] = field(default_factory=set)  # values of `is_active` that the identity filters showed
+    swept_base_ids: frozenset[int] = frozenset()  # bases whose subscribers the evidence of the last sweep counted
+    shown_subscribers: ShownSubscribers = field(default_factory=ShownSubscribers)
+    """Subscribers that look-ups found for rows that were about to be created."""
+    subscribers_elsewhere: ShownSubscribers = field(default_factory=ShownSubscribers)
+    """Subscribers of other bases than the run's, from a listing of up to 200,000 subscribers."""
+    base_id: int | None = None  # of a base that the account's list hides: each sweep asks with this BaseId
+    hidden_classes: tuple[HiddenClass, ...] = ()  # the list shows them only to a request for the class
+    unshown_classes: tuple[HiddenClass, ...] = ()  # not even a request for the class has shown a subscriber
+    are_classes_known: bool = False  # whether counts have shown which classes the list hides
     is_missing_false: bool | None = None  # whether a row without IsActive is inactive; None: not asked yet
-    swept_activity: set[bool] = field(default_factory=set)
-    filtered_activity: set[bool] = field(default_factory=set)
-    plural_filters: set[str] = field(default_factory=set)
 
 
-def _can_be_asked_for(text: str) -> bool:
-    """Return whether the text can be written in a URL. A lone surrogate, which JSON may contain, cannot."""
+def _fits_url(text: str) -> bool:
+    """Return whether a URL can contain the text. JSON may contain a lone surrogate, and a URL may not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -301,10 +295,11 @@ def _can_be_asked_for(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListPolicy:
-    """How the list may be used; times in seconds. `identity` (email or client_user_id) is what a listing records."""
+    """Settings of the look-ups and listings; times in seconds. `identity` (email or client_user_id) is the field that a
+    listing records."""
 
     identity: str = "email"
-    max_concurrency: int = 512  # 1,000 creates/s at a round trip of half a second; the run finds its own limit
+    max_concurrency: int = 512  # enough for 1,000 creates/s at a round trip of half a second
     quiet_period_s: float = 30.0
     fresh_s: float = 900.0
     allow_truncated: bool = False  # architecture 7, rule 7
@@ -315,8 +310,8 @@ class ListPolicy:
 class ListAccess:
     """The objects and settings that a look-up in one base needs, and the state that the run's look-ups share.
 
-    `known` are subscribers of the base for which the account guard had no conclusive answer. Until a sweep has shown
-    one of them, nothing that a sweep shows is recorded, and no filter is asked before a sweep.
+    `unverified_entries` are known subscribers of the base for which the account guard had no conclusive answer. Until a
+    sweep has shown one of them, no subscriber of a sweep is recorded, and no filter is used.
     """
 
     control: Stop
@@ -324,12 +319,12 @@ class ListAccess:
     retrier: Retrier
     journal: LedgerWriter
     policy: ListPolicy
-    asked_name: str | None = None  # the base's name, if the job names the base without an id: answers must agree
-    inactive: InactiveIdentities = field(default_factory=InactiveIdentities)  # shared by all bases of the run
+    asked_name: str | None = None  # the base's name, if the job gives no id of the base: answers must have this name
+    inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)  # of all bases of the run
     draw: Callable[[int], bytes] = os.urandom  # returns this many random bytes; simulations pass their own function
     lag: ListLag = field(default_factory=ListLag)  # shared by all bases of the run
     state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
-    known: tuple[Known, ...] = ()
+    unverified_entries: tuple[Known, ...] = ()
     known_ids: KnownIds = field(default_factory=KnownIds)  # shared by all bases of the run
     is_base_shown: bool = False  # whether the account's list has shown a subscriber of the base in this run
 
@@ -340,7 +335,7 @@ class ListAccess:
 
     @property
     def sentinels(self) -> deque[Sentinel]:
-        """The subscribers that this run has confirmed last."""
+        """The latest subscribers that this run has confirmed."""
         return self.lag.sentinels
 
     @property
@@ -361,35 +356,39 @@ class KeyGroup:
 class Visibility:
     """The sentinels that a look-up showed, and a lower bound of the list's lag."""
 
-    seen: frozenset[Sentinel] = frozenset()
+    seen_sentinels: frozenset[Sentinel] = frozenset()
     lag_s: float = 0.0
 
     @property
     def latest_seen_at(self) -> float:
-        """The time (monotonic) at which the latest of `seen` was confirmed; -inf if there is none."""
-        return find_latest(self.seen)
+        """The time (monotonic) at which the latest of `seen_sentinels` was confirmed; -inf without a sentinel."""
+        return find_latest_time(self.seen_sentinels)
 
 
 def read_visibility(
     sentinels: Collection[Sentinel],
-    seen: frozenset[int],
-    seen_before: frozenset[int],
+    seen_ids: frozenset[int],
+    previous_seen_ids: frozenset[int],
     certificate: Certificate,
     started_at: float,
 ) -> Visibility:
-    """Return what a sweep proves of the list's lag: it showed the ids `seen`, and the sweep before it `seen_before`.
+    """Return which sentinels a sweep proves visible, and the lag that it proves. `seen_ids` are the sentinels that the
+    sweep showed, `previous_seen_ids` those of the previous sweep.
 
     Pages are read one after another. A sweep in id order may show a sentinel on a late page and miss an older
-    subscriber, if the service began to show both just after the older one's page was read. The ranks reveal that,
-    unless another subscriber vanished there. A sentinel that the sweep before had shown already has no such weakness.
+    subscriber, if the service began to show both after the page of the older subscriber was read. The shifted ranks
+    reveal this, unless another subscriber vanished from that page. A sentinel that the previous sweep showed, too, has
+    no such weakness.
     """
-    is_sure = certificate.reason in _OF_ONE_MOMENT or not certificate.is_complete
-    counted = seen if is_sure else seen & seen_before
-    shown = frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id in counted)
-    missed = (
-        [sentinel for sentinel in sentinels if sentinel.subscriber_id not in seen] if certificate.is_complete else []
+    counts_all = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
+    counted_ids = seen_ids if counts_all else seen_ids & previous_seen_ids
+    seen_sentinels = frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id in counted_ids)
+    missed_sentinels = (
+        [sentinel for sentinel in sentinels if sentinel.subscriber_id not in seen_ids]
+        if certificate.is_complete
+        else []
     )
-    return Visibility(shown, measure_lag(missed, started_at))
+    return Visibility(seen_sentinels, measure_lag(missed_sentinels, started_at))
 
 
 def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
@@ -397,19 +396,22 @@ def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
     return {is_active for wire in wire_objects if isinstance(is_active := wire.get("IsActive"), bool)}
 
 
-def measure_lag(missed: Collection[Sentinel], started_at: float) -> float:
-    """Return the lag that these missed sentinels prove: at least the time since their creates were answered."""
+def measure_lag(missed_sentinels: Collection[Sentinel], started_at: float) -> float:
+    """Return the lag that these sentinels prove, which a look-up did not show: at least the time since their
+    answers."""
     return max(
-        (started_at - sentinel.confirmed_at for sentinel in missed if sentinel.confirmed_at < started_at), default=0.0
+        (started_at - sentinel.confirmed_at for sentinel in missed_sentinels if sentinel.confirmed_at < started_at),
+        default=0.0,
     )
 
 
 def keep_shown(
     access: ListAccess,
     wire_objects: Sequence[dict[str, Any]],
-    listed: Sequence[tuple[bytes, int]],
+    listed_pairs: Sequence[tuple[bytes, int]],
     identities: Collection[bytes],
 ) -> None:
-    """Keep the subscribers of a page that have one of `identities`; `listed` has the page's identities and ids."""
-    if ids := {subscriber_id for identity, subscriber_id in listed if identity in identities}:
-        access.state.shown.keep([wire for wire in wire_objects if wire["Id"] in ids])
+    """Keep the subscribers of a page that have one of `identities`. `listed_pairs` has the identities of the page's
+    subscribers, each with the subscriber's id."""
+    if ids := {subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}:
+        access.state.shown_subscribers.keep([wire for wire in wire_objects if wire["Id"] in ids])

@@ -1,7 +1,7 @@
 """Looks subscribers up by reading the whole list: all subscribers of the bases, or the subscribers of some keys.
 
-A complete listing in id order is renewed: reading goes on from its last known row, if all new rows come after that row
-(architecture 4.7).
+A complete listing in id order can be renewed: reading goes on from the last known row of the listing, if all new rows
+come after that row (architecture 4.7).
 """
 
 import logging
@@ -26,7 +26,7 @@ from connector.listing.access import (
     read_activity,
     read_visibility,
 )
-from connector.listing.base_reader import SweptRows, build_reader, is_known
+from connector.listing.base_reader import SweptRows, build_reader, may_be_in_base
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
 from connector.listing.requests import try_unlisted
@@ -38,21 +38,22 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-_RECORDED_AT_ONCE = 20_000  # listed subscribers that share a commit
-_KNOWN_COMPARED = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
+_COMMIT_ROWS = 20_000  # listed subscribers that share a commit
+_COMPARED_ENTRIES = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
 SHOWN_RECORDED = 8
-"""Subscribers that a look-up shows, by which later runs know the account (architecture 4.10)."""
+"""The number of subscribers of a look-up that are recorded as shown, so that later runs can recognise the account
+(architecture 4.10)."""
 
-_DIGEST_BYTES = 8  # of each identity's digest: two collide in 1 of 400,000 listings of ten million subscribers
+_DIGEST_BYTES = 8  # bytes of each digest: two collide in 1 of 400,000 listings of ten million subscribers
 
 
 class EmptiedError(RunAborted):
     """The list shows none of the known subscribers that were looked up."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, looked_up_count: int) -> None:
         super().__init__(
             "the ledger has confirmed subscribers in the base, and the service shows none of the "
-            f"{number} that were looked up: this token sees another account, or the base was emptied. "
+            f"{looked_up_count} that were looked up: this token sees another account, or the base was emptied. "
             "Nothing was sent. Look at the token and at the base. If the subscribers were erased on purpose, forget "
             "them (connector forget). Do not begin a new ledger while the service may only hide them, for example "
             "until they confirm: a run with a new ledger would create them again"
@@ -64,13 +65,13 @@ class ListEnd:
     """The end of a complete listing in ascending id order: the last id, and the number of rows."""
 
     last_id: int
-    rows: int
+    row_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A reading of the list: its certificate, the listed subscribers, its beginning (monotonic), and the end of the
-    list if the list is in ascending id order."""
+    """A reading of the list: its certificate, the listed subscribers, the time of its beginning (monotonic), and the
+    end of the list if the list is in ascending id order."""
 
     certificate: Certificate
     rows: SweptRows
@@ -79,7 +80,7 @@ class Listing:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every subscriber that the reading did not show was absent from the list."""
+        """Whether the reading shows every subscriber of the list."""
         return self.certificate.is_complete
 
 
@@ -92,7 +93,7 @@ async def list_account(
     """Read the list once for the bases of `accesses` (architecture 4.7).
 
     The subscribers of `keys` are kept with their values, for a comparison. With `keeps_all` the subscribers of all
-    other bases are also kept, for bases that the run meets later.
+    other bases are also kept, for bases that occur in later rows.
 
     Raises ListFailed if the service does not return its list, EmptiedError if the list shows none of the known
     subscribers of a base, and RunAborted if a base is not the intended one or the run must stop.
@@ -103,7 +104,7 @@ async def list_account(
     for other_access in accesses:
         await other_access.journal.flush()
     certificate, _ = await _sweep(accesses, rows, frozenset())
-    # No reading from the end shows newcomers of a class that the list hides.
+    # A reading of the end of the list shows no newcomers of a class that the list hides.
     is_ascending = certificate.order is Order.ID or not certificate.distinct
     is_renewable = certificate.is_complete and is_ascending and not certificate.hidden
     end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
@@ -112,134 +113,141 @@ async def list_account(
 
 @dataclass(frozen=True, slots=True)
 class BaseCounts:
-    """Counts of a base in a reading of the list: identities with more than one id (`doubled`), and confirmed
-    subscribers that the reading should show and lacks (`lacking`)."""
+    """Counts of a base in a reading of the list: identities with more than one id, and confirmed subscribers that the
+    reading should show and lacks."""
 
-    doubled: int
-    lacking: int
+    doubled_count: int
+    lacking_count: int
 
 
-async def record_base(access: ListAccess, rows: SweptRows, *, since: int = 0) -> BaseCounts:
+async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) -> BaseCounts:
     """Record the subscribers of the base among `rows` in the ledger, so that none of them is created. Return counts of
     the listed subscribers.
 
-    Presence needs no certificate. `since` is a former `size` of the rows: earlier rows are recorded already. The id of
-    the base is recorded first, because another base may have the same name.
+    The reading need not be complete, because a listed subscriber exists in any case. `start` is an earlier `size` of
+    `rows`: the older parts are recorded already. The id of the base is recorded first, because another base may have
+    the same name.
     """
     journal, identity, reader = access.journal, access.policy.identity, build_reader(access, ())
-    ours = [
+    our_bases = [
         listed_base for listed_base in rows.bases if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
     ]
-    if ours and journal.base.service_id is None and reader.service_id is not None:
+    if our_bases and journal.base.service_id is None and reader.service_id is not None:
         await journal.learn_base(reader.service_id, access.asked_name or "")
-    base, digests, ids, waiting = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
-    for listed in (part for base in ours for part in rows.read(base, since=since)):
-        digests.frombytes(b"".join(subscriber[:_DIGEST_BYTES] for subscriber, _ in listed))
-        ids.extend(subscriber_id for _, subscriber_id in listed)
-        waiting += listed
-        if len(waiting) >= _RECORDED_AT_ONCE:
-            await _record_listed(access, waiting)
-            waiting = []
-    await _record_listed(access, waiting)
-    shown = [identity for identity, _ in waiting[:SHOWN_RECORDED]]
-    await journal.ask(lambda ledger: ledger.record_shown(base, shown))
+    base, digests, ids, unrecorded_pairs = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
+    for pairs in (page_pairs for base in our_bases for page_pairs in rows.read(base, start=start)):
+        digests.frombytes(b"".join(digest[:_DIGEST_BYTES] for digest, _ in pairs))
+        ids.extend(subscriber_id for _, subscriber_id in pairs)
+        unrecorded_pairs += pairs
+        if len(unrecorded_pairs) >= _COMMIT_ROWS:
+            await _record_listed(access, unrecorded_pairs)
+            unrecorded_pairs = []
+    await _record_listed(access, unrecorded_pairs)
+    shown_identities = [digest for digest, _ in unrecorded_pairs[:SHOWN_RECORDED]]
+    await journal.ask(lambda ledger: ledger.record_shown(base, shown_identities))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
-    lacking = 0
-    if not since:
-        shown_by = rows.began_at - access.shown_after_s
+    lacking_count = 0
+    if not start:
+        latest_confirmed_at = rows.began_at - access.shown_after_s
         identities, confirmed_ids = await journal.ask(
-            lambda ledger: ledger.list_confirmed(base, identity, journal.run_key, shown_by)
+            lambda ledger: ledger.list_confirmed(base, identity, journal.run_key, latest_confirmed_at)
         )
-        whole = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
-        is_unlisted = ~np.isin(whole[:, 0], listed_digests)
-        lacking = int(np.count_nonzero(is_unlisted & ~np.isin(np.frombuffer(confirmed_ids, np.int64), listed_ids)))
-    return BaseCounts(_count_doubled(listed_digests, listed_ids), lacking)
+        confirmed_digests = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
+        unlisted_mask = ~np.isin(confirmed_digests[:, 0], listed_digests)
+        unlisted_mask &= ~np.isin(np.frombuffer(confirmed_ids, np.int64), listed_ids)
+        lacking_count = int(np.count_nonzero(unlisted_mask))
+    return BaseCounts(_count_doubled(listed_digests, listed_ids), lacking_count)
 
 
-async def _record_listed(access: ListAccess, listed: Sequence[tuple[bytes, int]]) -> None:
+async def _record_listed(access: ListAccess, pairs: Sequence[tuple[bytes, int]]) -> None:
     journal, identity = access.journal, access.policy.identity
-    await journal.ask(lambda ledger: ledger.record_listed(journal.base, identity, listed))
+    await journal.ask(lambda ledger: ledger.record_listed(journal.base, identity, pairs))
 
 
 def _count_doubled(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
-    """Return the number of digests that have more than one id. A listing may have shown a subscriber twice."""
+    """Return the number of digests that have more than one id. A digest may occur twice with the same id, because a
+    listing may show a subscriber twice."""
     order = np.lexsort((ids, digests))
     digests, ids = digests[order], ids[order]
-    is_doubled = (digests[1:] == digests[:-1]) & (ids[1:] != ids[:-1])
-    return len(np.unique(digests[1:][is_doubled]))
+    doubled_mask = (digests[1:] == digests[:-1]) & (ids[1:] != ids[:-1])
+    return len(np.unique(digests[1:][doubled_mask]))
 
 
 async def sweep_for(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     """Look the keys of each base up by reading the whole list once, and return a result for each base.
 
-    Keys are `missed` only if the sweep was complete. Raises as `list_account` does.
+    Only a complete sweep proves an identity absent. Raises as `list_account` does.
     """
     access = groups[0].access
     access.control.activity = f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
-    seen_before = access.state.swept
-    search = _Search(groups)
-    watched = frozenset(sentinel.subscriber_id for sentinel in sentinels)
-    certificate, seen = await _sweep([group.access for group in groups], search, watched)
-    visibility = read_visibility(sentinels, seen, seen_before, certificate, started_at)
+    previous_seen_ids = access.state.swept_sentinel_ids
+    search = _SearchSink(groups)
+    sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in sentinels)
+    certificate, seen_ids = await _sweep([group.access for group in groups], search, sentinel_ids)
+    visibility = read_visibility(sentinels, seen_ids, previous_seen_ids, certificate, started_at)
     results = list[LookupResult]()
-    for identities, ids_of, unclear in zip(search.identities, search.found, search.unclear, strict=True):
-        found = {identity: tuple(sorted(ids)) for identity, ids in ids_of.items()}
-        missed = identities.difference(found, unclear) if certificate.is_complete else frozenset()
-        results.append(LookupResult(found, missed, visibility.seen, visibility.lag_s, started_at))
+    for identities, id_sets, unclear in zip(search.identities, search.found_ids, search.unclear, strict=True):
+        found_ids = {identity: tuple(sorted(ids)) for identity, ids in id_sets.items()}
+        absent = identities.difference(found_ids, unclear) if certificate.is_complete else frozenset()
+        results.append(LookupResult(found_ids, absent, visibility.seen_sentinels, visibility.lag_s, started_at))
     return results
 
 
-class _Search:
-    """A sink that looks for `identities` in some bases; `found` has the ids that the listing shows for each."""
+class _SearchSink:
+    """A sink that looks for `identities` in some bases. `found_ids` has the ids that the list shows, by identity. Each
+    list has one item for each base."""
 
     def __init__(self, groups: Sequence[KeyGroup]) -> None:
         self._readers = [build_reader(group.access, sorted({key.field for key in group.keys})) for group in groups]
         self.identities = [frozenset(key.identity for key in group.keys) for group in groups]
-        self.found: list[dict[bytes, set[int]]] = [{} for _ in groups]
-        self.unclear: list[set[bytes]] = [set() for _ in groups]  # shown in a row that does not tell the base
+        self.found_ids: list[dict[bytes, set[int]]] = [{} for _ in groups]
+        self.unclear: list[set[bytes]] = [set() for _ in groups]  # identities in rows that may be of another base
 
     def start_sweep(self, number: int) -> None:
-        """Do nothing: presence counts in every sweep."""
+        """Do nothing: a subscriber counts as found if any sweep shows it."""
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for reader, identities, unclear in zip(self._readers, self.identities, self.unclear, strict=True):
             rows = [wire for wire in wire_objects if reader.is_unclear(wire.get("Base"))]
-            unclear |= {identity for wire in rows for identity, _ in reader.read_one(wire) if identity in identities}
-        for reader, identities, found in zip(self._readers, self.identities, self.found, strict=True):
+            unclear |= {
+                identity for wire in rows for identity, _ in reader.read_identities(wire) if identity in identities
+            }
+        for reader, identities, found_ids in zip(self._readers, self.identities, self.found_ids, strict=True):
             for identity, subscriber_id in reader.read(wire_objects):
                 if identity in identities:
-                    found.setdefault(identity, set()).add(subscriber_id)
+                    found_ids.setdefault(identity, set()).add(subscriber_id)
 
 
 @dataclass(slots=True)
-class _Watching:
-    """A sink that passes rows to another sink, records which `watched` ids the last sweep shows, and collects stats.
+class _WatchingSink:
+    """A sink that passes rows to another sink, records which `watched_ids` the last sweep shows, and collects stats.
 
-    When a sweep shows a known subscriber of a base, the account is verified, and `known` of its access is emptied.
-    """
+    If a sweep shows an unverified entry of a base, the account is verified: `unverified_entries` of the base are
+    emptied."""
 
     sink: PageSink
     accesses: Sequence[ListAccess]
-    watched: frozenset[int]
+    watched_ids: frozenset[int]
     stats: ListStats
-    seen: set[int] = field(default_factory=set)
-    activity: set[bool] = field(default_factory=set)
+    seen_ids: set[int] = field(default_factory=set)
+    activity: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
 
     def start_sweep(self, number: int) -> None:
-        """Forget the last sweep: only the newest decides which subscribers show."""
-        self.seen.clear()
+        """Forget the last sweep: only the newest sweep decides which subscribers the list shows."""
+        self.seen_ids.clear()
         self.activity.clear()
         self.sink.start_sweep(number)
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for access in self.accesses:
             # By identity, because the Id in the answer to a create may be provisional.
-            known = {known_entry.identity for known_entry in access.known}
-            if known and any(is_known(wire, known, access.journal.base.service_id) for wire in wire_objects):
-                access.known = ()
+            identities = {entry.identity for entry in access.unverified_entries}
+            base_id = access.journal.base.service_id
+            if identities and any(may_be_in_base(wire, identities, base_id) for wire in wire_objects):
+                access.unverified_entries = ()
         self.accesses[0].known_ids.add_shown([wire["Id"] for wire in wire_objects])
-        self.seen.update(self.watched.intersection(wire["Id"] for wire in wire_objects))
+        self.seen_ids.update(self.watched_ids.intersection(wire["Id"] for wire in wire_objects))
         self.activity.update(read_activity(wire_objects))
         self.stats.add(wire_objects)
         self.sink.take(wire_objects)
@@ -248,22 +256,22 @@ class _Watching:
 async def _sweep(
     accesses: Sequence[ListAccess],
     sink: PageSink,
-    watched: frozenset[int],
+    watched_ids: frozenset[int],
     *,
     is_again: bool = False,
 ) -> tuple[Certificate, frozenset[int]]:
-    """Read the list that the accesses share, and update their state. Return the certificate, and the watched ids that
-    it showed.
+    """Read the list that the accesses share, and update their state. Return the certificate, and those of the watched
+    ids that the list showed.
 
-    Raises EmptiedError if a complete list shows none of the known subscribers of a base (architecture 4.10). If the
-    list may not show them yet, it is read once more when they must show.
+    Raises EmptiedError if a complete list shows none of the unverified entries of a base (architecture 4.10). If the
+    list may not show these entries yet, read it once more after the time at which it must show them.
     """
     access = accesses[0]
-    state, sentinels = access.state, frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
-    now, earlier_total = access.clock.monotonic(), None  # the TotalCount that the run saw shortly before
+    state, sentinel_ids = access.state, frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
+    now, earlier_total = access.clock.monotonic(), None  # earlier_total: the TotalCount of shortly before
     if state.stats is not None and now <= state.stats.taken_at + access.policy.fresh_s:
         earlier_total = state.stats.total
-    watching = _Watching(sink, accesses, watched | sentinels, ListStats(now))
+    watching = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(now))
     base_ids = [
         other_access.journal.base.service_id
         for other_access in accesses
@@ -282,52 +290,53 @@ async def _sweep(
         allow_truncated=access.policy.allow_truncated,
         find_lacking=partial(_find_lacking, accesses),
         base_ids=base_ids,
-        hidden=state.hidden,
+        hidden=state.hidden_classes,
         earlier_total=earlier_total,
         draw=access.draw,
     )
     certificate = await access.control.until_stopped(read())
     if certificate.total_last == 0 and not certificate.is_complete:
-        # Other runs have created the first subscribers meanwhile, or an answer was wrong. Another reading shows which.
+        # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
         certificate = await access.control.until_stopped(read())
     if access.policy.identity == "email" and certificate.distinct and "email" not in watching.stats.shown_fields:
         raise ConfigurationError(
-            f"The list shows the email of none of {count(certificate.distinct, 'subscriber')}, so nothing tells who "
-            "exists. No more rows were sent. Set load.look to none to create without looking, which creates existing "
-            "subscribers a second time"
+            f"The list shows no email of its {count(certificate.distinct, 'subscriber')}, so the connector cannot find "
+            "out which subscribers exist. No more rows were sent. Set load.look to none to create without looking, "
+            "which creates existing subscribers a second time"
         )
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
     await access.control.until_stopped(try_unlisted(access, certificate.unlisted))
-    seen = frozenset(watching.seen)
-    state.swept, state.is_list_unreadable = seen & sentinels, not certificate.is_complete
+    seen_ids = frozenset(watching.seen_ids)
+    state.swept_sentinel_ids, state.is_list_unreadable = seen_ids & sentinel_ids, not certificate.is_complete
     state.swept_activity = watching.activity
-    state.unreadable_because = describe_unreadable(certificate)
+    state.unreadable_reason = describe_unreadable(certificate)
     state.are_classes_known |= certificate.is_complete
-    state.hidden = tuple(dict.fromkeys([*state.hidden, *certificate.hidden]))
-    state.unshown = certificate.unshown
+    state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
+    state.unshown_classes = certificate.unshown
     is_still = certificate.total_first == certificate.total_last and not (certificate.appeared or certificate.vanished)
-    state.swept_bases = frozenset(base_ids if certificate.is_complete and is_still else ())
-    watching.stats.total, watching.stats.pages = certificate.total_last, certificate.pages
+    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and is_still else ())
+    watching.stats.total, watching.stats.request_count = certificate.total_last, certificate.pages
     state.stats = watching.stats
-    missing = [other_access for other_access in accesses if other_access.known]
-    if certificate.is_complete and missing:
-        is_late = not is_again and any(
-            [await give_time_to_show(other_access, other_access.known) for other_access in missing]
+    unverified = [other_access for other_access in accesses if other_access.unverified_entries]
+    if certificate.is_complete and unverified:
+        has_waited = not is_again and any(
+            [await wait_until_listed(other_access, other_access.unverified_entries) for other_access in unverified]
         )
-        if not is_late:
-            raise EmptiedError(len(missing[0].known))
-        return await _sweep(accesses, sink, watched, is_again=True)
-    return certificate, seen & watched
+        if not has_waited:
+            raise EmptiedError(len(unverified[0].unverified_entries))
+        return await _sweep(accesses, sink, watched_ids, is_again=True)
+    return certificate, seen_ids & watched_ids
 
 
-async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
-    """Wait until the list must show subscribers that an earlier run has just confirmed, and return whether it had to.
+async def wait_until_listed(access: ListAccess, entries: Sequence[Known]) -> bool:
+    """Wait until the list must show these entries, which an earlier run has confirmed. Return whether a wait was
+    needed.
 
-    By the wall clock, since another process confirmed them; no longer than `shown_after_s`, since a clock may have been
-    set back.
+    The wait uses the wall clock, because another process confirmed the entries. The wait is at most `shown_after_s`,
+    because a clock may have been set back.
     """
-    confirmed_at = max((known_entry.known_since or 0.0 for known_entry in known), default=0.0)
+    confirmed_at = max((entry.known_since or 0.0 for entry in entries), default=0.0)
     missing_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
     if missing_s <= 0:
         return False
@@ -336,25 +345,25 @@ async def give_time_to_show(access: ListAccess, known: Sequence[Known]) -> bool:
 
 
 async def _find_lacking(accesses: Sequence[ListAccess], ids: IdArray) -> Sequence[int]:
-    """Return ids of confirmed entries of the bases that should be listed by now and are not among these ids
+    """Return ids of confirmed entries of the bases that the list should show by now and that are not among `ids`
     (architecture 7, rule 7)."""
-    lacking, compared = list[int](), max(1, _KNOWN_COMPARED // len(accesses))
+    lacking_ids, most_entries = list[int](), max(1, _COMPARED_ENTRIES // len(accesses))
     for access in accesses:
-        known = await access.journal.ask(partial(_find_confirmed, access, compared))
-        shown_since = access.clock.now().timestamp() - access.shown_after_s
-        old = [known_entry.subscriber_id for known_entry in known if (known_entry.known_since or 0.0) <= shown_since]
-        asked = np.array(old, dtype=np.int64)
-        lacking += asked[~np.isin(asked, ids)].tolist()
-    return lacking
+        entries = await access.journal.ask(partial(_find_confirmed, access, most_entries))
+        latest_confirmed_at = access.clock.now().timestamp() - access.shown_after_s
+        long_known = [entry.subscriber_id for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
+        long_known_ids = np.array(long_known, dtype=np.int64)
+        lacking_ids += long_known_ids[~np.isin(long_known_ids, ids)].tolist()
+    return lacking_ids
 
 
-def _find_confirmed(access: ListAccess, number: int, ledger: Ledger) -> list[Known]:
-    start, before = access.draw(IDENTITY_BYTES), access.journal.run_key
-    return ledger.find_confirmed(access.journal.base, start, number, before=before)
+def _find_confirmed(access: ListAccess, most_entries: int, ledger: Ledger) -> list[Known]:
+    random_identity, run_key = access.draw(IDENTITY_BYTES), access.journal.run_key
+    return ledger.find_confirmed(access.journal.base, random_identity, most_entries, before=run_key)
 
 
 def describe_unreadable(certificate: Certificate) -> str:
-    """Return why this listing proves nothing; "" if it does."""
+    """Return the reason why this listing proves no absence, or "" if it is complete."""
     if certificate.is_complete:
         return ""
     if certificate.reason is Reason.CUT_OFF:
@@ -363,9 +372,8 @@ def describe_unreadable(certificate: Certificate) -> str:
     if certificate.reason is Reason.CUT_OFF_POSSIBLE:
         return (
             f"the service may cut its list off: it ends after {certificate.distinct:,} subscribers, a "
-            "size that result windows have, and the service shows no evidence either way (if that is "
-            "how many there are, run again with --allow-truncated, or "
-            "load.allow_truncated in the job)"
+            "size that result windows have, and no evidence shows whether the list goes on (if the list is "
+            "whole, run again with --allow-truncated, or with load.allow_truncated in the job)"
         )
     if certificate.reason is Reason.TOTAL_COUNT:
         total = certificate.total_last
@@ -377,9 +385,9 @@ def describe_unreadable(certificate: Certificate) -> str:
     return f"the list could not be read whole ({certificate.reason})"
 
 
-_OVERLAP = 16  # rows before the end that the first page repeats
-_OVERLAP_SHARE = 20  # a page repeats 1/20 of the page before (connector.paging)
-_STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows vanished meanwhile, the whole list is read again
+_OVERLAP_ROWS = 16  # rows before the known end that the first page repeats
+_OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.paging)
+_STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows have vanished, the whole list is read again
 
 
 async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) -> ListEnd | None:
@@ -393,73 +401,79 @@ async def list_on(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) 
 
 
 async def list_newest(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
-    """Return the subscribers that one page shows after the end of a listing in ascending id order. Return none if the
-    service returns no such page. Raises RunAborted if the run must stop."""
+    """Return the subscribers that one page shows after the end of a listing in ascending id order. Return no subscriber
+    if the service does not return the page. Raises RunAborted if the run must stop."""
     access.control.activity = "looking for subscribers of other programs"
     page = None
     with suppress(ListFailed):
-        page = await _fetch_offset(access, max(0, end.rows - _OVERLAP))
+        page = await _fetch_offset(access, max(0, end.row_count - _OVERLAP_ROWS))
     ids = _read_ascending(page)
     is_joined = page is not None and ids is not None and len(ids) and ids[0] <= end.last_id
     return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
 
 
 async def read_on(access: ListAccess, end: ListEnd, sink: PageSink) -> ListEnd | None:
-    """Pass the rows from shortly before the end to `sink`, and return the new end, or None if the end is not certain.
+    """Pass the rows from shortly before the end to `sink`. Return the new end, or None if the new end is not certain.
 
-    The end is not certain if the pages do not join, are not in ascending order, or lack the latest subscriber of this
-    run that should show by now. Neither is it certain if the list has grown by more subscribers than come after its
-    end: the others have smaller ids, and only a full reading shows them. Raises RunAborted if the run must stop, and
-    ListFailed.
+    The new end is not certain if the pages do not overlap, are not in ascending order, or lack the latest subscriber of
+    this run that the list should show by now. It is not certain either if the list has grown by more subscribers than
+    come after the old end: the others have smaller ids, and only a full reading shows them. Raises RunAborted if the
+    run must stop, and ListFailed.
     """
-    offset, page = await _find_joint(access, end)
-    seen, last_id = set[int](), end.last_id
+    offset, page = await _find_overlapping_page(access, end)
+    seen_ids, last_id = set[int](), end.last_id
     while page is not None:
         ids = _read_ascending(page)
-        if ids is None or (end.rows and (not len(ids) or ids[0] > last_id)):
+        if ids is None or (end.row_count and (not len(ids) or ids[0] > last_id)):
             return None
         sink.take(page.subscribers)
         access.known_ids.add_shown(ids.tolist())
-        seen.update(ids.tolist())
+        seen_ids.update(ids.tolist())
         is_full = len(ids) >= (page.limit or LARGEST_PAGE)
         if (not len(ids) or ids[-1] <= last_id) and not is_full:
             is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
-            newcomers, rows = sum(subscriber_id > end.last_id for subscriber_id in seen), offset + len(ids)
-            is_all = rows - end.rows <= newcomers  # otherwise some were inserted before the end
-            return ListEnd(last_id, rows) if is_whole and is_all and _shows_ours(access, end, seen) else None
+            newcomer_count = sum(subscriber_id > end.last_id for subscriber_id in seen_ids)
+            row_count = offset + len(ids)
+            is_certain = (
+                is_whole
+                and row_count - end.row_count <= newcomer_count  # otherwise some newcomers are before the old end
+                and _shows_latest_sentinel(access, end, seen_ids)
+            )
+            return ListEnd(last_id, row_count) if is_certain else None
         last_id = max(last_id, int(ids[-1]))
-        offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_SHARE))
+        offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_DIVISOR))
         page = await _fetch_offset(access, offset)
     return None
 
 
-async def _find_joint(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
-    """Return an offset and its page that begins with a known row, or (0, None) if there is none: rows before the end
-    may have vanished. The first page of a list that was empty always joins."""
-    for number in range(_STEPS_BACK):
-        offset = max(0, end.rows - (_OVERLAP << number))
+async def _find_overlapping_page(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
+    """Return the offset and the page that begins with a known row, or (0, None) if no page does. Step back, because
+    rows before the end may have vanished. The first page of a list that was empty always counts as overlapping."""
+    for step in range(_STEPS_BACK):
+        offset = max(0, end.row_count - (_OVERLAP_ROWS << step))
         page = await _fetch_offset(access, offset)
         ids = _read_ascending(page)
-        if not end.rows or (ids is not None and len(ids) and ids[0] <= end.last_id):
+        if not end.row_count or (ids is not None and len(ids) and ids[0] <= end.last_id):
             return offset, page
         if not offset:
             break
     return 0, None
 
 
-def _shows_ours(access: ListAccess, end: ListEnd, seen: set[int]) -> bool:
-    """Return whether `seen` has the latest sentinel after the end that the list must show by now, if there is one."""
-    shown_by = access.clock.monotonic() - access.shown_after_s
-    ours = [
+def _shows_latest_sentinel(access: ListAccess, end: ListEnd, seen_ids: set[int]) -> bool:
+    """Return whether `seen_ids` has the latest sentinel that the list must show by now after the end. Return True if no
+    sentinel must show there."""
+    latest_confirmed_at = access.clock.monotonic() - access.shown_after_s
+    sentinel_ids = [
         sentinel.subscriber_id
         for sentinel in access.sentinels
-        if sentinel.confirmed_at < shown_by and sentinel.subscriber_id > end.last_id
+        if sentinel.confirmed_at < latest_confirmed_at and sentinel.subscriber_id > end.last_id
     ]
-    return not ours or ours[-1] in seen
+    return not sentinel_ids or sentinel_ids[-1] in seen_ids
 
 
 async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
-    """Return the page, or None if the service refuses the offset, as some do past the end."""
+    """Return the page at this offset, or None if the service refuses the offset, as some services do past the end."""
     query = ListQuery(offset=offset, base_id=access.state.base_id)
     try:
         return await access.control.until_stopped(fetch_page(access.client, access.retrier, query))

@@ -1,7 +1,7 @@
-"""Finds the subscribers of a base among all that the service lists, and keeps the subscribers of a sweep by base.
+"""Finds the subscribers of a base on the service's list, and keeps the subscribers of a sweep by base.
 
-One sweep of the list serves every base of a run, also a base that the run meets later. The kept subscribers wait in a
-temporary file, about 60 bytes each.
+One sweep of the list serves every base of a run, also a base that occurs only in later rows. The kept subscribers are
+in a temporary file, about 60 bytes each.
 """
 
 from array import array
@@ -21,33 +21,35 @@ from connector.subscribers.identity import InactiveIdentities, digest_identity
 ListedBase = tuple[int, str | None]
 """The Id and the Name of a base, as the list has them."""
 
-_KEPT_WHOLE = 200_000
-"""The largest list of which all subscribers are kept with their values: 130 MB in a temporary file, which save a
-second reading of the list."""
+_LARGEST_KEPT_LIST = 200_000
+"""Subscribers of the largest list that is kept with all values: 130 MB in a temporary file. That saves a second reading
+of the list."""
 
 
 def has_identity(wire: Mapping[str, Any], identities: Collection[bytes]) -> bool:
     """Return whether a listed subscriber has one of these identities (digests) in any identity field."""
-    values = ((name, wire.get(path)) for name, path in IDENTITY_PATHS)
-    return any(isinstance(value, str) and digest_identity(name, value) in identities for name, value in values)
+    texts = ((name, wire.get(path)) for name, path in IDENTITY_PATHS)
+    return any(isinstance(text, str) and digest_identity(name, text) in identities for name, text in texts)
 
 
-def is_known(wire: Mapping[str, Any], identities: Collection[bytes], base_id: int | None) -> bool:
-    """Return whether a listed subscriber has one of these identities (digests) and may be of this base. A missing Base
+def may_be_in_base(wire: Mapping[str, Any], identities: Collection[bytes], base_id: int | None) -> bool:
+    """Return whether a listed subscriber has one of these identities (digests) and may be in this base. A missing Base
     matches every base, and so does a `base_id` of None."""
     base = wire.get("Base")
-    listed = base.get("Id") if isinstance(base, dict) else None
-    if None not in (base_id, listed) and listed != base_id:
+    listed_id = base.get("Id") if isinstance(base, dict) else None
+    if None not in (base_id, listed_id) and listed_id != base_id:
         return False
     return has_identity(wire, identities)
 
 
 class BaseReader:
-    """Reads the subscribers of one base from pages of the list: digests of their identities, and ids.
+    """Reads the subscribers of one base from pages of the list: the digests of their identities, and their ids.
 
-    `fields` are the identities to read (email, client_user_id). Raises ConfigurationError if several bases have the
-    job's base name (trimmed and case-folded), and RunAborted if the base no longer has that name. Inactive subscribers
-    of every base are recorded in `inactive`.
+    `fields` are the identity fields to read (email, client_user_id). Inactive subscribers of every base are recorded in
+    `inactive_identities`.
+
+    Raises ConfigurationError if several bases have the job's base name (trimmed and case-folded), and RunAborted if the
+    base no longer has the job's base name.
     """
 
     def __init__(
@@ -55,57 +57,60 @@ class BaseReader:
         base: Base,
         asked_name: str | None,
         fields: Sequence[str],
-        inactive: InactiveIdentities | None = None,
+        inactive_identities: InactiveIdentities | None = None,
     ) -> None:
-        self._inactive = inactive
+        self._inactive_identities = inactive_identities
         self._asked_name = asked_name
-        self._folded = None if asked_name is None else fold_base_name(asked_name)
+        self._folded_name = None if asked_name is None else fold_base_name(asked_name)
         self._paths = [(name, BY_NAME[name].path[0]) for name in fields]
         self.service_id = base.service_id
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
-        """Return (identity, subscriber id) of the base's subscribers, for each identity."""
+        """Return pairs of identity and subscriber id: one for each identity of the base's subscribers."""
         self.record_inactive(wire_objects)
-        return [pair for wire in wire_objects if self.is_of_base(wire.get("Base")) for pair in self.read_one(wire)]
+        return [
+            pair for wire in wire_objects if self.is_of_base(wire.get("Base")) for pair in self.read_identities(wire)
+        ]
 
     def record_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Record the identities of subscribers of any base that are inactive or have no readable IsActive."""
-        if self._inactive is None:
+        if self._inactive_identities is None:
             return
         for wire in wire_objects:
             is_active = wire.get("IsActive")
             if is_active is not True:
-                record = self._inactive.add if is_active is False else self._inactive.add_unclear
-                for identity, _ in self.read_one(wire):
+                identities = self._inactive_identities
+                record = identities.add if is_active is False else identities.add_unclear
+                for identity, _ in self.read_identities(wire):
                     record(identity)
 
-    def read_one(self, wire: dict[str, Any]) -> list[tuple[bytes, int]]:
-        """Return (identity, subscriber id) for each identity of one subscriber of any base."""
-        values = [(name, wire.get(path)) for name, path in self._paths]
+    def read_identities(self, wire: dict[str, Any]) -> list[tuple[bytes, int]]:
+        """Return pairs of identity and subscriber id: one for each identity of a subscriber of any base."""
+        texts = [(name, wire.get(path)) for name, path in self._paths]
         return [
-            (digest_identity(name, value), int(wire["Id"]))
-            for name, value in values
-            if isinstance(value, str) and value.strip()
+            (digest_identity(name, text), int(wire["Id"]))
+            for name, text in texts
+            if isinstance(text, str) and text.strip()
         ]
 
     def is_unclear(self, base: object) -> bool:
-        """Return whether a listed `Base` may be this one or another one: its Id is missing, or its name is missing and
-        the Id of this base is not known yet. A base with another name than the job gave is another one."""
+        """Return whether a listed `Base` may be this base or another base: it has no Id, or it has no name while the Id
+        of this base is not known yet. A `Base` with another name than the job's base name is another base."""
         if not isinstance(base, dict):
             return True
         name = base.get("Name")
         if self._asked_name is not None and isinstance(name, str):
-            return type(base.get("Id")) is not int and fold_base_name(name) == self._folded
+            return type(base.get("Id")) is not int and fold_base_name(name) == self._folded_name
         return type(base.get("Id")) is not int or self.service_id is None
 
     def is_of_base(self, base: object) -> bool:
-        """Return whether a listed `Base` is certainly this one; raises as the class says."""
+        """Return whether a listed `Base` is certainly this base. Raises as the class."""
         if not isinstance(base, dict) or self.is_unclear(base):
             return False
         service_id, name = base.get("Id"), base.get("Name")
         if self._asked_name is None or not isinstance(name, str):
             return bool(service_id == self.service_id)
-        if fold_base_name(name) == self._folded and isinstance(service_id, int):
+        if fold_base_name(name) == self._folded_name and isinstance(service_id, int):
             if self.service_id not in (None, service_id):
                 raise ConfigurationError(
                     f"several bases are called {self._asked_name} (ids {self.service_id}, {service_id}): give it by "
@@ -119,12 +124,11 @@ class BaseReader:
 
 
 class SweptRows:
-    """A sink for a reading of the list. Only the last sweep counts.
+    """A sink that keeps the subscribers of a reading of the list. Only the last sweep counts.
 
-    The identities and the Ids of subscribers in the bases of `accesses` are kept, with `keeps_all` of all bases.
-    Subscribers with one of `identities` are also kept with their values, for a comparison (architecture 4.12). In a
-    list of up to 200,000 subscribers all are kept with their values, because later chunks may have their rows.
-    """
+    The sink keeps the identities and the Ids of subscribers in the bases of `accesses`; with `keeps_all`, in all bases.
+    It keeps subscribers with one of `identities` with their values, too, for a comparison (architecture 4.12). Of a
+    list of up to 200,000 subscribers it keeps all with their values, because later chunks may have their rows."""
 
     def __init__(
         self, accesses: Sequence[ListAccess], identities: Collection[bytes] = (), *, keeps_all: bool = False
@@ -134,30 +138,30 @@ class SweptRows:
         self._identities = frozenset(identities)
         self._keeps_all = keeps_all
         stats = self._state.stats
-        self._keeps_whole = stats is not None and stats.total is not None and stats.total <= _KEPT_WHOLE
+        self._keeps_values = stats is not None and stats.total is not None and stats.total <= _LARGEST_KEPT_LIST
         self._values = SpooledValues()
         self._indices: dict[ListedBase, list[int]] = defaultdict(list)
-        self._is_ours: dict[ListedBase, bool] = {}
-        self._emails: dict[ListedBase, tuple[array[int], array[int]]] | None = None  # half digests, and ids
+        self._is_of_run_by_base: dict[ListedBase, bool] = {}
+        self._emails: dict[ListedBase, tuple[array[int], array[int]]] | None = None  # 8 bytes of each digest, and ids
         if accesses[0].policy.identity == "client_user_id":
             self._emails = defaultdict(lambda: (array("Q"), array("q")))
-        self._sorted_emails: dict[ListedBase, int] = {}  # how many emails of a base were there when they were sorted
+        self._sorted_emails: dict[ListedBase, int] = {}  # the number of emails of a base when they were sorted
         self.began_at = accesses[0].clock.now().timestamp()  # Unix seconds
         self.last_id = 0
-        self.unclear_id: int | None = None  # of a subscriber whose row leaves open whether the base is one of the run's
+        self.unclear_id: int | None = None  # the Id of a subscriber that may or may not be in a base of the run
 
     @property
     def bases(self) -> Sequence[ListedBase]:
-        """The bases of which subscribers are kept."""
+        """The bases whose subscribers are kept."""
         return list(self._indices)
 
     @property
     def size(self) -> int:
-        """The number of parts that are kept, which is the index of the next part."""
+        """The number of kept parts, which is the index of the next part."""
         return sum(len(indices) for indices in self._indices.values())
 
     def start_sweep(self, number: int) -> None:
-        """Forget the last sweep: a subscriber may show once in each, and twice in one sweep means two ids."""
+        """Forget the last sweep, because every sweep may show the same subscriber once."""
         self._values.close()
         self._indices.clear()
         if self._emails is not None:
@@ -171,8 +175,8 @@ class SweptRows:
         Raises RunAborted if the disk is full, or if another base now has the name of a base of the run, and
         ConfigurationError if several bases have the name.
         """
-        by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
-        whole, elsewhere, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
+        pairs_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
+        rows_to_keep, rows_elsewhere, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
         reader.record_inactive(wire_objects)
         for wire in wire_objects:
             listed_base = wire.get("Base")
@@ -184,66 +188,69 @@ class SweptRows:
             base = listed_base["Id"], name if isinstance(name, str) else None
             if base[1] is None and any(base_reader.is_unclear(listed_base) for base_reader in self._readers):
                 self.unclear_id = wire["Id"]
-            if not (self._is_of_ours(base) or self._keeps_all):
-                elsewhere.append(wire)
+            if not (self._is_of_run(base) or self._keeps_all):
+                rows_elsewhere.append(wire)
                 continue
-            listed = reader.read_one(wire)
-            by_base[base] += listed
+            pairs = reader.read_identities(wire)
+            pairs_by_base[base] += pairs
             if self._emails is not None and isinstance(email := wire.get("Email"), str) and email.strip():
                 digests, ids = self._emails[base]
-                digests.append(_halve(digest_identity("email", email)))
+                digests.append(_shorten(digest_identity("email", email)))
                 ids.append(wire["Id"])
-            if self._keeps_whole or any(identity in self._identities for identity, _ in listed):
-                whole.append(wire)
-        if whole:
-            self._state.shown.keep(whole)
-        if elsewhere and self._keeps_whole:
-            self._state.elsewhere.keep(elsewhere)
+            if self._keeps_values or any(identity in self._identities for identity, _ in pairs):
+                rows_to_keep.append(wire)
+        if rows_to_keep:
+            self._state.shown_subscribers.keep(rows_to_keep)
+        if rows_elsewhere and self._keeps_values:
+            self._state.subscribers_elsewhere.keep(rows_elsewhere)
         self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
-        for base, listed in by_base.items():
-            values = [part for identity, subscriber_id in listed for part in (identity.hex(), subscriber_id)]
+        for base, pairs in pairs_by_base.items():
+            values = [value for identity, subscriber_id in pairs for value in (identity.hex(), subscriber_id)]
             self._indices[base].append(self._values.add([values]))
 
-    def read(self, base: ListedBase, *, since: int = 0) -> Iterator[list[tuple[bytes, int]]]:
-        """Yield the identities and ids of the base, page by page; `since` is a former `size`."""
-        for index in self._indices[base]:
-            if index >= since:
-                values = self._values.read(index)
-                yield [(bytes.fromhex(values[at]), values[at + 1]) for at in range(0, len(values), 2)]
+    def read(self, base: ListedBase, *, start: int = 0) -> Iterator[list[tuple[bytes, int]]]:
+        """Yield the identities and ids of the base, page by page. `start` is an earlier `size`: older pages are
+        skipped."""
+        for part_index in self._indices[base]:
+            if part_index >= start:
+                values = self._values.read(part_index)
+                yield [(bytes.fromhex(values[index]), values[index + 1]) for index in range(0, len(values), 2)]
 
     def find_emails(self, base: ListedBase, identities: Sequence[bytes]) -> dict[bytes, int]:
-        """Return, for each of these emails (digests) that the base has, the Id of one subscriber. Only a listing for
-        client_user_ids keeps emails."""
+        """Return the Id of one subscriber for each of these emails (digests) that the base has. Only a listing by
+        client_user_id keeps emails."""
         if self._emails is None or base not in self._emails:
             return {}
-        digests, ids = (np.array(part) for part in self._emails[base])
-        if self._sorted_emails.get(base) != len(digests):  # once, and after each renewal
+        digests, ids = (np.array(column) for column in self._emails[base])
+        if self._sorted_emails.get(base) != len(digests):  # not sorted yet, or the listing was renewed
             order = np.argsort(digests, kind="stable")
             digests, ids = digests[order], ids[order]
             self._emails[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
             self._sorted_emails[base] = len(digests)
-        wanted = np.array([_halve(identity) for identity in identities], dtype=np.uint64)
-        indexes = np.minimum(np.searchsorted(digests, wanted), len(digests) - 1)
-        found_mask = digests[indexes] == wanted
+        asked_digests = np.array([_shorten(identity) for identity in identities], dtype=np.uint64)
+        indexes = np.minimum(np.searchsorted(digests, asked_digests), len(digests) - 1)
+        found_mask = digests[indexes] == asked_digests
         return {
             identity: int(ids[index])
             for identity, index, is_found in zip(identities, indexes, found_mask, strict=True)
             if is_found
         }
 
-    def _is_of_ours(self, base: ListedBase) -> bool:
-        if base not in self._is_ours:
+    def _is_of_run(self, base: ListedBase) -> bool:
+        if base not in self._is_of_run_by_base:
             service_id, name = base
-            of_each = [reader.is_of_base({"Id": service_id, "Name": name}) for reader in self._readers]
-            self._is_ours[base] = any(of_each)
-        return self._is_ours[base]
+            # Every reader checks the name, because a reader raises if its base has another name or another Id.
+            matches = [reader.is_of_base({"Id": service_id, "Name": name}) for reader in self._readers]
+            self._is_of_run_by_base[base] = any(matches)
+        return self._is_of_run_by_base[base]
 
 
-def _halve(digest: bytes) -> int:
-    """Return 8 bytes of a digest as a number: two collide in 1 of 400,000 listings of ten million subscribers."""
+def _shorten(digest: bytes) -> int:
+    """Return 8 bytes of a digest as a number. Two of them collide in 1 of 400,000 listings of ten million
+    subscribers."""
     return int.from_bytes(digest[:8], "little")
 
 
 def build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
     """Return a reader for the subscribers of the base of `access`."""
-    return BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
+    return BaseReader(access.journal.base, access.asked_name, fields, access.inactive_identities)

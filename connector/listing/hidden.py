@@ -42,7 +42,7 @@ async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> b
         return False
     if service_id is None:
         return None
-    if is_swept and service_id in state.swept_bases:
+    if is_swept and service_id in state.swept_base_ids:
         return False
     rows = await access.control.until_stopped(_ask_for_base(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
@@ -64,7 +64,10 @@ async def detect_hidden_base(access: ListAccess, *, is_swept: bool = False) -> b
         access.sentinels.remove(sentinel)
     access.lag = ListLag(deque(sentinels, maxlen=access.sentinels.maxlen), access.lag.largest_lag_s)
     access.state = LookupState(
-        base_id=service_id, useless={"email", "client_user_id"}, shown=state.shown, elsewhere=state.elsewhere
+        base_id=service_id,
+        useless_fields={"email", "client_user_id"},
+        shown_subscribers=state.shown_subscribers,
+        subscribers_elsewhere=state.subscribers_elsewhere,
     )
     return True
 
@@ -82,7 +85,7 @@ async def _ask_for_base(access: ListAccess, base_id: int) -> Sequence[dict[str, 
 async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, Any]]:
     """Return subscribers of the base, without those that this run has created, that the list shows only to a request
     for the base and for other classes. These are the classes that the list has not shown without such a request."""
-    classes = tuple(dict.fromkeys([*access.state.hidden, *access.state.unshown]))
+    classes = tuple(dict.fromkeys([*access.state.hidden_classes, *access.state.unshown_classes]))
     base_class = "base_id", base_id
     combinations = [
         combination for combination in combine_classes([*classes, base_class], fewest=2) if base_class in combination
@@ -103,16 +106,16 @@ async def learn_hidden_classes(access: ListAccess, *, is_again: bool = False) ->
     """Return the classes that the list hides, and record them in the state of the look-ups. Ask once in a run, and with
     `is_again` once more: a create of this run may be the first of its class."""
     state = access.state
-    if not state.are_classes_known or (is_again and not state.hidden):
+    if not state.are_classes_known or (is_again and not state.hidden_classes):
         ask, at_once = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
         counts = await access.control.until_stopped(count_classes(ask, at_once))
         found = await access.control.until_stopped(find_hidden_classes(ask, counts, at_once))
         unlisted = await access.control.until_stopped(_find_older(ask, counts.ids))
         await access.control.until_stopped(try_unlisted(access, unlisted))
-        state.hidden = tuple(dict.fromkeys([*state.hidden, *found]))
-        state.unshown = counts.unshown
+        state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *found]))
+        state.unshown_classes = counts.unshown
         state.are_classes_known = True
-    return state.hidden
+    return state.hidden_classes
 
 
 async def find_hidden_classes(ask: Ask, counts: "ClassCounts", at_once: int) -> list[HiddenClass]:

@@ -23,14 +23,14 @@ from connector.listing.access import (
     LookupResult,
     Sentinel,
     Visibility,
-    find_latest,
+    find_latest_time,
     keep_shown,
     measure_lag,
 )
 from connector.listing.base_reader import BaseReader
 from connector.listing.controls import Control, are_as_asked, change_case, try_made_up, try_sample, try_samples
 from connector.listing.pages import ListFailed
-from connector.listing.requests import Shown, ask, ask_page, look_up, look_up_together, read_stats
+from connector.listing.requests import AnswerRows, ask, ask_page, look_up, look_up_together, read_stats
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
 from connector.texts import count
@@ -70,7 +70,7 @@ async def check_filters(
     due_classes = [
         spelling_class
         for spelling_class in classes
-        if spelling_class.field in state.checked_fields
+        if spelling_class.field in state.usable_fields
         and (spelling_class not in state.controls or (state.controls[spelling_class] and is_again))
     ]
     due_classes.sort(key=lambda spelling_class: sorted(spelling_class.traits))
@@ -81,18 +81,18 @@ async def check_filters(
         if is_passed is not None:
             state.controls[spelling_class] = is_passed
     is_case_due = state.is_case_blind is None or (state.is_case_blind and is_again)
-    if with_case and "email" in state.checked_fields and is_case_due:
+    if with_case and "email" in state.usable_fields and is_case_due:
         state.is_case_blind = await _is_case_blind(access)
     return FilterCheck(
         frozenset(
             spelling_class
             for spelling_class in classes
-            if spelling_class.field in state.checked_fields and state.controls.get(spelling_class)
+            if spelling_class.field in state.usable_fields and state.controls.get(spelling_class)
         ),
         frozenset(
             spelling_class
             for spelling_class in classes
-            if spelling_class.field not in state.checked_fields or state.controls.get(spelling_class) is False
+            if spelling_class.field not in state.usable_fields or state.controls.get(spelling_class) is False
         ),
         tuple(sentinel for _, sentinel in results if sentinel is not None),
         is_case_blind=with_case and state.is_case_blind is True,
@@ -102,7 +102,7 @@ async def check_filters(
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
     """Return whether the filter can be tried with a known subscriber of this class. The list's stats must be known."""
     state = access.state
-    if spelling_class.field in state.useless or state.controls.get(spelling_class) is False:
+    if spelling_class.field in state.useless_fields or state.controls.get(spelling_class) is False:
         return False
     if state.stats is not None and spelling_class in state.stats.samples:
         return True
@@ -112,13 +112,13 @@ def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
     """Try the filter of each field with a made-up value, once in a run."""
     state = access.state
-    due_fields = [name for name in fields if name not in state.useless and name not in state.checked_fields]
+    due_fields = [name for name in fields if name not in state.useless_fields and name not in state.usable_fields]
     trials = [partial(try_made_up, partial(ask_page, access), name, access.draw) for name in due_fields]
     for name, control in zip(due_fields, await look_up_together(access, trials), strict=True):
         if control is Control.IGNORED:
-            state.useless.add(name)
+            state.useless_fields.add(name)
         elif control is Control.EXACT:
-            state.checked_fields.add(name)
+            state.usable_fields.add(name)
 
 
 async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> tuple[bool | None, Sentinel | None]:
@@ -162,7 +162,7 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
     stats = access.state.stats
     if stats is None:
         return None
-    groups = [group for group in (stats.find_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
+    groups = [group for group in (stats.find_samples_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
     page = partial(ask_page, access)
     changed = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
     trials = await look_up_together(access, [partial(try_samples, page, "email", samples) for samples in changed])
@@ -178,7 +178,7 @@ async def find_visibility(
     """
     by_field = [await _find_by_filter(access, checked, started_at, field) for field in fields]
     return Visibility(
-        min((visibility.seen for visibility in by_field), key=find_latest),
+        min((visibility.seen_sentinels for visibility in by_field), key=find_latest_time),
         max(visibility.lag_s for visibility in by_field),
     )
 
@@ -211,7 +211,7 @@ async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: 
 
 async def _confirm_visibility(access: ListAccess, visibility: Visibility, started_at: float) -> Visibility:
     """Return the sentinels that the filters still show. A sentinel that no longer shows proves that replicas lag."""
-    sentinels = sorted(visibility.seen, key=lambda each: each.confirmed_at)
+    sentinels = sorted(visibility.seen_sentinels, key=lambda each: each.confirmed_at)
     are_shown = await look_up_together(access, [partial(_is_shown, access, sentinel) for sentinel in sentinels])
     seen = frozenset(sentinel for sentinel, is_shown in zip(sentinels, are_shown, strict=True) if is_shown)
     missed = [sentinel for sentinel, is_shown in zip(sentinels, are_shown, strict=True) if is_shown is False]
@@ -268,10 +268,10 @@ async def look_by_filter(
     await read_stats(access)
     questions = [_build_question(key) for key in keys]
     fields = sorted({key.field for key in keys})
-    reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive)
+    reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive_identities)
     access.control.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
     result = await access.control.until_stopped(_FilterLookup(access, questions, reader).carry_out())
-    values = {"asked": len(keys), "present": len(result.found), "absent": len(result.missed)}
+    values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", values)
     return result
 
@@ -340,8 +340,8 @@ class _FilterLookup:
     access: ListAccess
     questions: Sequence[_Question]
     reader: BaseReader
-    found: dict[bytes, set[int]] = field(default_factory=dict)
-    missed: set[bytes] = field(default_factory=set)
+    found_ids: dict[bytes, set[int]] = field(default_factory=dict)
+    absent_identities: set[bytes] = field(default_factory=set)
 
     async def carry_out(self) -> LookupResult:
         access = self.access
@@ -360,20 +360,20 @@ class _FilterLookup:
                 answers = shown.get(question.key.identity, ())
                 is_whole = bool(answers) and all(self._is_all(question.key.field, answer) for answer in answers)
                 if is_whole and question.proves_absence(before) and question.proves_absence(checked):
-                    self.missed.add(question.key.identity)
-        found = {identity: tuple(sorted(ids)) for identity, ids in self.found.items()}
-        missed = frozenset(self.missed.difference(found))
+                    self.absent_identities.add(question.key.identity)
+        found = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
+        missed = frozenset(self.absent_identities.difference(found))
         if missed:
             visibility = await _confirm_visibility(access, visibility, started_at)
-        return LookupResult(found, missed, visibility.seen, visibility.lag_s, started_at, is_by_filter=True)
+        return LookupResult(found, missed, visibility.seen_sentinels, visibility.lag_s, started_at, is_by_filter=True)
 
-    def _is_all(self, name: str, answer: Shown) -> bool:
+    def _is_all(self, name: str, answer: AnswerRows) -> bool:
         """Return whether the answer has all subscribers of the text, each with its base.
 
         An answer with one subscriber may have the first match only, until the filter has listed several together."""
         if not answer.is_whole or any(self.reader.is_unclear(row.get("Base")) for row in answer.rows):
             return False
-        return len(answer.rows) != 1 or name in self.access.state.plural_filters
+        return len(answer.rows) != 1 or name in self.access.state.plural_fields
 
     async def _check(self, *, is_again: bool = False) -> FilterCheck:
         with_case = any(question.needs_case_blind for question in self.questions)
@@ -386,13 +386,13 @@ class _FilterLookup:
             return True
         return any(question.is_askable(checked) and not question.key.in_any_spelling for question in self.questions)
 
-    async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[Shown]]:
+    async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[AnswerRows]]:
         """Look every spelling of the batch up. Return the answers by identity, and keep the subscribers that they
         show."""
         spellings = [(question.key, text) for question in batch for text in question.texts]
         lookups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
         answers = await look_up_together(self.access, lookups)
-        shown: dict[bytes, list[Shown]] = {}
+        shown: dict[bytes, list[AnswerRows]] = {}
         for (key, _), answer in zip(spellings, answers, strict=True):
             shown.setdefault(key.identity, []).append(answer)
         identities = {question.key.identity for question in self.questions}
@@ -401,5 +401,5 @@ class _FilterLookup:
         keep_shown(self.access, rows, listed, identities)
         for identity, subscriber_id in listed:
             if identity in identities:
-                self.found.setdefault(identity, set()).add(subscriber_id)
+                self.found_ids.setdefault(identity, set()).add(subscriber_id)
         return shown

@@ -1,6 +1,7 @@
-"""Single look-ups by a filter of the list, many look-ups together, and one page that shows the length of the list.
+"""Look-ups by a filter of the list: a single one, or several at a time; and one page that shows the size of the list.
 
-The caller compares the rows. An answer counts as whole only if its rows and its TotalCount prove it.
+The caller checks whether the rows are of the subscriber. An answer is whole only if its rows and its TotalCount prove
+that it has every match.
 """
 
 import asyncio
@@ -15,23 +16,24 @@ from connector.listing.controls import is_whole, try_sample
 from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page
 from connector.service.wire import ListPage, ListQuery
 
-_STEP_SHARE = 0.95  # a page repeats a twentieth of the one before it (connector.paging)
+_NEW_SHARE = 0.95  # share of new rows in a page: a page repeats 1/20 of the previous page (connector.paging)
 T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
 
-_AT_ONCE = 16  # look-ups in flight: a hundred look-ups take as long as seven in turn, and no service is overloaded
-_SHOWN_AT_MOST = 20  # rows of an answer by one identity; with more rows, the filter does not filter
-_VAIN_ROUNDS = 3  # rounds of look-ups one at a time, all refused, after which the look-ups fail
-_TRIED = 3  # subscribers outside the list that are tried
+_MOST_IN_FLIGHT = 16  # look-ups: a hundred take as long as seven single ones, and no service is overloaded
+_UNFILTERED_ROWS = 20  # if a filter by one identity lists this many rows, the service ignores the filter
+_MOST_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are all refused, the look-ups fail
+_UNLISTED_TRIED = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
 _REST_S = 0.2  # seconds before a refused look-up is repeated
 _TOO_MANY_REQUESTS = 429
-_NOT_OF_THE_FILTER = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
+_UNRELATED_STATUSES = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
+"""Statuses of refusals that have another cause than the value of the filter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """The rows of an answer as received. `is_whole`: the answer has every subscriber that matches the filter."""
+class AnswerRows:
+    """The rows of an answer as received. `is_whole`: the rows are all subscribers that match the filter."""
 
     rows: Sequence[dict[str, Any]] = field(repr=False)
     is_whole: bool
@@ -42,89 +44,92 @@ class Shown:
 
 
 async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
-    """Return the first page of the query (service-api.md 4.3), or None if the service refuses the value of its filter
-    (400, 422). Raises ListFailed."""
+    """Return the first page of the query (service-api.md 4.3), or None if the service refuses the value of the query's
+    filter (400, 422). Raises ListFailed."""
     try:
-        listed = await fetch_page(access.client, access.retrier, query)
+        page = await fetch_page(access.client, access.retrier, query)
     except ListFailed as failure:
-        if failure.status is None or not 400 <= failure.status < 500 or failure.status in _NOT_OF_THE_FILTER:
+        if failure.status is None or not 400 <= failure.status < 500 or failure.status in _UNRELATED_STATUSES:
             raise
         return None
-    if not all(type(row.get("Id")) is int for row in listed.subscribers):
+    if not all(type(row.get("Id")) is int for row in page.subscribers):
         raise ListFailed(NO_WHOLE_ID)
-    return listed
+    return page
 
 
-async def ask(access: ListAccess, query: ListQuery) -> Shown:
-    """Return the rows of the first page of the query; no rows if the service refuses the value of its filter. Raises
-    ListFailed."""
-    listed = await ask_page(access, query)
-    if listed is None:
-        return Shown((), is_whole=False)
-    access.known_ids.add_shown([row["Id"] for row in listed.subscribers])
-    return Shown(listed.subscribers, is_whole(listed))
+async def ask(access: ListAccess, query: ListQuery) -> AnswerRows:
+    """Return the rows of the first page of the query, or no rows if the service refuses the value of the query's
+    filter. Raises ListFailed."""
+    page = await ask_page(access, query)
+    if page is None:
+        return AnswerRows((), is_whole=False)
+    access.known_ids.add_shown([row["Id"] for row in page.subscribers])
+    return AnswerRows(page.subscribers, is_whole(page))
 
 
-async def look_up(access: ListAccess, name: str, text: str) -> Shown:
+async def look_up(access: ListAccess, name: str, text: str) -> AnswerRows:
     """Look up `text` by the filter of one field: email or client_user_id. Raises ListFailed."""
-    shown = await ask(access, build_query(name, text))
-    access.state.filtered_activity |= read_activity(shown.rows)
-    if len({row["Id"] for row in shown.rows}) > 1:
-        access.state.plural_filters.add(name)
-    return shown
+    answer = await ask(access, build_query(name, text))
+    access.state.filtered_activity |= read_activity(answer.rows)
+    if len({row["Id"] for row in answer.rows}) > 1:
+        access.state.plural_fields.add(name)
+    return answer
 
 
-async def find_shown(access: ListAccess, wanted: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Return the rows that filters show for these fields and texts. The rows may include other subscribers.
+async def find_rows_by_filters(access: ListAccess, identities: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the rows that filters list for these identities, each a field and a text. The rows may include other
+    subscribers. No control is needed, because a listed row proves that its subscriber exists.
 
-    Presence needs no control. The first look-up is made alone: if its filter lists many rows, return none. Raises
-    ListFailed.
+    Make the first look-up alone: if its filter lists many rows, return no rows. Raises ListFailed.
     """
-    queries = [replace(build_query(name, text), limit=_SHOWN_AT_MOST) for name, text in wanted]
+    queries = [replace(build_query(name, text), limit=_UNFILTERED_ROWS) for name, text in identities]
     if not queries:
         return []
-    first = (await ask(access, queries[0])).rows
-    if len(first) >= _SHOWN_AT_MOST:
+    first_rows = (await ask(access, queries[0])).rows
+    if len(first_rows) >= _UNFILTERED_ROWS:
         return []
-    shown = await look_up_together(access, [partial(ask, access, query) for query in queries[1:]])
-    return [*first, *(row for answer in shown for row in answer.rows)]
+    answers = await look_up_together(access, [partial(ask, access, query) for query in queries[1:]])
+    return [*first_rows, *(row for answer in answers for row in answer.rows)]
 
 
 async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) -> list[T]:
     """Make the look-ups, several at a time, and return their results in order. The first failure ends all of them.
 
-    Look-ups that the service refuses for their rate (429) are repeated after a rest, half as many at a time, down to
-    one. Raises ListFailed if three rounds of single look-ups are all refused.
+    Look-ups that the service refuses with 429 (too many requests) are repeated after a rest, half as many at a time,
+    down to one. Raises ListFailed if three rounds of single look-ups are all refused.
     """
-    done: dict[int, T] = {}
-    waiting, width = list(range(len(look_ups))), max(1, min(_AT_ONCE, access.policy.max_concurrency))
-    vain_rounds = 0
-    while waiting:
-        part = waiting if width > 1 else waiting[:_AT_ONCE]
-        limited = await _make(look_ups, part, width, done)
-        vain_rounds = vain_rounds + 1 if len(limited) == len(part) and width == 1 else 0
-        if vain_rounds == _VAIN_ROUNDS:
-            raise ListFailed("The service refuses look-ups for their rate (429). Run it again later.", status=429)
-        waiting = [*waiting[len(part) :], *limited]
-        if limited:
-            width = max(1, width // 2)
+    results: dict[int, T] = {}
+    pending, concurrency = list(range(len(look_ups))), max(1, min(_MOST_IN_FLIGHT, access.policy.max_concurrency))
+    refused_round_count = 0
+    while pending:
+        indexes = pending if concurrency > 1 else pending[:_MOST_IN_FLIGHT]
+        refused_indexes = await _make_round(look_ups, indexes, concurrency, results)
+        is_all_refused = len(refused_indexes) == len(indexes) and concurrency == 1
+        refused_round_count = refused_round_count + 1 if is_all_refused else 0
+        if refused_round_count == _MOST_REFUSED_ROUNDS:
+            raise ListFailed(
+                "The service kept answering look-ups with 429 (too many requests). Run it again later.", status=429
+            )
+        pending = [*pending[len(indexes) :], *refused_indexes]
+        if refused_indexes:
+            concurrency = max(1, concurrency // 2)
             await access.clock.sleep(_REST_S)
-    return [done[index] for index in range(len(look_ups))]
+    return [results[index] for index in range(len(look_ups))]
 
 
-async def try_unlisted(access: ListAccess, unlisted: Sequence[int]) -> None:
+async def try_unlisted(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
     """Try the identity filters with subscribers that exist although the list leaves them out. A filter that does not
-    find such a subscriber may leave others out as well, so the run no longer uses it."""
+    find such a subscriber may leave others out as well, so the run no longer uses the filter."""
     state, page = access.state, partial(ask_page, access)
-    for subscriber_id in unlisted[:_TRIED]:
+    for subscriber_id in unlisted_ids[:_UNLISTED_TRIED]:
         rows = (await ask(access, ListQuery(id=subscriber_id))).rows
         for name, path in IDENTITY_PATHS:
             text = rows[0].get(path) if len(rows) == 1 else None
-            if name in state.useless or not isinstance(text, str) or not text.strip():
+            if name in state.useless_fields or not isinstance(text, str) or not text.strip():
                 continue
             if not (await try_sample(page, name, (subscriber_id, text))).is_proof:
-                state.useless.add(name)
-                state.checked_fields.discard(name)
+                state.useless_fields.add(name)
+                state.usable_fields.discard(name)
 
 
 def build_query(name: str, text: str) -> ListQuery:
@@ -132,42 +137,45 @@ def build_query(name: str, text: str) -> ListQuery:
     return ListQuery(email=text) if name == "email" else ListQuery(client_user_id=text)
 
 
-async def _make(look_ups: Sequence[LookUp[T]], waiting: Iterable[int], width: int, done: dict[int, T]) -> list[int]:
-    """Make the look-ups with the indices `waiting`. Return the indices of those that were refused for their rate."""
-    indices, limited = iter(waiting), list[int]()
+async def _make_round(
+    look_ups: Sequence[LookUp[T]], indexes: Iterable[int], concurrency: int, results: dict[int, T]
+) -> list[int]:
+    """Make the look-ups with these indexes, and add their results. Return the indexes of look-ups refused with 429."""
+    shared_indexes, refused_indexes = iter(indexes), list[int]()
 
     async def work() -> None:
-        for index in indices:  # the workers share the iterator, so each index goes to one worker
+        for index in shared_indexes:  # each index goes to one worker
             try:
-                done[index] = await look_ups[index]()
+                results[index] = await look_ups[index]()
             except ListFailed as failure:
                 if failure.status != _TOO_MANY_REQUESTS:
                     raise
-                limited.append(index)
+                refused_indexes.append(index)
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(width):
+            for _ in range(concurrency):
                 group.create_task(work())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return limited
+    return refused_indexes
 
 
 async def read_stats(access: ListAccess) -> ListStats:
-    """Return the stats of the list. If they are older than `policy.fresh_s`, read one page first. Raises ListFailed."""
+    """Return the stats of the list. If the known stats are older than `policy.fresh_s`, read one page first. Raises
+    ListFailed."""
     state, now = access.state, access.clock.monotonic()
     if state.stats is not None and now < state.stats.taken_at + access.policy.fresh_s:
         return state.stats
-    listed = await access.control.until_stopped(
+    page = await access.control.until_stopped(
         fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))
     )
-    pages = None  # the requests of a sweep in id order, the empty page past the end included
-    if listed.total_count is not None:
-        rows = listed.limit if listed.limit is not None and listed.limit > 0 else max(1, len(listed.subscribers))
-        pages = math.ceil(listed.total_count / (rows * _STEP_SHARE)) + 1
-    stats = ListStats(now, listed.total_count, pages)
-    stats.add(listed.subscribers)
-    access.known_ids.add_shown([row["Id"] for row in listed.subscribers if type(row.get("Id")) is int])
+    request_count = None  # of a sweep in id order, with the request for the empty page past the end
+    if page.total_count is not None:
+        page_rows = page.limit if page.limit is not None and page.limit > 0 else max(1, len(page.subscribers))
+        request_count = math.ceil(page.total_count / (page_rows * _NEW_SHARE)) + 1
+    stats = ListStats(now, page.total_count, request_count)
+    stats.add(page.subscribers)
+    access.known_ids.add_shown([row["Id"] for row in page.subscribers if type(row.get("Id")) is int])
     state.stats = stats
     return stats

@@ -74,7 +74,7 @@ class Loader:
         if refuses_misanswered:
             refuse_misanswered(session.journal.base)
         await self.settler.read_lag()
-        session.access.known = await guard_account(session)  # a sweep verifies the others
+        session.access.unverified_entries = await guard_account(session)  # a sweep verifies the others
         await self._refusals.begin()
         self._outcomes.add_refused_earlier(session.retried, self._refusals.find_recent(session.retried.values()))
         await self._record_unresolved()

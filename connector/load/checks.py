@@ -19,8 +19,8 @@ from connector.ledger.entries import Known, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import Sentinel, shows_identity
 from connector.listing.answered import find_ids
-from connector.listing.base_list import give_time_to_show, list_account
-from connector.listing.base_reader import is_known
+from connector.listing.base_list import list_account, wait_until_listed
+from connector.listing.base_reader import may_be_in_base
 from connector.listing.controls import Control, try_sample
 from connector.listing.hidden import detect_hidden_base
 from connector.listing.pages import ListFailed, fetch_page
@@ -106,12 +106,12 @@ async def guard_account(session: Session) -> tuple[Known, ...]:
     if is_there is False and await detect_hidden_base(session.access):
         return tuple(shown)  # the filter Id cannot show them
     if is_there is False and await _does_answer_by_id(session):
-        await give_time_to_show(session.access, shown)
+        await wait_until_listed(session.access, shown)
         is_there = await _ask_for_any(session, known)
         if is_there is False:
-            session.access.known = tuple(known)
+            session.access.unverified_entries = tuple(known)
             await list_account([session.access])  # raises EmptiedError if it shows none of them by identity either
-            return session.access.known
+            return session.access.unverified_entries
     return () if is_there else tuple(shown)
 
 
@@ -170,7 +170,7 @@ def _find_in(session: Session, known: Known, rows: Sequence[dict[str, Any]]) -> 
     mine = [row for row in rows if row.get("Id") == known.subscriber_id]
     if not mine:
         return None if rows else False
-    return any(is_known(row, {known.identity}, session.journal.base.service_id) for row in mine)
+    return any(may_be_in_base(row, {known.identity}, session.journal.base.service_id) for row in mine)
 
 
 async def _does_answer_by_id(session: Session) -> bool:
@@ -251,7 +251,7 @@ async def _look(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> s
     queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
     if is_thorough:
         queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
-    is_inconclusive = bool(session.access.state.hidden)  # the list may show the subscriber to no single request
+    is_inconclusive = bool(session.access.state.hidden_classes)  # the list may show the subscriber to no single request
     for query in queries:
         ids, twins = await find_ids(session.access, sentinel, query)
         session.tally.record_twins(twins)

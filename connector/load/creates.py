@@ -10,7 +10,7 @@ from functools import partial
 from connector.ledger.entries import NOT_FINAL, Move
 from connector.limiter import RequestLimiter
 from connector.listing.access import LookupKey, Sentinel, shows_identity
-from connector.listing.answered import KnownSubscriber, find_existing, find_ids, find_known, is_shared, list_id
+from connector.listing.answered import KnownSubscriber, find_existing_ids, find_ids, find_known, is_id_shared, list_id
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
 from connector.load.answers import CreateAnswer, choose_recorded_move, classify_answer
@@ -76,8 +76,8 @@ class Creator:
         control = self._session.control
         control.activity = "creating"
         known = self._session.access.known_ids
-        if known.largest_kept is None:
-            known.largest_kept = await self._session.journal.ask(lambda ledger: ledger.read_largest_id())
+        if known.largest_ledger_id is None:
+            known.largest_ledger_id = await self._session.journal.ask(lambda ledger: ledger.read_largest_id())
         await control.within_grace(self._sender.send(partial(self._take, take)), self._session.policy.grace_s)
         await self._session.journal.flush()
 
@@ -88,7 +88,7 @@ class Creator:
             await self._end_if_repeated()
             if self._session.control.is_stopping:
                 return []
-        if self._harmless < _CAREFUL and self._session.access.known_ids.has_earlier:
+        if self._harmless < _CAREFUL and self._session.access.known_ids.has_earlier_subscribers:
             while self._open:
                 self._have_all_ended.clear()
                 await self._have_all_ended.wait()
@@ -265,7 +265,9 @@ class Creator:
             session.canaries.is_bare_trusted = move.event is Event.ANSWERED
         if known is None or move.event is not Event.ANSWERED:
             return answer, move
-        if await is_shared(session.access, known, read_base(answer.subscriber)[0] or session.journal.base.service_id):
+        if await is_id_shared(
+            session.access, known, read_base(answer.subscriber)[0] or session.journal.base.service_id
+        ):
             return answer, move
         words = f"the service answered with subscriber {known.subscriber_id}, {_describe_known(known)}"
         return answer, Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
@@ -277,7 +279,7 @@ class Creator:
         stats = access.state.stats
         if stats is None or field in stats.shown_fields:
             return
-        rows = await list_id(access, subscriber_id, is_waiting=access.known_ids.has_earlier)
+        rows = await list_id(access, subscriber_id, is_waiting=access.known_ids.has_earlier_subscribers)
         if rows and not any(shows_identity(row, field) for row in rows):
             self._session.control.end(
                 f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so nothing "
@@ -302,10 +304,10 @@ class Creator:
             return moves[0]
         key = LookupKey(intent.identity, intent.field, str(candidate.sent[intent.field]))
         with suppress(ListFailed):
-            found = (await look_for(access, [key])).found.get(intent.identity, ())
+            found = (await look_for(access, [key])).found_ids.get(intent.identity, ())
             if answer.subscriber_id in found:
                 return answer, Move(Event.ANSWERED, answer.subscriber_id, answer.status)
-            is_new = bool(found) and not await find_existing(access, dict.fromkeys(found, True))
+            is_new = bool(found) and not await find_existing_ids(access, dict.fromkeys(found, True))
             if is_new and self._session.policy.is_looking:  # absent before; the answered Id is provisional
                 return answer, Move(Event.ANSWERED, found[0], answer.status)
         words = (

@@ -183,7 +183,7 @@ class _Comparison:
 
     def _compare_shown(self) -> None:
         """Compare rows that this run's look-ups have shown already; the others wait."""
-        kept = self._session.access.state.shown
+        kept = self._session.access.state.shown_subscribers
         for part in _split(self._ids.tolist()):
             shown = [kept.read(subscriber_id) for subscriber_id in part]
             self.take([wire for wire in shown if wire is not None])

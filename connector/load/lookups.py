@@ -111,7 +111,7 @@ async def estimate_sweep(access: ListAccess) -> SweepCost:
     """Return the cost of a sweep. Read one page of the list unless its stats are fresh. Raises ListFailed, and
     RunAborted when the run is to stop."""
     stats = await read_stats(access)
-    return SweepCost(stats.pages, access.state.is_list_unreadable)
+    return SweepCost(stats.request_count, access.state.is_list_unreadable)
 
 
 def estimate_keys(groups: Sequence[KeyGroup], sweep: SweepCost) -> KeysCost:
@@ -147,7 +147,7 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookedUp]:
     run must stop.
     """
     inconclusive = [group for group in groups if group.keys]
-    progress = LookupProgress(needs_sweep=any(group.access.known for group in groups))
+    progress = LookupProgress(needs_sweep=any(group.access.unverified_entries for group in groups))
     while inconclusive:
         unasked, inconclusive = inconclusive, []
         way, progress = await _choose_way(unasked, progress)
@@ -169,7 +169,7 @@ async def _choose_way(groups: Sequence[KeyGroup], progress: LookupProgress) -> t
     for group in groups:
         await detect_hidden_base(group.access)
     access, by_filter = groups[0].access, frozenset({Way.FILTER, Way.FILTER_AS_SENT})
-    if access.state.hidden:  # filters leave out the same classes as the list
+    if access.state.hidden_classes:  # filters leave out the same classes as the list
         progress = replace(progress, tried=progress.tried | by_filter)
     sweep = await estimate_sweep(access)
     keys = estimate_keys(groups, sweep)
@@ -203,7 +203,7 @@ async def _look_up_some(
         return [LookedUp(access, part, result, is_as_sent=any(key.in_any_spelling for key in part))], remaining
     result = await look_up_by_filter(access, part, number_left)
     if tried == {Way.FILTER} and not _shows_what_we_send(access, result):
-        result = replace(result, missed=frozenset())
+        result = replace(result, absent_identities=frozenset())
     return [LookedUp(access, part, result)], remaining
 
 
@@ -226,13 +226,13 @@ async def look_up_by_filter(access: ListAccess, keys: Sequence[LookupKey], numbe
     except ListFailed as failure:
         if failure.status in UNAUTHORISED:
             raise
-        access.state.useless.update(key.field for key in keys)
+        access.state.useless_fields.update(key.field for key in keys)
         return LookupResult({}, frozenset(), frozenset(), 0.0, started_at)
 
 
 def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
     """Return the keys for which the result is conclusive, and the keys for which it is inconclusive."""
-    known = result.found.keys() | result.missed
+    known = result.found_ids.keys() | result.absent_identities
     return [key for key in keys if key.identity in known], [key for key in keys if key.identity not in known]
 
 
@@ -253,11 +253,11 @@ def _shows_what_we_send(access: ListAccess, result: LookupResult) -> bool:
 
 def _join(first: LookupResult, second: LookupResult) -> LookupResult:
     """Join both results. A sentinel counts only if each look-up that missed an identity showed it."""
-    seen = [result.seen for result in (first, second) if result.missed]
+    seen = [result.seen_sentinels for result in (first, second) if result.absent_identities]
     return LookupResult(
-        {**first.found, **second.found},
-        first.missed | second.missed,
-        frozenset.intersection(*seen) if seen else first.seen | second.seen,
+        {**first.found_ids, **second.found_ids},
+        first.absent_identities | second.absent_identities,
+        frozenset.intersection(*seen) if seen else first.seen_sentinels | second.seen_sentinels,
         max(first.lag_s, second.lag_s),
         min(first.started_at, second.started_at),
     )

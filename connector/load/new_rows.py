@@ -46,9 +46,9 @@ async def find_inactive(session: Session, planned: Planned, indices: Sequence[in
     access, is_suppressing = session.access, session.policy.is_suppressing_inactive
     active_mask = planned.subscribers["is_active"].iloc[list(indices)].eq(True).fillna(False).to_numpy(dtype=bool)
     identities = planned.identities[list(indices)]
-    inactive_mask = access.inactive.find(identities) & active_mask
-    if access.inactive.unclear is not None:
-        unclear_mask = access.inactive.unclear.find(identities) & active_mask & ~inactive_mask
+    inactive_mask = access.inactive_identities.find(identities) & active_mask
+    if access.inactive_identities.unclear is not None:
+        unclear_mask = access.inactive_identities.unclear.find(identities) & active_mask & ~inactive_mask
         if unclear_mask.any() and await _is_missing_false(session):
             inactive_mask |= unclear_mask
         elif is_suppressing:
@@ -57,7 +57,7 @@ async def find_inactive(session: Session, planned: Planned, indices: Sequence[in
     found = [index for index, is_inactive in zip(indices, inactive_mask.tolist(), strict=True) if is_inactive]
     if is_suppressing:
         return found
-    access.inactive.reactivated.update(split_digests(planned.identities[found]))
+    access.inactive_identities.reactivated.update(split_digests(planned.identities[found]))
     return []
 
 
@@ -160,7 +160,7 @@ class MistakenIds:
             keys = [
                 LookupKey(identity, "email", email, in_any_spelling=True) for identity, email in by_identity.items()
             ]
-            found = {identity: ids[0] for identity, ids in (await look_for(access, keys)).found.items()}
+            found = {identity: ids[0] for identity, ids in (await look_for(access, keys)).found_ids.items()}
         if not found:
             return {}
         account, ids = journal.base.account, list(found.values())
@@ -174,7 +174,7 @@ class MistakenIds:
         return {email: self._read_client_user_id(subscriber_id) for email, subscriber_id in others.items()}
 
     def _read_client_user_id(self, subscriber_id: int) -> str:
-        shown = self._session.access.state.shown.read(subscriber_id) or {}
+        shown = self._session.access.state.shown_subscribers.read(subscriber_id) or {}
         return str(shown.get("ClientUserId") or "")
 
     async def _find_in_ledger(self, texts: set[str]) -> set[str]:
@@ -201,4 +201,4 @@ class MistakenIds:
         result = await look_for(
             self._session.access, [LookupKey(digest, _FIELD, text) for digest, text in keys.items()]
         )
-        return {keys[identity] for identity in result.found}
+        return {keys[identity] for identity in result.found_ids}

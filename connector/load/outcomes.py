@@ -196,7 +196,7 @@ class Outcomes:
             self._record_second(candidate, move)
         elif move.event is Event.ANSWERED:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan has left no zip out
-            tally.reactivated += identity in session.access.inactive.reactivated
+            tally.reactivated += identity in session.access.inactive_identities.reactivated
             tally.report_created(candidate.read_source, candidate.sent, omission)
         elif move.event is Event.LOST or move.is_limited:
             self.unresolved[identity] = Unresolved(
@@ -297,7 +297,7 @@ class Outcomes:
         }
         held_rows = [
             replace(held, is_of_this_run=False)
-            if session.access.known_ids.was_shown_first(confirmed.get(held.row.identity) or 0)
+            if session.access.known_ids.was_shown_before_creates(confirmed.get(held.row.identity) or 0)
             else held
             for held in self._held_rows
         ]
@@ -440,7 +440,7 @@ class Outcomes:
 
     def _report_created(self, row: LoadRow) -> None:
         tally = self._session.tally
-        tally.reactivated += row.identity in self._session.access.inactive.reactivated
+        tally.reactivated += row.identity in self._session.access.inactive_identities.reactivated
         tally.report_created(lambda: row.source, row.values, row.omission)
 
 

@@ -27,7 +27,7 @@ from connector.listing.base_reader import SweptRows, build_reader
 from connector.listing.hidden import detect_hidden_base, learn_hidden_classes
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
-from connector.listing.requests import find_shown
+from connector.listing.requests import find_rows_by_filters
 from connector.load.candidates import describe_other
 from connector.load.lookups import (
     LOOKED_UP_AS_SENT,
@@ -73,7 +73,7 @@ class BasePresence:
     @property
     def needs_sweep(self) -> bool:
         """Whether the base's Id is unknown or the account is not verified: only a listing can settle both."""
-        return self.session.journal.base.service_id is None or bool(self.access.known)
+        return self.session.journal.base.service_id is None or bool(self.access.unverified_entries)
 
     def covers(self, planned: Planned) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
@@ -108,18 +108,18 @@ class BasePresence:
     async def record(self, listing: Listing, *, since: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. With `since`, a former `size` of the rows, record
         only the later ones."""
-        counts = await record_base(self.access, listing.rows, since=since)
+        counts = await record_base(self.access, listing.rows, start=since)
         if since:
             return  # the pages of a renewal overlap
         self.listed = listing.rows
         if listing.is_complete:
-            self.lacking = counts.lacking
-        if counts.doubled:
+            self.lacking = counts.lacking_count
+        if counts.doubled_count:
             base = self.session.journal.base
             self._record_twins_of_first(listing.rows)
             self.session.tally.add_message(
                 f"identities that are in the base {describe_other(base.service_id, base.name)} more than once already: "
-                f"{counts.doubled:,}. The interface of the service cannot remove subscribers: remove them on the "
+                f"{counts.doubled_count:,}. The interface of the service cannot remove subscribers: remove them on the "
                 "service's own pages"
             )
 
@@ -205,8 +205,8 @@ class AccountPresence:
             asked = [replace(key, in_any_spelling=False) for key in want.keys] if is_as_sent else want.keys
             self._spent += count_requests(asked)
             result = await look_up_by_filter(session.access, asked, len(asked))
-            await self._record_found(want.base, [(identity, ids[0]) for identity, ids in result.found.items()])
-            if is_as_sent and result.missed:
+            await self._record_found(want.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()])
+            if is_as_sent and result.absent_identities:
                 session.tally.add_message(LOOKED_UP_AS_SENT)
             inconclusive = split_keys(want.keys, result)[1]
             if inconclusive:
@@ -239,7 +239,7 @@ class AccountPresence:
     async def _read_on(self, session: Session) -> None:
         """Read on from the end of the listing, to renew it. Forget the listing if that is impossible."""
         listing, self._listing = self._listing, None
-        if listing is None or listing.end is None or any(base.access.known for base in self.bases):
+        if listing is None or listing.end is None or any(base.access.unverified_entries for base in self.bases):
             return
         began_at, since = session.clock.monotonic(), listing.rows.size
         end = await list_on(self._shown_accesses, listing.end, listing.rows)
@@ -260,7 +260,7 @@ class AccountPresence:
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden(listing.certificate))
         for want in wants:
-            if not want.base.access.known:
+            if not want.base.access.unverified_entries:
                 await want.base.record(listing)
         distinct = listing.certificate.distinct
         if not listing.is_complete or await self._contradicts_absence(wants, distinct):
@@ -276,7 +276,7 @@ class AccountPresence:
         remaining = list[Want]()
         for want in wants:
             base, listing = want.base, self._listing
-            if listing is None or base.access.known:
+            if listing is None or base.access.unverified_entries:
                 remaining.append(want)
                 continue
             if base.listed is not listing.rows:
@@ -345,7 +345,7 @@ class AccountPresence:
             return False
         state = wants[0].base.access.state
         state.is_list_unreadable = True
-        state.unreadable_because = (
+        state.unreadable_reason = (
             f"the list shows {listed:,} subscribers and leaves others out (look-ups found {found} of them)"
         )
         return True
@@ -369,7 +369,7 @@ class AccountPresence:
         session, rows, count = asked[0][0].session, list[dict[str, Any]](), 0
         with suppress(ListFailed):
             texts = [(key.field, key.value) for _, key in asked]
-            rows = await session.control.until_stopped(find_shown(session.access, texts))
+            rows = await session.control.until_stopped(find_rows_by_filters(session.access, texts))
         for base in {id(base): base for base, _ in asked}.values():
             identities = {key.identity for of, key in asked if of is base}
             listed = build_reader(base.access, [base.session.policy.identity]).read(rows)
@@ -389,7 +389,7 @@ class AccountPresence:
                 f"{session.policy.fresh_s:g} s. The list's filters do not show whether {whether}, so no more rows were "
                 "sent. Make load.fresh longer than a listing takes, then run again"
             )
-        because = session.access.state.unreadable_because or "the list could not be read whole"
+        because = session.access.state.unreadable_reason or "the list could not be read whole"
         return (
             f"{because}, and its filters do not show whether {whether}, so no more rows were sent. Run again, or set "
             "load.look to none to create without looking, which creates existing subscribers a second time"

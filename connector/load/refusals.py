@@ -131,8 +131,8 @@ class EarlierRefusals:
         keys = [LookupKey(row.identity, self._session.policy.identity, row.name) for row in rows]
         result = await look_for(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
-        found = [(identity, ids[0]) for identity, ids in result.found.items()]
-        done = {*result.found, *self._recent}
+        found = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
+        done = {*result.found_ids, *self._recent}
         checked = [key.identity for key in keys if key.identity not in done]
         at = self._session.clock.now().timestamp()
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from connector.ledger.entries import Intent, Ledger, Unfinished
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
-from connector.listing.access import KeyGroup, LookupKey, LookupResult, find_latest
-from connector.listing.answered import find_existing
+from connector.listing.access import KeyGroup, LookupKey, LookupResult, find_latest_time
+from connector.listing.answered import find_existing_ids
 from connector.listing.lookup import is_class_shown
 from connector.load.candidates import Candidate, CandidateList, Create, read_body, want_unfinished
 from connector.load.lookups import LOOKED_UP_AS_SENT, LookedUp, look_up_keys
@@ -205,24 +205,24 @@ class Settler:
             for sentinel in session.find_sentinels(unresolved.since, is_active=is_sent_active(entry))
             if sentinel.sent_at > unresolved.since
         }
-        return not later & self._last.seen and any(
-            sentinel.subscriber_id in session.access.state.swept for sentinel in later
+        return not later & self._last.seen_sentinels and any(
+            sentinel.subscriber_id in session.access.state.swept_sentinel_ids for sentinel in later
         )
 
     async def record_look(self, part: LookedUp) -> None:
         """Confirm the entries that a part of a look-up found, and record the others as missed."""
-        if part.is_as_sent and part.result.missed:
+        if part.is_as_sent and part.result.absent_identities:
             self._session.tally.add_message(LOOKED_UP_AS_SENT)
         look, result = self._look, part.result
         await self._confirm_found(result)
         missed = list[Unfinished]()
         for entry in [look.entries[key.identity] for key in part.keys]:
-            if entry.identity in result.found:
-                ids = result.found[entry.identity]
+            if entry.identity in result.found_ids:
+                ids = result.found_ids[entry.identity]
                 self.outcomes.record_settled(entry.identity, Event.FOUND, entry.attempts, ids)
                 continue
             unresolved = self.outcomes.unresolved[entry.identity]
-            if entry.identity not in result.missed:
+            if entry.identity not in result.absent_identities:
                 unresolved.missed_at = None  # two conclusive look-ups in a row are required
             elif (
                 unresolved.missed_at is None
@@ -233,15 +233,15 @@ class Settler:
         look.ended_at = self._session.clock.monotonic()
         look.found += len(part.keys) - len(missed)
         look.absent += await self._find_absent(missed)
-        look.is_conclusive |= bool(result.found or result.missed)
+        look.is_conclusive |= bool(result.found_ids or result.absent_identities)
 
     async def _confirm_found(self, result: LookupResult) -> None:
         """Move the entries that the look-up found to CONFIRMED, and record the lag of the list."""
         self._last = result
         base, access, unresolved = self._session.journal.base, self._session.access, self.outcomes.unresolved
-        found = [(identity, ids[0]) for identity, ids in result.found.items()]
+        found = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         is_of_this_run = {subscriber_id: unresolved[identity].is_of_this_run for identity, subscriber_id in found}
-        existing = await find_existing(access, is_of_this_run)
+        existing = await find_existing_ids(access, is_of_this_run)
         for identity, subscriber_id in found:
             unresolved[identity].has_existed |= subscriber_id in existing
         others = [pair for pair in found if unresolved[pair[0]].may_be_another]
@@ -282,15 +282,16 @@ class Settler:
         A sentinel of the entry's base that is as active must show. If there is none, any other one must show."""
         unresolved, result, session = self.outcomes.unresolved[entry.identity], self._last, self._session
         of_class = session.find_sentinels(unresolved.since, is_active=is_sent_active(entry))
-        is_limited = unresolved.is_limited and entry.identity in result.missed
-        if is_limited and any(sentinel.sent_at > unresolved.since for sentinel in of_class & result.seen):
+        is_limited = unresolved.is_limited and entry.identity in result.absent_identities
+        if is_limited and any(sentinel.sent_at > unresolved.since for sentinel in of_class & result.seen_sentinels):
             return True
         if unresolved.missed_at is None:
             return False
         if result.started_at < unresolved.missed_at + session.policy.quiet_period_s:
             return False
         if session.has_confirmed_since(unresolved.since):
-            return find_latest(of_class & result.seen if of_class else result.seen) > unresolved.since
+            sentinels = of_class & result.seen_sentinels if of_class else result.seen_sentinels
+            return find_latest_time(sentinels) > unresolved.since
         return result.started_at >= unresolved.since + 2 * session.access.lag.largest_lag_s
 
     async def end_look(self) -> None:

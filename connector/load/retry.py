@@ -173,10 +173,10 @@ class _Retry:
         found, missed = dict[bytes, int](), set[bytes]()
 
         async for part in look_up_keys([KeyGroup(self._session.access, wanted)]):
-            if part.is_as_sent and part.result.missed:
+            if part.is_as_sent and part.result.absent_identities:
                 tally.add_message(LOOKED_UP_AS_SENT)
-            found.update((identity, ids[0]) for identity, ids in part.result.found.items())
-            missed.update(part.result.missed)
+            found.update((identity, ids[0]) for identity, ids in part.result.found_ids.items())
+            missed.update(part.result.absent_identities)
         await self._session.journal.ask(lambda ledger: ledger.mark_found(base, state, list(found.items())))
         tally.settled_found += len(found)
         tally.count(Outcome.EXISTS, len(found))

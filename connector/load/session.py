@@ -461,7 +461,7 @@ class Session:
         """Return whether the job's suppression list, or the service's list, forbids to send a create again."""
         if self.suppression is not None and self.suppression.holds(sent):
             return True
-        inactive = self.access.inactive
+        inactive = self.access.inactive_identities
         digests = join_digests([identity], IDENTITY_BYTES)
         is_inactive = bool(inactive.find(digests)[0])
         if inactive.unclear is not None and (self.policy.is_suppressing_inactive or self.access.state.is_missing_false):

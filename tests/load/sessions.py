@@ -164,7 +164,7 @@ def look_at_sandbox(
 
 def get_verdict(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set[bytes]]:
     """Whom it found, under which ids, and whom it missed."""
-    return dict(result.found), set(result.missed)
+    return dict(result.found_ids), set(result.absent_identities)
 
 
 def read_recorded(journal: LedgerWriter, *texts: str) -> list[int | None]:

@@ -100,7 +100,7 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "return find_latest(of_class & result.seen if of_class else result.seen) > unresolved.since",
+                "return find_latest_time(sentinels) > unresolved.since",
                 "return True",
             ),
         ),

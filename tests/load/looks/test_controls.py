@@ -82,7 +82,7 @@ def test_a_filter_that_shows_an_invented_subscriber_is_useless_for_the_run(tmp_p
     async def look(session: Session) -> None:
         await read_stats(session.access)
         assert await check_filters(session.access, [PLAIN]) == FilterCheck(failed=frozenset({PLAIN}))
-        assert session.access.state.useless == {"email"}
+        assert session.access.state.useless_fields == {"email"}
         asked = len(fake.asked)
         fake.finds = fake_list.exact
         assert (await check_filters(session.access, [PLAIN])).passed == set()

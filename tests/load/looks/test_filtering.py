@@ -32,8 +32,8 @@ def test_a_listed_subscriber_is_found_and_an_absent_one_is_missed(tmp_path: Path
     fake = FakeList(crowd(5))
     fake.add(50, "ann@x.org")
     result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert result.found == {identity("ann@x.org"): (50,)}
-    assert result.missed == digests("bob@x.org")
+    assert result.found_ids == {identity("ann@x.org"): (50,)}
+    assert result.absent_identities == digests("bob@x.org")
     assert (result.started_at, result.latest_seen_at, result.lag_s) == (1000.0, NOBODY, 0.0)
 
 
@@ -43,8 +43,8 @@ def test_a_look_up_returns_the_ids_of_its_base_only(tmp_path: Path) -> None:
         fake.add(subscriber_id, email, base={"Id": base, "Name": f"b{base}"})
     fake.add(60, "bob@x.org", base={"Id": 8, "Name": "b8"})
     result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert result.found == {identity("ann@x.org"): (51, 52)}
-    assert result.missed == digests("bob@x.org")
+    assert result.found_ids == {identity("ann@x.org"): (51, 52)}
+    assert result.absent_identities == digests("bob@x.org")
 
 
 def test_a_partial_match_is_no_find(tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ def test_a_base_known_by_its_name_is_compared_by_that(tmp_path: Path) -> None:
     fake.add(50, "ann@x.org", base={"Id": 8, "Name": "Shop"})
     fake.add(51, "bob@x.org", base={"Id": 7, "Name": "News"})
     result = look(fake, tmp_path, "ann@x.org", "bob@x.org", base_id=None, name="News")
-    assert (set(result.found), set(result.missed)) == (digests("bob@x.org"), set())
+    assert (set(result.found_ids), set(result.absent_identities)) == (digests("bob@x.org"), set())
     fake.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})  # now the filter lists two subscribers together
     (tmp_path / "again").mkdir()
     result = look(fake, tmp_path / "again", "ann@x.org", "bob@x.org", base_id=None, name="News")
-    assert (set(result.found), set(result.missed)) == (digests("bob@x.org"), digests("ann@x.org"))
+    assert (set(result.found_ids), set(result.absent_identities)) == (digests("bob@x.org"), digests("ann@x.org"))
 
 
 @pytest.mark.parametrize("base", [{"Id": None}, {"Id": None, "Name": "News"}])
@@ -109,7 +109,9 @@ def test_a_class_that_passes_only_afterwards_proves_no_absence(tmp_path: Path) -
 
     fake.before = show_late
     sentinels = (sentinel(990.0, 100, "wit+ness@x.org"),)
-    assert look(fake, tmp_path, "ann+b@x.org", "bob@x.org", sentinels=sentinels).missed == digests("bob@x.org")
+    assert look(fake, tmp_path, "ann+b@x.org", "bob@x.org", sentinels=sentinels).absent_identities == digests(
+        "bob@x.org"
+    )
 
 
 def test_a_key_without_a_control_can_be_found_and_not_missed(tmp_path: Path) -> None:
@@ -123,8 +125,9 @@ def test_a_key_is_looked_up_in_its_spellings_and_a_spelling_needs_a_control(tmp_
     fake = FakeList(crowd(5))
     fake.add(50, "bob@x.org")  # was sent as Bob@X.org, and is kept in lower case
     result = look(fake, tmp_path, "Bob@X.org", "Ann@X.org")
-    assert result.found == {identity("bob@x.org"): (50,)}
-    assert result.missed == set()  # nobody is kept with capitals, so nobody knows what asking with them is worth
+    assert result.found_ids == {identity("bob@x.org"): (50,)}
+    # The list has no email with capitals, so the filter cannot be tried with capitals.
+    assert result.absent_identities == set()
     assert [fake.times(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
 
 
@@ -138,25 +141,25 @@ def test_a_service_that_lowers_domains_and_compares_case_misses_no_listed_subscr
     for number, email in enumerate(sent):
         fake.add(100 + number, keep(f"is.there.{email}"))
     result = look(fake, tmp_path, *sent, *(f"is.there.{email}" for email in sent))
-    assert set(result.found) == digests(*(f"is.there.{email}" for email in sent))
-    assert result.missed == digests("ann@x.org", "bob@x.org")  # asked for as x.org too, which is told
+    assert set(result.found_ids) == digests(*(f"is.there.{email}" for email in sent))
+    assert result.absent_identities == digests("ann@x.org", "bob@x.org")  # asked for as x.org too, which is told
 
 
 @pytest.mark.parametrize("count", [lambda number: None, lambda number: number + 1, lambda number: max(0, number - 1)])
 def test_a_missing_or_contradictory_total_count_proves_no_absence(tmp_path: Path, count: Any) -> None:
     fake = FakeList(crowd(5), count=count)
-    assert look(fake, tmp_path, "bob@x.org").missed == set()
+    assert look(fake, tmp_path, "bob@x.org").absent_identities == set()
 
 
 def test_an_incomplete_answer_proves_no_absence(tmp_path: Path) -> None:
     fake = FakeList(crowd(5), instead=lambda query: ListPage([], None, 0, 1000) if query.email == "bob@x.org" else None)
-    assert look(fake, tmp_path, "bob@x.org", "cem@x.org").missed == digests("cem@x.org")
+    assert look(fake, tmp_path, "bob@x.org", "cem@x.org").absent_identities == digests("cem@x.org")
 
 
 def test_one_incomplete_answer_leaves_a_key_undecided(tmp_path: Path) -> None:
     fake = FakeList(crowd(5) + crowd(3, 20, "Anna{}@crowd.org"))
     fake.instead = lambda query: Refused(400, "no") if query.email == "Bob@x.org" else None
-    assert look(fake, tmp_path, "Bob@x.org", "Cem@x.org").missed == digests("cem@x.org")
+    assert look(fake, tmp_path, "Bob@x.org", "Cem@x.org").absent_identities == digests("cem@x.org")
 
 
 @pytest.mark.parametrize(("matches", "is_missed"), [(9, True), (10, False)])
@@ -164,14 +167,14 @@ def test_a_partial_match_that_takes_more_than_one_page_tells_nothing(
     matches: int, is_missed: bool, tmp_path: Path
 ) -> None:
     fake = FakeList([*crowd(4), *crowd(matches, 100, "p{}.ann@x.org")], fake_list.partial, largest_limit=10)
-    assert (look(fake, tmp_path, "ann@x.org").missed == digests("ann@x.org")) is is_missed
+    assert (look(fake, tmp_path, "ann@x.org").absent_identities == digests("ann@x.org")) is is_missed
 
 
 def test_a_filter_that_fails_within_a_batch_proves_no_absence_in_the_batch(tmp_path: Path) -> None:
     people = [f"p{number}@x.org" for number in range(900)]
     fake = FakeList(crowd(5))
     fake.instead = lambda query: ListPage([], 0, 0, 1000) if len(fake.asked) > 500 and query.email else None
-    missed = look(fake, tmp_path, *people).missed
+    missed = look(fake, tmp_path, *people).absent_identities
     assert missed == digests(*people[:300])
     assert len(fake.asked) < 650  # and nobody more is asked for
 
@@ -180,9 +183,9 @@ def test_a_look_tries_its_controls_again(tmp_path: Path) -> None:
     fake = FakeList(crowd(5))
 
     async def look_twice(session: Session) -> None:
-        assert (await look_by_filter(session.access, [want("bob@x.org")])).missed
+        assert (await look_by_filter(session.access, [want("bob@x.org")])).absent_identities
         fake.finds = lambda asked, stored: False
-        assert not (await look_by_filter(session.access, [want("bob@x.org")])).missed
+        assert not (await look_by_filter(session.access, [want("bob@x.org")])).absent_identities
 
     look_at_fake(fake, tmp_path, look_twice)
 
@@ -198,8 +201,8 @@ def test_only_a_filter_that_is_blind_to_case_misses_a_key_in_any_capitals(
     fake.add(50, "Ann@X.org")  # signed up elsewhere
     wanted = ("ann@x.org", "bob@x.org", "eva@bücher.de")
     result = look(fake, tmp_path, *wanted, in_any_spelling=True)
-    assert set(result.found) == (digests("ann@x.org") if missed else set())
-    assert result.missed == digests(*missed)  # eva's domain may be kept in yet another form
+    assert set(result.found_ids) == (digests("ann@x.org") if missed else set())
+    assert result.absent_identities == digests(*missed)  # eva's domain may be kept in yet another form
     if not missed:
         assert fake.times("bob@x.org") == 0  # nothing is asked that could not be believed
 
@@ -209,8 +212,8 @@ def test_a_client_user_id_keeps_its_case_and_needs_no_blindness(tmp_path: Path) 
     fake.add(50, client="c50")
     wanted = [want(text, "client_user_id", in_any_spelling=True) for text in ("c50", "c99")]
     result = look_at_fake(fake, tmp_path, lambda session: look_by_filter(session.access, wanted))
-    assert result.found == {identity("c50", "client_user_id"): (50,)}
-    assert result.missed == {identity("c99", "client_user_id")}
+    assert result.found_ids == {identity("c50", "client_user_id"): (50,)}
+    assert result.absent_identities == {identity("c99", "client_user_id")}
 
 
 def test_the_latest_witness_is_looked_up_before_anybody_else(tmp_path: Path) -> None:
@@ -261,7 +264,7 @@ def test_the_requests_are_as_many_as_were_counted_before(in_any_spelling: bool, 
         await read_stats(session.access)
         fake.asked.clear()
         asked = [replace(want, in_any_spelling=in_any_spelling) for want in wanted]
-        assert not (await look_by_filter(session.access, asked)).found
+        assert not (await look_by_filter(session.access, asked)).found_ids
         expected = count_requests(asked)
         assert expected - 4 <= len(fake.asked) <= expected  # the sentinel may be among the controls
 

@@ -39,7 +39,7 @@ def test_a_few_on_a_long_list_are_looked_up_by_filters(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
     fake.add(30_000, "ann@x.org")
     result = look(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert (set(result.found), set(result.missed)) == ({identity("ann@x.org")}, {identity("bob@x.org")})
+    assert (set(result.found_ids), set(result.absent_identities)) == ({identity("ann@x.org")}, {identity("bob@x.org")})
     assert (fake.pages, len(fake.asked)) == (1, 1 + 1 + 2 + 1 + 2)  # one shows that the list does not hide the base
 
 
@@ -48,7 +48,7 @@ def test_many_or_a_short_list_are_looked_for_by_a_sweep(number: int, people: int
     fake = FakeList(crowd(people))
     wanted = [f"ann{index}@x.org" for index in range(number)]
     result = look(fake, tmp_path, *wanted)
-    assert result.missed == {identity(asked) for asked in wanted}
+    assert result.absent_identities == {identity(asked) for asked in wanted}
     assert fake.pages == len(fake.asked)
 
 
@@ -60,7 +60,7 @@ def test_a_look_up_of_no_key_sends_no_request(tmp_path: Path) -> None:
 
 def test_a_key_without_a_control_of_its_class_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
-    assert look(fake, tmp_path, "a+b@x.org").missed == {identity("a+b@x.org")}
+    assert look(fake, tmp_path, "a+b@x.org").absent_identities == {identity("a+b@x.org")}
     assert fake.pages == len(fake.asked)
 
 
@@ -68,9 +68,9 @@ def test_ignored_filters_are_not_used_again_and_a_sweep_decides(tmp_path: Path) 
     fake = FakeList(crowd(LONG), fake_list.ignored)
 
     async def look_twice(session: Session) -> int:
-        assert (await look_for(session.access, [want("bob@x.org")])).missed
+        assert (await look_for(session.access, [want("bob@x.org")])).absent_identities
         fake.asked.clear()
-        assert (await look_for(session.access, [want("bob@x.org")])).missed
+        assert (await look_for(session.access, [want("bob@x.org")])).absent_identities
         return len(fake.asked) - fake.pages
 
     assert look_at_fake(fake, tmp_path, look_twice) == 0
@@ -82,8 +82,8 @@ def test_a_sweep_decides_the_keys_that_filters_do_not_decide(tmp_path: Path) -> 
     fake.add(59_000, "dan@x.org")
     fake.add(60_000, "ann+b@x.org")
     result = look(fake, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
-    assert set(result.found) == {identity("ann+b@x.org")}
-    assert result.missed == {identity("bob@x.org"), identity("c+d@x.org")}
+    assert set(result.found_ids) == {identity("ann+b@x.org")}
+    assert result.absent_identities == {identity("bob@x.org"), identity("c+d@x.org")}
     assert has_swept(fake)
 
 
@@ -96,10 +96,10 @@ def test_a_list_in_no_stable_order_is_looked_up_by_filters_and_by_those_first_fr
         wanted = [want("ann@x.org"), *(want(f"bob{number}@x.org") for number in range(50))]
         for _ in range(2):
             result = await look_for(session.access, wanted)
-            assert set(result.found) == {wanted[0].identity}
-            assert result.missed == {asked.identity for asked in wanted[1:]}
+            assert set(result.found_ids) == {wanted[0].identity}
+            assert result.absent_identities == {asked.identity for asked in wanted[1:]}
         swept = fake.pages
-        assert (await look_for(session.access, wanted)).missed
+        assert (await look_for(session.access, wanted)).absent_identities
         assert fake.pages == swept
 
     look_at_fake(fake, tmp_path, look_twice)
@@ -117,9 +117,9 @@ def test_a_text_on_which_the_service_chokes_is_swept_for(answer: Ambiguous | Ref
     fake = FakeList(crowd(LONG), instead=lambda query: answer if query.email == "bob@x.org" else None)
 
     async def look_twice(session: Session) -> int:
-        assert (await look_for(session.access, [want("bob@x.org")])).missed
+        assert (await look_for(session.access, [want("bob@x.org")])).absent_identities
         fake.asked.clear()
-        assert (await look_for(session.access, [want("bob@x.org")])).missed
+        assert (await look_for(session.access, [want("bob@x.org")])).absent_identities
         return len(fake.asked) - fake.pages
 
     assert look_at_fake(fake, tmp_path, look_twice) == 0  # and not asked for again in this run
@@ -141,7 +141,7 @@ def test_filters_that_do_not_show_our_creates_prove_no_absence(tmp_path: Path) -
     fake.add(60_000, "WIT@X.ORG")
     fake.add(60_001, "LOST@X.ORG")
     sentinels = (sentinel(900.0, 60_000, "wit@x.org"),)
-    assert set(look(fake, tmp_path, "lost@x.org", sentinels=sentinels).found) == {identity("lost@x.org")}
+    assert set(look(fake, tmp_path, "lost@x.org", sentinels=sentinels).found_ids) == {identity("lost@x.org")}
 
 
 def test_witnesses_of_another_class_that_no_filter_shows_are_left_to_a_sweep(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_witnesses_of_another_class_that_no_filter_shows_are_left_to_a_sweep(tmp
 def test_a_lag_that_filters_show_is_no_reason_to_sweep(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
     result = look(fake, tmp_path, "bob@x.org", sentinels=(sentinel(900.0, 60_000, "wit@x.org"),))
-    assert (set(result.missed), result.lag_s) == ({identity("bob@x.org")}, 100.0)
+    assert (set(result.absent_identities), result.lag_s) == ({identity("bob@x.org")}, 100.0)
     assert fake.pages == 1
 
 
@@ -168,14 +168,14 @@ def test_a_sentinel_must_show_in_both_looks_that_missed_a_key(tmp_path: Path) ->
     fake.add(60_000, "wit@x.org")
     sentinels = (sentinel(900.0, 60_000, "wit@x.org"),)
     result = look(fake, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
-    assert len(result.missed) == 2
+    assert len(result.absent_identities) == 2
     assert result.latest_seen_at == NOBODY  # the filter showed them; the first sweep of many pages does not count
 
 
 def test_a_subscriber_in_other_capitals_is_found_on_request(tmp_path: Path) -> None:
     fake = FakeList(crowd(LONG))
     fake.add(60_000, "Ann@X.org")
-    assert set(look(fake, tmp_path, "ann@x.org", in_any_spelling=True).found) == {identity("ann@x.org")}
+    assert set(look(fake, tmp_path, "ann@x.org", in_any_spelling=True).found_ids) == {identity("ann@x.org")}
     assert has_swept(fake)
 
 
@@ -254,8 +254,8 @@ def test_simultaneous_looks_have_their_own_results(tmp_path: Path) -> None:
         return await asyncio.gather(*(look_for(session.access, [email]) for email in asked_for(20)))
 
     results = look_at_fake(fake, tmp_path, look_at_once)
-    assert [bool(result.found) for result in results] == [number == 3 for number in range(20)]
-    assert all(len(result.missed) == 1 for number, result in enumerate(results) if number != 3)
+    assert [bool(result.found_ids) for result in results] == [number == 3 for number in range(20)]
+    assert all(len(result.absent_identities) == 1 for number, result in enumerate(results) if number != 3)
     assert all(query.offset == 0 for query in fake.asked if query != ListQuery(query.offset, query.limit))
 
 
@@ -275,8 +275,8 @@ def test_the_results_of_many_keys_are_returned_in_parts(is_in_order: bool, tmp_p
     look_at_fake(fake, tmp_path, look_in_parts_of)
     assert sorted(key.value for keys, _ in parts for key in keys) == sorted(key.value for key in wanted)
     assert max(len(keys) for keys, _ in parts) == 300
-    assert [identity("q350@x.org") in result.found for keys, result in parts].count(True) == 1
-    assert sum(len(result.missed) for _, result in parts) == 399
+    assert [identity("q350@x.org") in result.found_ids for keys, result in parts].count(True) == 1
+    assert sum(len(result.absent_identities) for _, result in parts) == 399
     numbers = (400, 100) if is_in_order else (399, 99)  # the sweep has shown one
     by_filter = [message for message in activities if message.endswith("filters")]
     assert by_filter == [f"looking for {number} subscribers by the list's filters" for number in numbers]

@@ -54,8 +54,8 @@ def test_a_listed_subscriber_is_found_and_an_absent_one_is_missed_with_any_filte
 
     result = look_at_sandbox(sandbox, tmp_path, lambda session: look_for(session.access, there + nobody))
 
-    assert result.found == {subscriber.identity: (ids[subscriber.value],) for subscriber in there}
-    assert result.missed == {person.identity for person in nobody}
+    assert result.found_ids == {subscriber.identity: (ids[subscriber.value],) for subscriber in there}
+    assert result.absent_identities == {person.identity for person in nobody}
 
 
 @pytest.mark.parametrize("filters", ["exact", "icase", "partial"])
@@ -72,6 +72,7 @@ def test_keys_are_found_by_their_filter_in_their_own_case(
         sandbox, tmp_path, lambda session: look_by_filter(session.access, [*there, *nobody, other])
     )
 
-    assert set(result.found) == {person.identity for person in there}
-    assert result.missed - {other.identity} == {subscriber.identity for subscriber in nobody}
-    assert (other.identity in result.missed) == (filters == "exact")  # else the one match shown may be the first of two
+    assert set(result.found_ids) == {person.identity for person in there}
+    assert result.absent_identities - {other.identity} == {subscriber.identity for subscriber in nobody}
+    # Unless the filter is exact, the only match of an answer may be the first of several.
+    assert (other.identity in result.absent_identities) == (filters == "exact")

@@ -58,4 +58,4 @@ def test_samples_that_differ_only_in_capitals_are_found() -> None:
     taken = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
     taken.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])
-    assert [capital.text for capital in taken.find_with_capitals()] == ["A@x.org", "a@X.org"]
+    assert [capital.text for capital in taken.find_samples_with_capitals()] == ["A@x.org", "a@X.org"]

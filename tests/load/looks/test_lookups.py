@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.listing.pages import ListFailed
-from connector.listing.requests import Shown, ask, look_up, look_up_together
+from connector.listing.requests import AnswerRows, ask, look_up, look_up_together
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 from tests.load.looks import fake_list
@@ -18,7 +18,7 @@ from tests.load.sessions import look_at_fake
 ANN, BOB = {"Id": 1, "Email": "ann@x.org"}, {"Id": 2, "Email": "bob@x.org"}
 
 
-def answer_once(listed: Answer, folder: Path) -> Shown:
+def answer_once(listed: Answer, folder: Path) -> AnswerRows:
     return look_at_fake(
         FakeList(instead=lambda query: listed),
         folder,
@@ -48,7 +48,7 @@ def test_an_answer_is_complete_if_total_count_and_limit_agree(listed: ListPage, 
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_text_that_the_service_refuses_gives_an_incomplete_answer(status: int, tmp_path: Path) -> None:
-    assert answer_once(Refused(status, "no such address"), tmp_path) == Shown((), is_whole=False)
+    assert answer_once(Refused(status, "no such address"), tmp_path) == AnswerRows((), is_whole=False)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_look_ups_are_made_together_and_no_more_than_allowed(
     for number in range(100):
         fake.add(number, f"p{number}@x.org")
 
-    async def look(session: Session) -> list[Shown]:
+    async def look(session: Session) -> list[AnswerRows]:
         return await look_up_together(
             session.access, [partial(look_up, session.access, "email", f"p{number}@x.org") for number in range(100)]
         )
@@ -121,7 +121,7 @@ def test_the_first_failure_ends_all(tmp_path: Path) -> None:
 def test_those_refused_for_their_rate_are_made_again_fewer_at_a_time(tmp_path: Path) -> None:
     fake = FakeList(instead=lambda query: Refused(429, "slow down") if fake.under_way > 2 else None)
 
-    async def look(session: Session) -> list[Shown]:
+    async def look(session: Session) -> list[AnswerRows]:
         return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 40)
 
     assert all(result.is_whole for result in look_at_fake(fake, tmp_path, look))
@@ -133,7 +133,7 @@ def test_look_ups_continue_one_at_a_time_while_some_are_answered(tmp_path: Path)
 
     fake = FakeList(instead=refuse_most)
 
-    async def look(session: Session) -> list[Shown]:
+    async def look(session: Session) -> list[AnswerRows]:
         return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 10)
 
     assert len(look_at_fake(fake, tmp_path, look)) == 10
@@ -141,7 +141,7 @@ def test_look_ups_continue_one_at_a_time_while_some_are_answered(tmp_path: Path)
 
 def test_a_service_that_refuses_even_one_at_a_time_fails(tmp_path: Path) -> None:
     fake = FakeList(instead=lambda query: Refused(429, "slow down"))
-    with pytest.raises(ListFailed, match="rate") as failure:
+    with pytest.raises(ListFailed, match="429") as failure:
         look_at_fake(
             fake,
             tmp_path,

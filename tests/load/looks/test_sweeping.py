@@ -33,8 +33,8 @@ def test_a_complete_sweep_decides_every_key_with_its_ids(tmp_path: Path) -> None
     for subscriber_id, email, base in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
         fake.add(subscriber_id, email, base={"Id": base, "Name": "b"})
     result = sweep(fake, tmp_path, "ann@x.org", "bob@x.org")
-    assert result.found == {identity("ann@x.org"): (5001, 5002)}
-    assert result.missed == {identity("bob@x.org")}
+    assert result.found_ids == {identity("ann@x.org"): (5001, 5002)}
+    assert result.absent_identities == {identity("bob@x.org")}
 
 
 def test_a_listing_keeps_the_rows_of_its_keys_for_a_comparison(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_listing_keeps_the_rows_of_its_keys_for_a_comparison(tmp_path: Path) -
 
     async def look(session: Session) -> list[object]:
         await list_account([session.access], [want("ann@x.org")])
-        rows = [session.access.state.shown.read(subscriber_id) for subscriber_id in (5001, 7)]
+        rows = [session.access.state.shown_subscribers.read(subscriber_id) for subscriber_id in (5001, 7)]
         return [row and row["Email"] for row in rows]
 
     assert look_at_fake(fake, tmp_path, look) == ["ann@x.org", None]
@@ -54,8 +54,8 @@ def test_an_incomplete_sweep_finds_and_misses_no_key(tmp_path: Path) -> None:
     fake.add(5001, "ann@x.org")
     shuffled(fake)
     result = sweep(fake, tmp_path, "ann@x.org", "bob@x.org", sentinels=(sentinel(900.0, 77, "w@x.org"),))
-    assert set(result.found) <= {identity("ann@x.org")}
-    assert (set(result.missed), result.lag_s) == (set(), 0.0)
+    assert set(result.found_ids) <= {identity("ann@x.org")}
+    assert (set(result.absent_identities), result.lag_s) == (set(), 0.0)
 
 
 def test_identities_of_two_fields_are_looked_for_in_one_sweep(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_identities_of_two_fields_are_looked_for_in_one_sweep(tmp_path: Path) ->
     fake.add(50, "ann@x.org", client="k50")
     wanted = [want("k50", "client_user_id"), want("ann@x.org"), want("k9", "client_user_id")]
     result = look_at_fake(fake, tmp_path, lambda session: sweep_in(session, wanted))
-    assert set(result.found) == {wanted[0].identity, wanted[1].identity}
-    assert result.missed == {wanted[2].identity}
+    assert set(result.found_ids) == {wanted[0].identity, wanted[1].identity}
+    assert result.absent_identities == {wanted[2].identity}
 
 
 def test_witnesses_tell_how_late_the_list_is(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path
 
     fake.before = show_late
     result = sweep(fake, tmp_path, "lost@x.org", sentinels=(sentinel(900.0, 5000, "w@x.org"),))
-    assert not result.missed  # the id of the first one exists, and no page showed the id
+    assert not result.absent_identities  # the id of the first one exists, and no page showed the id
 
 
 def test_a_sweep_keeps_the_length_of_the_list_its_requests_and_samples_of_the_classes(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_sweep_keeps_the_length_of_the_list_its_requests_and_samples_of_the_cl
         await sweep_in(session, [want("bob@x.org")])
         state = session.access.state
         assert state.stats is not None
-        assert (state.stats.total, state.stats.pages) == (3001, len(fake.asked))
+        assert (state.stats.total, state.stats.request_count) == (3001, len(fake.asked))
         assert [sample.text for sample in state.stats.samples[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
         assert len(state.stats.samples[classify("email", "a@x.org")]) == 3
         assert not state.is_list_unreadable
@@ -137,7 +137,7 @@ def test_only_the_last_sweep_of_a_look_shows_a_witness(tmp_path: Path) -> None:
 
     result = sweep(fake, tmp_path, "bob@x.org", sentinels=(sentinel(900.0, 500, "w@x.org"),))
 
-    assert result.missed
+    assert result.absent_identities
     assert (result.latest_seen_at, result.lag_s) == (float("-inf"), 100.0)
 
 
@@ -148,7 +148,7 @@ async def sweep_in(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
 
 async def list_base(session: Session) -> tuple[Listing, int]:
     listed = await list_account([session.access])
-    return listed, (await record_base(session.access, listed.rows)).doubled
+    return listed, (await record_base(session.access, listed.rows)).doubled_count
 
 
 def listing(fake: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, int, list[int | None]]:
@@ -176,7 +176,7 @@ def test_a_listing_without_a_known_subscriber_is_refused_and_records_nothing(tmp
     known = Known(digest_identity("email", "Ann@x.org"), 51, None)
 
     async def look(session: Session) -> list[int | None]:
-        session.access.known = (known, Known(b"n" * 16, 999, None))
+        session.access.unverified_entries = (known, Known(b"n" * 16, 999, None))
         with nullcontext() if is_there else pytest.raises(EmptiedError):
             await list_base(session)
         return read_recorded(session.journal, "ann@x.org", "other@x.org")
