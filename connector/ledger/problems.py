@@ -102,6 +102,11 @@ def end_problems_of(ledger: Ledger, account: str, identities: Sequence[bytes]) -
     ledger.store.write(_END_OF, {"account": make_storable(account)}, [(identity,) for identity in identities])
 
 
+def end_problems_of_job(connection: Connection, job: str) -> int:
+    """Delete all problems of a job, in every account, and return their number."""
+    return connection.execute(_END_OF_JOB, {"job": make_storable(job)}).rowcount
+
+
 def count_problems(ledger: Ledger, account: str, job: str) -> dict[str, int]:
     """Return the number of open problems of the job by kind, within the ledger's shard."""
     values = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.start}
@@ -139,6 +144,7 @@ _END_AT = Batch("DELETE FROM problem WHERE place IN (SELECT column1 FROM {item})
 _END_OF = Batch(
     "DELETE FROM problem WHERE account = :account AND is_identity AND digest IN (SELECT column1 FROM {item})", "bytea"
 )
+_END_OF_JOB = text("DELETE FROM problem WHERE job = :job")
 # In one statement for all bases, because a problem does not know its base in the ledger.
 _ENTRIES = (
     "SELECT 1 FROM base JOIN entry ON entry.base_key = base.base_key AND entry.identity = problem.digest "

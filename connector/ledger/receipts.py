@@ -108,6 +108,11 @@ def delete_pending(connection: Connection, run_key: int) -> None:
     connection.execute(_DELETE, {"run": run_key})
 
 
+def delete_pending_of_job(connection: Connection, job: str) -> int:
+    """Take all runs of a job out of the outbox, in every account, and return the number of receipts."""
+    return connection.execute(_DELETE_OF_JOB, {"job": make_storable(job)}).rowcount
+
+
 def _build(
     run_key: int,
     kind: str,
@@ -168,3 +173,4 @@ _READ = text(
 )
 _RUNS_IN_OUTBOX = text("SELECT run_key FROM run WHERE EXISTS (SELECT 1 FROM receipt WHERE run_key = run.run_key)")
 _DELETE = text("DELETE FROM receipt WHERE run_key = :run")
+_DELETE_OF_JOB = text("DELETE FROM receipt WHERE run_key IN (SELECT run_key FROM run WHERE job = :job)")

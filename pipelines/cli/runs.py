@@ -117,22 +117,43 @@ def status_command(
     default_text="90d",
     help="Delete files older than this, for example 30d or 12h.",
 )
+@option(
+    "--removed-job",
+    metavar="NAME",
+    group="Ledger",
+    default_text="no job",
+    help="Also delete the open problems of this job, and the receipts that it could not write. Use this option after "
+    "you removed or renamed a job.",
+)
 @output_options
-def prune_command(age_s: float, output: Output) -> None:
+def prune_command(age_s: float, removed_job: str | None, output: Output) -> None:
     """Delete old reports, rejects files and drift files.
 
     These files hold personal data. Each run also deletes such files after the `retention` of its job, 90 days by
-    default. The ledger does not change.
+    default. Without --removed-job the ledger does not change.
     """
     from connector.runs.run_log import prune
     from connector.settings import read_state
 
-    state = read_state(os.environ, is_writing=False)
+    state, messages = read_state(os.environ, is_writing=False), list[str]()
+    if removed_job is not None:
+        messages.append(_end_job(state.ledger_url, removed_job))
     deleted = prune(state.state_dir, get_clock().now().timestamp() - age_s)
-    message = f"{count(len(deleted), 'file')} deleted in {state.state_dir}"
+    messages.append(f"{count(len(deleted), 'file')} deleted in {state.state_dir}")
     if not output.is_quiet:
-        say(message)
-    end({"status": "ok", "deleted": [str(path) for path in deleted], "messages": [message]}, 0, output)
+        say("\n".join(messages))
+    end({"status": "ok", "deleted": [str(path) for path in deleted], "messages": messages}, 0, output)
+
+
+def _end_job(ledger_url: str, job: str) -> str:
+    """Delete the problems and the undelivered receipts of a removed job from the ledger, and return a message."""
+    from connector.ledger.opening import open_ledger
+    from connector.ledger.problems import end_problems_of_job
+    from connector.ledger.receipts import delete_pending_of_job
+
+    with open_ledger(ledger_url, may_make=False) as ledger, ledger.transaction() as connection:
+        problems, receipts = end_problems_of_job(connection, job), delete_pending_of_job(connection, job)
+    return f"{count(problems, 'open problem')} and {count(receipts, 'receipt')} of the job {job} deleted"
 
 
 def _show(status: Mapping[str, Any], console: Console, *, is_whole: bool) -> None:

@@ -110,8 +110,10 @@ def _correct_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mappi
         run, number = records.get(run_id, {}), fields.total()
         named = ", ".join(f"{field}: {count_of_field:,}" for field, count_of_field in fields.most_common(_FIELDS_NAMED))
         head = f"{count(number, 'open problem')} of {job} since {since[job]} ({named})"
-        job_file = _name_job_file(run)
-        if (rejects := run.get("rejects_file")) and Path(rejects).exists():
+        job_file, path = _name_job_file(run), (run.get("settings") or {}).get("job_file")
+        if path and not Path(path).exists():
+            yield f"{head}. {path} is gone. If the job was removed, run: connector prune --removed-job {_quote(job)}"
+        elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
             rows = agree(number, "the row", "the rows")
             how = f"Correct {rows} in the source, or in the rejects file and import that"
             yield f"{head}. {how}: connector import {_quote(rejects)} --job {job_file}"

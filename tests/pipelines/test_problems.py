@@ -207,6 +207,23 @@ def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
     assert read_backlog(connector) == {}
 
 
+def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(connector: Connector) -> None:
+    receipts = f"receipts: {{to: 'sqlite:///{connector.folder}/warehouse.db', table: news}}\n"
+    (connector.folder / "warehouse.db").write_text("not a database")
+    sync(connector, GOOD, BAD, job=JOB + receipts)
+    sync(connector, GOOD, WORSE, job=JOB.replace("job: crm", "job: shop"))
+    assert set(read_backlog(connector)) == {("crm", "invalid", "birthday"), ("shop", "invalid", "email")}
+    (connector.folder / "job.yaml").unlink()
+
+    steps = connector.run_json("status").report["next"]
+    commands = [step.rpartition(": ")[2] for step in steps if "If the job was removed" in step]
+    assert commands == ["connector prune --removed-job crm", "connector prune --removed-job shop"]
+    pruned = connector.run_json(*commands[0].split()[1:])
+    assert (pruned.code, pruned.report["messages"][0]) == (0, "1 open problem and 1 receipt of the job crm deleted")
+    assert set(read_backlog(connector)) == {("shop", "invalid", "email")}
+    assert "0 open problems" in connector.run(*commands[0].split()[1:]).stderr
+
+
 def list_commands(status: dict[str, Any]) -> list[str]:
     return [step for step in status["next"] if "connector " in step]
 
