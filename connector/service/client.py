@@ -324,7 +324,7 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Yield a client of the service for the `async with` block. `clock` times the client's waits.
 
-    Messages of the service are kept without the token, in any spelling.
+    Messages of the service are kept without the token.
     """
     clock, mask = clock or system_clock(), build_mask(service.token.reveal())
     async with open_transport(service) as transport:
