@@ -271,8 +271,8 @@ def hold_campaign_file(
             found = check_pages(connection)
         if found != "ok":
             raise LedgerError(
-                f"the ledger of emails {path} is damaged ({found}). Nothing was sent. Move it away and "
-                "restore a backup (connector ledger restore), which does not know the emails sent since"
+                f"the ledger of emails {path} is damaged ({found}). Nothing was sent. Move it and the "
+                "ledger away, and restore a backup (connector ledger restore). A backup does not know later emails"
             )
         yield
 

@@ -16,7 +16,6 @@ from pipelines.cli.help import Command, Group, option
 from pipelines.cli.logs import say
 from pipelines.cli.options import (
     MAPPING_GROUP,
-    RUN_GROUP,
     job_option,
     only_base_options,
     output_declarations,
@@ -121,10 +120,9 @@ def ledger_group(**_options: Any) -> None:
 
 @ledger_group.command("backup")
 @click.argument("target", type=click.Path(path_type=Path))
-@option("--force", is_flag=True, group=RUN_GROUP, help="Overwrite an existing file.")
 @output_options
-def backup_command(target: Path, force: bool, output: Output) -> None:
-    """Copy the ledger to the file TARGET.
+def backup_command(target: Path, output: Output) -> None:
+    """Copy the ledger to the new file TARGET.
 
     The copy is consistent even while a run is active. The record of sent emails goes to a second file: for copy.db,
     copy-emails.db. Use `connector ledger restore` to put a backup back. A backup does not contain what was sent later.
@@ -134,13 +132,11 @@ def backup_command(target: Path, force: bool, output: Output) -> None:
     from connector.settings import read_state
 
     for path in (target, find_emails(target)):
-        if os.path.lexists(path) and not force:
-            raise ConfigurationError(f"{path} is there already: name another file, or replace it with --force")
         output.refuse_to_overwrite(path, "the copy itself")
     target = target.absolute()
     keys: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
     try:
-        copied = back_up_ledger(read_state(os.environ).ledger_url, target, is_replacing=force)
+        copied = back_up_ledger(read_state(os.environ).ledger_url, target)
     except LedgerError as error:
         _end({"status": "aborted", **keys, "messages": [str(error)]}, output)
     copies = ((target, copied.entries, "entry", "entries"), (find_emails(target), copied.emails, "email", "emails"))
@@ -181,9 +177,9 @@ def copy_command(url: str, output: Output) -> None:
 @click.argument("source", type=click.Path(path_type=Path))
 @output_options
 def restore_command(source: Path, output: Output) -> None:
-    """Replace the ledger with the backup SOURCE.
+    """Copy the backup SOURCE to the place of the ledger.
 
-    The command overwrites the ledger and the record of sent emails. No run may be active.
+    The command overwrites nothing: if there is a ledger, move the ledger and the record of sent emails away before.
 
     A backup does not contain what was sent later. The next load finds later subscribers by its look-up. Emails cannot
     be looked up, so `connector mail` refuses every campaign until you run the campaign with --reopen.
@@ -195,14 +191,12 @@ def restore_command(source: Path, output: Output) -> None:
     try:
         ledger_url = read_state(os.environ).ledger_url
         restored = restore_ledger(ledger_url, source, at=get_clock().now())
-    except (LockedError, LedgerError) as error:
-        status = "locked" if isinstance(error, LockedError) else "aborted"
-        _end({"status": status, **keys, "messages": [str(error)]}, output)
+    except LedgerError as error:
+        _end({"status": "aborted", **keys, "messages": [str(error)]}, output)
     keys |= {"entries": restored.entries or 0, "emails": restored.emails or 0}
-    messages = [f"restored: {count(keys['entries'], 'entry', 'entries')}, {count(keys['emails'], 'email')}"]
-    if restored.campaigns:
-        messages.append(
-            f"campaigns that are closed now: {restored.campaigns:,}. The ledger does not know which "
-            "emails were sent after the backup was made. `connector mail JOB --reopen` continues one"
-        )
-    _end({"status": "ok", **keys, "messages": messages}, output)
+    message = (
+        f"restored: {count(keys['entries'], 'entry', 'entries')}, {count(keys['emails'], 'email')}. All campaigns are "
+        "closed, because the ledger does not know which emails were sent after the backup was made. "
+        "`connector mail JOB --reopen` continues one"
+    )
+    _end({"status": "ok", **keys, "messages": [message]}, output)

@@ -166,32 +166,26 @@ def test_a_backup_is_one_file_that_only_its_owner_may_read(source: Path, tmp_pat
     assert (folder / "backup.db").read_bytes()[18:20] == b"\1\1"  # no WAL is needed to read it
 
 
-def test_an_existing_target_is_replaced_only_on_request(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "backup.db"
-    target.write_text("precious")
-    with pytest.raises(ConfigurationError, match="is there already"):
-        back_up_ledger(url_of(source), target)
-    assert target.read_text() == "precious"
-    assert back_up_ledger(url_of(source), target, is_replacing=True) == Backup(1, None)
-    assert len(read_people(target)) == 1
-
-
 def test_a_target_that_cannot_hold_a_backup_is_refused(source: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(source)
     (tmp_path / "first.db-wal").write_text("of another database")
     (tmp_path / "second.db-journal").write_text("of another database")
-    for target, is_replacing, words in (
-        ("state/ledger.db", True, "of the ledger itself"),
-        ("state/ledger.db", False, "of the ledger itself"),
-        ("link.db", True, "of the ledger itself"),
-        ("first.db", True, "in use as a database"),
-        ("second.db", True, "in use as a database"),
-        ("state", False, "is no file"),
-        ("nowhere/backup.db", False, "Cannot write in .*/nowhere"),
+    (tmp_path / "third.db").write_text("precious")
+    for target, words in (
+        ("state/ledger.db", "is the ledger itself"),
+        ("state/ledger-emails.db", "is the ledger itself"),
+        ("state/ledger.db.lock", "is there already"),
+        ("link.db", "is the ledger itself"),
+        ("first.db", "first.db-wal is there already"),
+        ("second.db", "second.db-journal is there already"),
+        ("third.db", "is there already, and no file is overwritten"),
+        ("state", "is there already"),
+        ("nowhere/backup.db", "Cannot write in .*/nowhere"),
     ):
         with pytest.raises(ConfigurationError, match=words):
-            back_up_ledger(url_of(source), tmp_path / target, is_replacing=is_replacing)
-    assert {file.name for file in tmp_path.glob("*.db")} == {"link.db"}
+            back_up_ledger(url_of(source), tmp_path / target)
+    assert {file.name for file in tmp_path.glob("*.db")} == {"link.db", "third.db"}
+    assert (tmp_path / "third.db").read_text() == "precious"
     assert len(read_people(source)) == 1
 
 

@@ -45,12 +45,11 @@ SILENT = {  # commands that send no request
     "status of all jobs": "status --html health.html",
     "prune": "prune",
     "ledger backup": "ledger backup copied.db",
-    "ledger restore": "ledger restore copy.db",
     "init": "init people.csv --base-name News",
     "schema": "schema",
 }
 STATELESS = {"validate", "init", "schema"}
-SILENT_ON_STDOUT = {"forget", "prune", "ledger backup", "ledger restore"}
+SILENT_ON_STDOUT = {"forget", "prune", "ledger backup"}
 ALL = SPEAKING | SILENT
 CONDITIONS = ("no network", "wrong token", "no permission", "full disk", "Ctrl-C", "closed pipe")
 
@@ -73,7 +72,6 @@ def killed(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
         (folder / name).write_text(text)
     (folder / "known.csv").write_text("email,is_active\nknown@example.com,true\n")
     assert connector.import_file(folder / "known.csv").code == 0
-    assert connector.run("ledger", "backup", "copy.db").code == 0
     path = write_addresses(folder / "people.csv", 5)
     sandbox.switch(hang_after=1)
     with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
@@ -181,7 +179,7 @@ def expect(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ..
             return (0,) if command in SILENT_ON_STDOUT else (3,), ("standard output",)
 
 
-LOCKING = ("import", "sync", "retry", "forget", "reconcile", "ledger restore")
+LOCKING = ("import", "sync", "retry", "forget", "reconcile")
 
 
 @pytest.mark.parametrize("command", LOCKING)
@@ -223,4 +221,4 @@ def test_a_bad_condition_is_reported_and_leaves_the_state_intact(
     assert not any(each in said for each in ("Traceback", "a fault of the program", "Errno")), said
     if code > 1:
         assert any(word in said for word in words), said
-    assert before <= read_identities(world) or (code == 0 and command in ("forget", "ledger restore"))
+    assert before <= read_identities(world) or (code == 0 and command == "forget")

@@ -2,13 +2,12 @@
 
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.backup import Backup, back_up_ledger, restore_ledger
+from connector.errors import ConfigurationError, LedgerError
+from connector.ledger.backup import Backup, back_up_ledger
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.store import StaleMoveError
 from connector.states import EmailState
@@ -58,36 +57,11 @@ def test_the_emails_of_a_linked_ledger_are_beside_the_ledger(source: Path, tmp_p
     assert back_up_ledger(url_of(tmp_path / "link.db"), tmp_path / "copy.db").emails == 1
 
 
-@pytest.mark.parametrize("name", ["copy.db", "copy-emails.db"])
-def test_an_existing_file_of_a_copy_is_replaced_only_on_request(source: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("precious")
-    with pytest.raises(ConfigurationError, match=rf"{name} is there already"):
+def test_existing_emails_beside_the_target_are_not_overwritten(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy-emails.db").write_text("precious")
+    with pytest.raises(ConfigurationError, match=r"copy-emails\.db is there already"):
         back_up_ledger(url_of(source), tmp_path / "copy.db")
     assert [file.read_text() for file in tmp_path.iterdir() if file.is_file()] == ["precious"]
-    assert back_up_ledger(url_of(source), tmp_path / "copy.db", is_replacing=True).emails == 1
-
-
-@pytest.mark.parametrize("missing", ["ledger.db", "ledger-emails.db"])
-def test_a_file_of_an_older_copy_beside_the_target_is_refused(source: Path, tmp_path: Path, missing: str) -> None:
-    back_up_ledger(url_of(source), tmp_path / "copy.db")
-    source.with_name(missing).unlink()
-    before = {file.name: file.read_bytes() for file in tmp_path.glob("copy*")}
-    with pytest.raises(ConfigurationError, match="move it away"):
-        back_up_ledger(url_of(source), tmp_path / "copy.db", is_replacing=True)
-    assert {file.name: file.read_bytes() for file in tmp_path.glob("copy*")} == before
-
-
-@pytest.mark.parametrize("has_emails", [True, False])
-def test_a_file_of_the_ledger_or_of_the_emails_is_refused_as_the_target(source: Path, has_emails: bool) -> None:
-    emails = source.with_name("ledger-emails.db")
-    if not has_emails:
-        emails.unlink()
-    for suffix in (".db", ".db.lock", "-emails.db", "-emails.db-journal", "-emails.db.ab.lock"):
-        with pytest.raises(ConfigurationError, match="of the ledger itself"):
-            back_up_ledger(url_of(source), source.with_name(f"ledger{suffix}"), is_replacing=True)
-    assert emails.exists() is has_emails
-    with open_ledger(url_of(source)):
-        pass
 
 
 def test_a_ledger_with_damaged_emails_is_not_copied(source: Path, tmp_path: Path) -> None:
@@ -116,17 +90,3 @@ def test_the_half_written_transaction_of_a_killed_process_is_not_in_the_copy(sou
     assert source.with_name("ledger-emails.db-journal").exists()
     assert back_up_ledger(url_of(source), tmp_path / "copy.db").emails == 1
     assert not source.with_name("ledger-emails.db-journal").exists()
-
-
-@pytest.mark.parametrize("name", ["ledger.db", "ledger[1].db"])
-def test_a_restore_is_refused_while_a_campaign_is_being_sent(tmp_path: Path, name: str) -> None:
-    with open_ledger(url_of(tmp_path / name)) as ledger:
-        begin_run(ledger)
-    send_one(tmp_path / name)
-    back_up_ledger(url_of(tmp_path / name), tmp_path / "copy.db")
-    with (
-        open_emails(url_of(tmp_path / name)) as log,
-        log.hold_campaign("account", "welcome"),
-        pytest.raises(LockedError, match="campaign"),
-    ):
-        restore_ledger(url_of(tmp_path / name), tmp_path / "copy.db", at=datetime.now(UTC))

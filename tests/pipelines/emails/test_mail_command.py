@@ -301,6 +301,8 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
     mailer.run_json("mail", "mail.yaml")
     assert mailer.sandbox.stats()["emails"] == 6
 
+    for path in (tmp_path / "state").glob("ledger*"):
+        path.unlink()
     ended = mailer.run_json("ledger", "restore", "copy.db")
     assert (ended.code, ended.report["emails"], "--reopen" in ended.stderr) == (0, 1, True)
 
