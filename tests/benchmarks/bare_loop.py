@@ -1,8 +1,8 @@
-"""The yardstick of the loader: bodies that are ready, posted by aiohttp and nothing more. It keeps nothing, checks only
-the status, and never tries again.
+"""The loop that the loader is compared with: aiohttp posts request bodies that were written before. The loop stores
+nothing, checks only the status, and never retries.
 
 `python -m tests.benchmarks.bare_loop BODIES`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment, prints
-one line of JSON: `wall_s` and `cpu_s` (user and system) of the posting alone, from before the first request is made.
+one line of JSON: `wall_s` and `cpu_s` (user and system time) of the posting, without the start of the process.
 """
 
 import asyncio
@@ -31,16 +31,18 @@ async def post_all(bodies: list[bytes], base_url: str, token: str) -> None:
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
     ) as session:
-        left = iter(bodies)
-        await asyncio.gather(*(_post_from(left, session, url, headers) for _ in range(IN_FLIGHT)))
+        unsent_bodies = iter(bodies)
+        await asyncio.gather(*(_post_from(unsent_bodies, session, url, headers) for _ in range(IN_FLIGHT)))
 
 
-async def _post_from(left: Iterator[bytes], session: aiohttp.ClientSession, url: URL, headers: dict[str, str]) -> None:
-    for body in left:
+async def _post_from(
+    unsent_bodies: Iterator[bytes], session: aiohttp.ClientSession, url: URL, headers: dict[str, str]
+) -> None:
+    for body in unsent_bodies:
         async with session.request("POST", url, data=body, headers=headers, allow_redirects=False) as response:
             await response.read()
             if response.status != 200:
-                raise RuntimeError(f"a create was answered {response.status}")
+                raise RuntimeError(f"the service answered a create with status {response.status}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the sandbox really stored, and when, by its own truth log: no tool's word is taken for what it did."""
+"""The subscribers that the sandbox stored, and when, read from its truth log: a tool's own report is not trusted."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,31 +8,34 @@ from connector.sandbox import SandboxProcess
 
 @dataclass(frozen=True, slots=True)
 class Creates:
-    """When each subscriber was stored (Unix seconds, in order), as what, and how many are there more than once."""
+    """The creates that the sandbox executed."""
 
-    times: tuple[float, ...]
-    stored: frozenset[str]
-    duplicates: int
+    times: tuple[float, ...]  # when each subscriber was stored, in Unix seconds, ascending
+    stored_values: frozenset[str]  # the values of each subscriber without its Id
+    duplicates: int  # subscribers that were created more than once
 
     @property
     def span_s(self) -> float:
-        """From the first to the last."""
+        """The seconds from the first create to the last."""
         return self.times[-1] - self.times[0] if self.times else 0.0
 
     def compute_rate(self, skip_s: float = 0.0) -> float:
-        """Creates/s from `skip_s` after the first to the last; NaN when that is not a second, if any is skipped."""
-        left = [at for at in self.times if at >= self.times[0] + skip_s]
-        if len(left) < 2 or (skip_s and self.span_s < skip_s + 1):
+        """Return the rate in creates/s, without the first `skip_s` seconds.
+
+        Return NaN if fewer than two creates remain, or if less than a second remains after skipping.
+        """
+        counted_times = [time for time in self.times if time >= self.times[0] + skip_s]
+        if len(counted_times) < 2 or (skip_s and self.span_s < skip_s + 1):
             return float("nan")
-        return (len(left) - 1) / (left[-1] - left[0])
+        return (len(counted_times) - 1) / (counted_times[-1] - counted_times[0])
 
 
 def read_creates(sandbox: SandboxProcess) -> Creates:
-    """All creates since the sandbox was last emptied."""
+    """Return all creates since the sandbox was last emptied."""
     truth = sandbox.truth()
     events = [event for event in truth["events"] if event["kind"] == "created"]
-    stored = frozenset(_describe(event["subscriber"]) for event in events)
-    return Creates(tuple(event["at"] for event in events), stored, len(truth["duplicates"]))
+    stored_values = frozenset(_describe(event["subscriber"]) for event in events)
+    return Creates(tuple(event["at"] for event in events), stored_values, len(truth["duplicates"]))
 
 
 def _describe(subscriber: dict[str, Any]) -> str:

@@ -1,9 +1,9 @@
-"""The speed of `connector export` to each destination, beside a script by hand with requests and pandas.
+"""The speed of `connector export` to each destination, and of a handwritten script with requests and pandas.
 
 `python -m tests.benchmarks.export [--rows N …] [--rounds N] [--others N]` seeds a sandbox with N people and exports
-them to a new target in each round. It prints a table for each N, the promises, and a line of JSON. The pace is that of
-the whole process with its start, and the peak of memory is the kernel's count. The script by hand exports `--others`
-people to Parquet, DuckDB and SQLite in turns with the connector (0: no script).
+them to a new target in each round. It prints a table for each N, the promises, and a line of JSON. The pace is measured
+over the whole process with its start, and the kernel measures the peak memory. The handwritten script and the connector
+take turns to export `--others` people to Parquet, DuckDB and SQLite (0: no script).
 """
 
 import argparse
@@ -24,51 +24,50 @@ from tests.benchmarks.exporting import Target, export_list
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND_EXPORT, install
 from tests.benchmarks.people import BASE_ID
-from tests.benchmarks.processes import CommandError, Spent
+from tests.benchmarks.processes import CommandError, Usage
 from tests.benchmarks.tables import Promise, at_least, at_most, print_json, print_promises, print_table, write_number
 from tests.databases import open_mariadb, open_postgres
 
 _PROMISED = {"DuckDB": 150_000.0, "Parquet": 150_000.0, "PostgreSQL": 100_000.0}  # rows/s
 _PROMISED_BY_HAND = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
-"""How many times as fast as the script by hand that exports to the same, start included."""
+"""The promised ratio of the connector's pace to the script's pace with the same destination, start included."""
 _PROMISED_PEAK_MB = 350.0
-_PEAK_ROWS = 1_000_000
-"""The promise of memory is for so many."""
+_PEAK_ROWS = 1_000_000  # rows of the export whose peak memory is promised
 
-_NUMBERS = count(1)  # of targets: a server keeps those of all rounds
+_TARGET_NUMBERS = count(1)  # a server keeps the tables of all rounds, so each table needs its own number
 
-Place = Callable[[int], Target]
-"""A new target for the export of that number."""
+TargetFactory = Callable[[int], Target]
+"""Returns a new target with this number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One export, in rows/s over the whole process."""
+class ExportMeasurement:
+    """The measurements of one export."""
 
-    per_s: float
+    per_s: float  # rows/s over the whole process
     peak_mb: float
     cpu_us_per_row: float
 
 
 @dataclass(slots=True)
 class Entry:
-    """A destination, or a tool with one: what was measured of each number of rows, and why it was left out."""
+    """A destination, or a program with a destination: its measurements, or the reason why it is left out."""
 
     name: str
-    runs: list[Measured] = field(default_factory=list)
-    left_out: str | None = None
+    runs: list[ExportMeasurement] = field(default_factory=list)
+    exclusion_reason: str | None = None
 
     @property
-    def median(self) -> Measured:
-        """Of its runs, each figure for itself; NaN without any."""
-        names = [figure.name for figure in fields(Measured)]
+    def median(self) -> ExportMeasurement:
+        """The median of each measurement over the runs; NaN without runs."""
+        names = [figure.name for figure in fields(ExportMeasurement)]
         values = ([getattr(run, name) for run in self.runs] or [float("nan")] for name in names)
-        return Measured(*map(statistics.median, values))
+        return ExportMeasurement(*map(statistics.median, values))
 
 
-def open_places(folder: Path, stack: ExitStack) -> dict[str, Place | str]:
-    """Each destination by its name, or why it cannot be had."""
-    places: dict[str, Place | str] = {
+def open_destinations(folder: Path, stack: ExitStack) -> dict[str, TargetFactory | str]:
+    """Return a way to make a target for each destination, by name, or the reason why there is none."""
+    factories: dict[str, TargetFactory | str] = {
         "DuckDB": lambda number: Target("DuckDB", f"duckdb:///{folder}/{number}.duckdb", "subscribers"),
         "Parquet": lambda number: Target("Parquet", f"{folder}/{number}.parquet"),
         "SQLite": lambda number: Target("SQLite", f"sqlite:///{folder}/{number}.db", "subscribers"),
@@ -78,57 +77,61 @@ def open_places(folder: Path, stack: ExitStack) -> dict[str, Place | str]:
             url = stack.enter_context(open_database()).url
             parse_destination(url)
         except ConfigurationError:
-            places[name] = "the connector does not write to it yet"
+            factories[name] = "the connector does not write to this database"
         except (pytest.skip.Exception, OSError) as error:
-            places[name] = f"there is none: {error}"
+            factories[name] = f"no server: {error}"
         else:
-            places[name] = _build_place(name, url)
-    return places
+            factories[name] = _build_factory(name, url)
+    return factories
 
 
-def _build_place(name: str, url: str) -> Place:
+def _build_factory(name: str, url: str) -> TargetFactory:
     return lambda number: Target(name, url, f"subscribers_{number}")
 
 
 def run_round(
-    entries: dict[str, Entry], sandbox: SandboxProcess, folder: Path, rows: int, places: dict[str, Place | str]
+    entries: dict[str, Entry],
+    sandbox: SandboxProcess,
+    folder: Path,
+    rows: int,
+    factories: dict[str, TargetFactory | str],
 ) -> None:
-    """Export once to each destination; one that fails is left out."""
+    """Export once to each destination. Leave out a destination that fails."""
     for name, entry in entries.items():
-        place = places[name]
-        if not isinstance(place, str) and entry.left_out is None:
+        factory = factories[name]
+        if not isinstance(factory, str) and entry.exclusion_reason is None:
             try:
-                entry.runs.append(measure_export(place, sandbox, folder, rows))
+                entry.runs.append(measure_export(factory, sandbox, folder, rows))
             except CommandError as error:
-                entry.left_out = str(error)
+                entry.exclusion_reason = str(error)
 
 
-def measure_export(place: Place, sandbox: SandboxProcess, folder: Path, rows: int) -> Measured:
-    """Export to a new target, and remove it. Raises CommandError."""
-    target = place(next(_NUMBERS))
-    spent = export_list(sandbox, target, rows, folder / "state")
-    _remove(target)
-    return _measure(spent, rows)
+def measure_export(factory: TargetFactory, sandbox: SandboxProcess, folder: Path, rows: int) -> ExportMeasurement:
+    """Export to a new target, and remove the target. Raise CommandError if the export fails."""
+    target = factory(next(_TARGET_NUMBERS))
+    usage = export_list(sandbox, target, rows, folder / "state")
+    _remove_file(target)
+    return _measure(usage, rows)
 
 
-def measure_by_hand(entry: Entry, place: str, sandbox: SandboxProcess, rows: int) -> None:
-    """Export by the script; a script that cannot be installed, or fails, is left out."""
+def measure_by_hand(entry: Entry, target_pattern: str, sandbox: SandboxProcess, rows: int) -> None:
+    """Export with the script. Leave the script out if it cannot be installed or fails."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            spent = install(BY_HAND_EXPORT).export(sandbox, place.format(folder))
-        entry.runs.append(_measure(spent, rows))
+            usage = install(BY_HAND_EXPORT).export(sandbox, target_pattern.format(folder))
+        entry.runs.append(_measure(usage, rows))
     except CommandError as error:
-        entry.left_out = str(error)
+        entry.exclusion_reason = str(error)
 
 
-def _measure(spent: Spent, rows: int) -> Measured:
-    peak_mb = float("nan") if spent.peak_bytes is None else spent.peak_bytes / 1e6
-    return Measured(rows / spent.wall_s, peak_mb, spent.cpu_s / rows * 1e6)
+def _measure(usage: Usage, rows: int) -> ExportMeasurement:
+    peak_mb = float("nan") if usage.peak_bytes is None else usage.peak_bytes / 1e6
+    return ExportMeasurement(rows / usage.wall_s, peak_mb, usage.cpu_s / rows * 1e6)
 
 
-def _remove(target: Target) -> None:
-    """Room for the next; tables go with their database."""
-    path = Path(target.place.partition(":///")[2] if target.is_database else target.place)
+def _remove_file(target: Target) -> None:
+    """Remove the file of a target. Tables on a server are removed with their database."""
+    path = Path(target.address.partition(":///")[2] if target.is_database else target.address)
     if target.name not in ("PostgreSQL", "MariaDB"):
         path.unlink(missing_ok=True)
 
@@ -137,24 +140,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[200_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--others", type=int, default=200_000, help="people that the script by hand exports; 0: none")
+    parser.add_argument(
+        "--others", type=int, default=200_000, help="number of people that the handwritten script exports; 0: no script"
+    )
     options = parser.parse_args()
     machine = describe_machine()
     values: dict[str, object] = {}
-    by_size: dict[int, dict[str, Entry]] = {}
+    entries_by_size: dict[int, dict[str, Entry]] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        places = open_places(Path(folder), stack)
+        factories = open_destinations(Path(folder), stack)
         for rows in options.rows:
-            left_out = {name: place if isinstance(place, str) else None for name, place in places.items()}
-            entries = by_size[rows] = {name: Entry(name, left_out=reason) for name, reason in left_out.items()}
+            exclusion_reason = {
+                name: factory if isinstance(factory, str) else None for name, factory in factories.items()
+            }
+            entries = entries_by_size[rows] = {
+                name: Entry(name, exclusion_reason=reason) for name, reason in exclusion_reason.items()
+            }
             with seeded(rows) as sandbox:
                 for _ in range(options.rounds):
-                    run_round(entries, sandbox, Path(folder), rows, places)
+                    run_round(entries, sandbox, Path(folder), rows, factories)
             show_table(f"{rows:,} rows, {options.rounds} rounds", list(entries.values()))
             values[f"of_{rows}"] = [asdict(entry) for entry in entries.values()]
-        others = measure_others(options.others, options.rounds, Path(folder), places) if options.others else {}
-    values["others"] = [asdict(entry) for entry in others.values()]
-    promises = build_promises(by_size[max(by_size)], max(by_size)) + build_ratios(others, options.others)
+        script_entries = (
+            compare_with_script(options.others, options.rounds, Path(folder), factories) if options.others else {}
+        )
+    values["others"] = [asdict(entry) for entry in script_entries.values()]
+    promises = build_promises(entries_by_size[max(entries_by_size)], max(entries_by_size)) + build_ratios(
+        script_entries, options.others
+    )
     print_promises(promises)
     print_json("export", machine, promises, rows=options.rows, others_rows=options.others, **values)
 
@@ -168,19 +181,21 @@ def seeded(rows: int) -> Iterator[SandboxProcess]:
         yield sandbox
 
 
-def measure_others(rows: int, rounds: int, folder: Path, places: dict[str, Place | str]) -> dict[str, Entry]:
-    """Export by the connector and by the script in turns, so that other work of the machine slows both."""
-    by_hand = {"Parquet": "{}/people.parquet", "DuckDB": "{}/people.duckdb", "SQLite": "sqlite:///{}/people.db"}
+def compare_with_script(
+    rows: int, rounds: int, folder: Path, factories: dict[str, TargetFactory | str]
+) -> dict[str, Entry]:
+    """Export by the connector and by the script in turns, so that other work of the machine slows both down."""
+    target_patterns = {"Parquet": "{}/people.parquet", "DuckDB": "{}/people.duckdb", "SQLite": "sqlite:///{}/people.db"}
     entries = {name: Entry(f"connector export, {name}") for name in _PROMISED_BY_HAND}
-    entries |= {f"by hand, {name}": Entry(f"by hand, {name}") for name in by_hand}
+    entries |= {f"by hand, {name}": Entry(f"by hand, {name}") for name in target_patterns}
     with seeded(rows) as sandbox:
         for _ in range(rounds):
             for name in _PROMISED_BY_HAND:
-                place = places[name]
-                assert not isinstance(place, str), place  # they are files
-                entries[name].runs.append(measure_export(place, sandbox, folder, rows))
-            for name, place in by_hand.items():
-                measure_by_hand(entries[f"by hand, {name}"], place, sandbox, rows)
+                factory = factories[name]
+                assert not isinstance(factory, str), factory  # these destinations are files, which are always available
+                entries[name].runs.append(measure_export(factory, sandbox, folder, rows))
+            for name, target_pattern in target_patterns.items():
+                measure_by_hand(entries[f"by hand, {name}"], target_pattern, sandbox, rows)
     print()
     show_table(f"{rows:,} rows, {rounds} rounds", list(entries.values()))
     return entries
@@ -188,39 +203,39 @@ def measure_others(rows: int, rounds: int, folder: Path, places: dict[str, Place
 
 def show_table(title: str, entries: list[Entry]) -> None:
     header = (title, "rows/s", "peak MB", "CPU µs/row")
-    print_table(header, [_build_line(entry) for entry in entries if entry.left_out is None])
+    print_table(header, [_build_line(entry) for entry in entries if entry.exclusion_reason is None])
     for entry in entries:
-        if entry.left_out is not None:
-            print(f"{entry.name} was left out: {entry.left_out}")
+        if entry.exclusion_reason is not None:
+            print(f"{entry.name} was left out: {entry.exclusion_reason}")
 
 
 def _build_line(entry: Entry) -> tuple[str, ...]:
     median = entry.median
     numbers = (median.per_s, median.peak_mb, median.cpu_us_per_row)
-    forms = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
-    return (entry.name, *(write_number(form, number) for form, number in forms))
+    formats = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
+    return (entry.name, *(write_number(number_format, number) for number_format, number in formats))
 
 
 def build_promises(entries: dict[str, Entry], rows: int) -> list[Promise]:
-    """What was promised of the largest number of rows; NaN, and so not measured, where it was not."""
+    """Return the promises for the largest number of rows. A value that was not measured is NaN."""
     promises = [
-        at_least(f"rows/s to {name}, whole process, of {rows:,}", bound, entries[name].median.per_s, "{:,.0f}")
+        at_least(f"rows/s to {name}, whole process, {rows:,} rows", bound, entries[name].median.per_s, "{:,.0f}")
         for name, bound in _PROMISED.items()
     ]
     peaks = [entry.median.peak_mb for entry in entries.values() if entry.runs]
     peak_mb = max(peaks) if peaks and rows >= _PEAK_ROWS else float("nan")
-    promises.append(at_most(f"MB at most, of {rows:,}", _PROMISED_PEAK_MB, peak_mb, "{:.0f}"))
+    promises.append(at_most(f"peak MB, {rows:,} rows", _PROMISED_PEAK_MB, peak_mb, "{:.0f}"))
     return promises
 
 
 def build_ratios(entries: dict[str, Entry], rows: int) -> list[Promise]:
-    """What was promised beside the script by hand; NaN without it."""
-    nothing = Entry("nothing")
+    """Return the promised ratios to the handwritten script. A ratio is NaN without the script."""
+    no_entry = Entry("nothing")
     return [
         at_least(
-            f"times as fast as by hand, to {name}, of {rows:,}",
+            f"times the script's pace, to {name}, {rows:,} rows",
             bound,
-            entries.get(name, nothing).median.per_s / entries.get(f"by hand, {name}", nothing).median.per_s,
+            entries.get(name, no_entry).median.per_s / entries.get(f"by hand, {name}", no_entry).median.per_s,
             "{:.1f}",
         )
         for name, bound in _PROMISED_BY_HAND.items()

@@ -1,4 +1,4 @@
-"""`connector export` as its users run it, in its own process."""
+"""Runs `connector export` in its own process, as users run it."""
 
 import json
 import sys
@@ -7,29 +7,29 @@ from pathlib import Path
 
 from connector.sandbox import SandboxProcess
 from tests.benchmarks.importing import build_environment
-from tests.benchmarks.processes import CommandError, Spent, run_process
+from tests.benchmarks.processes import CommandError, Usage, run_process
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an export goes: a path or a URL, and the table in a database."""
+    """The target of an export: a path, or a URL and a table."""
 
     name: str
-    place: str
+    address: str
     table: str | None = None
 
     @property
     def is_database(self) -> bool:
-        """Whether the place is a URL."""
-        return "://" in self.place
+        """Whether the address is the URL of a database."""
+        return "://" in self.address
 
 
-def export_list(sandbox: SandboxProcess, target: Target, rows: int, state: Path) -> Spent:
-    """Export the sandbox's list of `rows` people. Raises CommandError, also if that is not what was written."""
+def export_list(sandbox: SandboxProcess, target: Target, rows: int, state: Path) -> Usage:
+    """Export the sandbox's list. Raise CommandError if the command fails or does not write `rows` rows."""
     options = ("--table", target.table) if target.is_database and target.table else ()
-    command = (sys.executable, "-m", "pipelines", "export", target.place, "--output", "json", *options)
-    spent = run_process(command, build_environment(sandbox, state))
-    report = json.loads(spent.stdout)
+    command = (sys.executable, "-m", "pipelines", "export", target.address, "--output", "json", *options)
+    usage = run_process(command, build_environment(sandbox, state))
+    report = json.loads(usage.stdout)
     if report["status"] != "ok" or report["rows"] != {"read": rows, "written": rows}:
-        raise CommandError(f"the export of {rows} came to {report['status']}, {report['rows']}")
-    return spent
+        raise CommandError(f"the export of {rows} rows ended with {report['status']}, {report['rows']}")
+    return usage

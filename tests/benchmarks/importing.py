@@ -1,4 +1,4 @@
-"""`connector import` as its users run it: a process of its own, with its settings in the environment."""
+"""Runs `connector import` in its own process, with its settings in the environment, as users run it."""
 
 import json
 import os
@@ -9,19 +9,19 @@ from typing import Any
 
 from connector.sandbox import SandboxProcess
 from tests.benchmarks.people import BASE_ID
-from tests.benchmarks.processes import Spent, run_process
+from tests.benchmarks.processes import Usage, run_process
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import took, and its report's rows."""
+class ImportResult:
+    """The resources that an import used, and the row counts of its report."""
 
-    spent: Spent
+    usage: Usage
     rows: dict[str, int]
 
 
-def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str, ledger: str = "") -> Imported:
-    """Import a file with the ledger of the folder `state`, or with the one at the URL `ledger`. Raises CommandError."""
+def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str, ledger: str = "") -> ImportResult:
+    """Import a file with the ledger at the URL `ledger`, by default the ledger in the folder `state`."""
     command = (
         sys.executable,
         "-m",
@@ -35,14 +35,16 @@ def import_file(sandbox: SandboxProcess, path: Path, state: Path, *options: str,
         "json",
     )
     environment = build_environment(sandbox, state) | ({"CONNECTOR_LEDGER": ledger} if ledger else {})
-    spent = run_process((*command, *options), environment)
-    report: dict[str, Any] = json.loads(spent.stdout)
-    return Imported(spent, report["rows"])
+    usage = run_process((*command, *options), environment)
+    report: dict[str, Any] = json.loads(usage.stdout)
+    return ImportResult(usage, report["rows"])
 
 
 def build_environment(sandbox: SandboxProcess, state: Path | None = None) -> dict[str, str]:
-    """This process's own environment with none of its settings but the sandbox's. Modules may be kept compiled, as they
-    are where a package is installed: else each start would compile them, and other tools' starts would not."""
+    """Return the environment of this process, with the settings of the sandbox and no other settings of the connector.
+
+    Python may store compiled modules, as for an installed package. Otherwise each start would compile the modules.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CONNECTOR_")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment |= {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}

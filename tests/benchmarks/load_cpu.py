@@ -1,12 +1,12 @@
-"""What a create costs: `connector import`, its ledger on the disk, and a bare aiohttp loop that posts the same bodies.
+"""The cost of a create: `connector import` with its ledger on the disk, and a bare aiohttp loop with the same bodies.
 
 `python -m tests.benchmarks.load_cpu [--rows N] [--rounds N]` runs the two in turn, without latency, against one sandbox
-that is a process of its own, and prints a table and a line of JSON. Promised are 5,000 creates/s with the ledger, and
-at most twice the processor time of the bare loop for each row.
+in its own process, and prints a table and a line of JSON. The project promises 5,000 creates/s with the ledger, and at
+most twice the processor time of the bare loop for each row.
 
-The import's processor time for a row is that of its process less that of one with few rows, divided by the rows that it
-had more: reading, checking, ledger and sending are in it, the start is not. The bare loop's is what it measures itself
-around its posting, its bodies being ready before.
+The import's processor time for a row is the difference between an import of all rows and an import of a few rows,
+divided by the difference of the row counts. It contains reading, checking, the ledger and sending, but not the start.
+The bare loop measures the processor time of its posting itself; its bodies were written before.
 """
 
 import argparse
@@ -23,57 +23,59 @@ from tests.benchmarks.creates import Creates, read_creates
 from tests.benchmarks.importing import build_environment, import_file
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.people import write_bodies, write_people
-from tests.benchmarks.processes import Spent, run_process
+from tests.benchmarks.processes import Usage, run_process
 from tests.benchmarks.tables import at_least, at_most, print_json, print_promises, print_table
 
 _PROMISED_PACE = 5000.0  # creates/s
 _PROMISED_RATIO = 2.0
 
-_FEW = 1_000
-"""Rows of the import that stands for the start: enough that each part of a load has run."""
+_START_ROWS = 1_000
+"""Rows of the import that measures the start: enough that each part of a load runs."""
 
-OURS, BARE = "connector import", f"bare aiohttp loop, {IN_FLIGHT} in flight"
+IMPORT, BARE_LOOP = "connector import", f"bare aiohttp loop, {IN_FLIGHT} in flight"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One run: creates/s from the first to the last, and over the whole process; processor time."""
+class ImportMeasurement:
+    """The measurements of one run of the import or of the bare loop. The rates are in creates/s."""
 
-    sending_per_s: float
-    whole_per_s: float
-    cpu_us_per_row: float
-    cores: float  # processor time of the whole process by its wall time
-
-
-def measure_import(sandbox: SandboxProcess, folder: Path, rows: int) -> tuple[Measured, Creates]:
-    """Import few people, then all, each with a fresh ledger into an empty sandbox."""
-    start = _import_afresh(sandbox, folder / "few.csv", _FEW)
-    spent = _import_afresh(sandbox, folder / "people.csv", rows)
-    cpu_s = (spent.cpu_s - start.cpu_s) / (rows - _FEW)
-    return _measure(sandbox, spent, rows, cpu_s)
+    sending_per_s: float  # from the first create to the last
+    whole_per_s: float  # over the whole process
+    cpu_us_per_row: float  # processor time
+    cores: float  # processor time of the whole process divided by its wall time
 
 
-def measure_bare(sandbox: SandboxProcess, folder: Path, rows: int) -> tuple[Measured, Creates]:
-    """Post the same bodies by the bare loop."""
+def measure_import(sandbox: SandboxProcess, folder: Path, rows: int) -> tuple[ImportMeasurement, Creates]:
+    """Import a few people, then all. Each import has a new ledger and an empty sandbox."""
+    short_run = _import_into_empty(sandbox, folder / "few.csv", _START_ROWS)
+    usage = _import_into_empty(sandbox, folder / "people.csv", rows)
+    cpu_s = (usage.cpu_s - short_run.cpu_s) / (rows - _START_ROWS)
+    return _measure(sandbox, usage, rows, cpu_s)
+
+
+def measure_bare(sandbox: SandboxProcess, folder: Path, rows: int) -> tuple[ImportMeasurement, Creates]:
+    """Post the same bodies with the bare loop."""
     sandbox.reset()
     command = (sys.executable, "-m", "tests.benchmarks.bare_loop", folder / "bodies.jsonl")
-    spent = run_process(command, build_environment(sandbox))
-    return _measure(sandbox, spent, rows, json.loads(spent.stdout)["cpu_s"] / rows)
+    usage = run_process(command, build_environment(sandbox))
+    return _measure(sandbox, usage, rows, json.loads(usage.stdout)["cpu_s"] / rows)
 
 
-def _import_afresh(sandbox: SandboxProcess, path: Path, rows: int) -> Spent:
+def _import_into_empty(sandbox: SandboxProcess, path: Path, rows: int) -> Usage:
     sandbox.reset()
     with tempfile.TemporaryDirectory() as state:
-        imported = import_file(sandbox, path, Path(state))
-    assert imported.rows["created"] == rows, imported.rows
-    return imported.spent
+        result = import_file(sandbox, path, Path(state))
+    assert result.rows["created"] == rows, result.rows
+    return result.usage
 
 
-def _measure(sandbox: SandboxProcess, spent: Spent, rows: int, cpu_s: float) -> tuple[Measured, Creates]:
+def _measure(sandbox: SandboxProcess, usage: Usage, rows: int, cpu_s: float) -> tuple[ImportMeasurement, Creates]:
     creates = read_creates(sandbox)
     assert len(creates.times) == rows, f"{len(creates.times)} of {rows} rows were created"
     assert creates.duplicates == 0
-    return Measured(creates.compute_rate(), rows / spent.wall_s, cpu_s * 1e6, spent.cpu_s / spent.wall_s), creates
+    return ImportMeasurement(
+        creates.compute_rate(), rows / usage.wall_s, cpu_s * 1e6, usage.cpu_s / usage.wall_s
+    ), creates
 
 
 def main() -> None:
@@ -81,51 +83,68 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    if options.rows <= _FEW:
-        parser.error(f"--rows must be more than {_FEW}")
+    if options.rows <= _START_ROWS:
+        parser.error(f"--rows must be more than {_START_ROWS}")
     machine = describe_machine()
-    measured: dict[str, list[Measured]] = {OURS: [], BARE: []}
+    runs_by_tool: dict[str, list[ImportMeasurement]] = {IMPORT: [], BARE_LOOP: []}
     with tempfile.TemporaryDirectory() as name, SandboxProcess() as sandbox:
         folder = Path(name)
-        write_people(folder / "few.csv", _FEW)
+        write_people(folder / "few.csv", _START_ROWS)
         write_people(folder / "people.csv", options.rows)
         write_bodies(folder / "bodies.jsonl", options.rows)
         for _ in range(options.rounds):
-            ours, created = measure_import(sandbox, folder, options.rows)
-            bare, posted = measure_bare(sandbox, folder, options.rows)
-            assert created.stored == posted.stored, "the two did not send the same bodies"
-            measured[OURS].append(ours)
-            measured[BARE].append(bare)
-    show(options.rows, measured, machine)
+            import_run, import_creates = measure_import(sandbox, folder, options.rows)
+            bare_run, bare_creates = measure_bare(sandbox, folder, options.rows)
+            assert import_creates.stored_values == bare_creates.stored_values, "the two did not send the same bodies"
+            runs_by_tool[IMPORT].append(import_run)
+            runs_by_tool[BARE_LOOP].append(bare_run)
+    show(options.rows, runs_by_tool, machine)
 
 
-def show(rows: int, measured: dict[str, list[Measured]], machine: dict[str, object]) -> None:
-    figures = {name: _take_medians(runs) for name, runs in measured.items()}
+def show(rows: int, runs_by_tool: dict[str, list[ImportMeasurement]], machine: dict[str, object]) -> None:
+    medians_by_tool = {name: _take_medians(runs) for name, runs in runs_by_tool.items()}
     print_table(
-        (f"{rows:,} rows, {len(measured[OURS])} rounds", "creates/s sending", "whole process", "CPU µs/row", "cores"),
         (
-            (name, f"{it.sending_per_s:,.0f}", f"{it.whole_per_s:,.0f}", f"{it.cpu_us_per_row:.0f}", f"{it.cores:.2f}")
-            for name, it in figures.items()
+            f"{rows:,} rows, {len(runs_by_tool[IMPORT])} rounds",
+            "creates/s sending",
+            "whole process",
+            "CPU µs/row",
+            "cores",
+        ),
+        (
+            (
+                name,
+                f"{medians.sending_per_s:,.0f}",
+                f"{medians.whole_per_s:,.0f}",
+                f"{medians.cpu_us_per_row:.0f}",
+                f"{medians.cores:.2f}",
+            )
+            for name, medians in medians_by_tool.items()
         ),
     )
-    pairs = list(zip(measured[OURS], measured[BARE], strict=True))
-    cpu = statistics.median(ours.cpu_us_per_row / bare.cpu_us_per_row for ours, bare in pairs)
-    wall = statistics.median(ours.sending_per_s / bare.sending_per_s for ours, bare in pairs)
-    print(f"\nof the bare loop's pace: {wall:.2f}; both share the machine with the sandbox, a process of its own")
+    pairs = list(zip(runs_by_tool[IMPORT], runs_by_tool[BARE_LOOP], strict=True))
+    cpu_ratio = statistics.median(import_run.cpu_us_per_row / bare_run.cpu_us_per_row for import_run, bare_run in pairs)
+    pace_ratio = statistics.median(import_run.sending_per_s / bare_run.sending_per_s for import_run, bare_run in pairs)
+    print(f"\npace of the import / pace of the bare loop: {pace_ratio:.2f}; the sandbox runs on the same machine")
     promises = [
         at_least(
-            "creates/s while sending, the ledger on the disk", _PROMISED_PACE, figures[OURS].sending_per_s, "{:,.0f}"
+            "creates/s while sending, with the ledger on the disk",
+            _PROMISED_PACE,
+            medians_by_tool[IMPORT].sending_per_s,
+            "{:,.0f}",
         ),
-        at_most("CPU a row, as a multiple of the bare loop's", _PROMISED_RATIO, cpu, "{:.2f} x"),
+        at_most("CPU per row, as a multiple of the bare loop's", _PROMISED_RATIO, cpu_ratio, "{:.2f} x"),
     ]
     print_promises(promises)
-    rounds = {name: [asdict(run) for run in runs] for name, runs in measured.items()}
-    values = {"rows": rows, "cpu_ratio": cpu, "pace_ratio": wall, "rounds": rounds}
+    rounds = {name: [asdict(run) for run in runs] for name, runs in runs_by_tool.items()}
+    values = {"rows": rows, "cpu_ratio": cpu_ratio, "pace_ratio": pace_ratio, "rounds": rounds}
     print_json("load_cpu", machine, promises, **values)
 
 
-def _take_medians(runs: list[Measured]) -> Measured:
-    return Measured(*(statistics.median(getattr(run, field.name) for run in runs) for field in fields(Measured)))
+def _take_medians(runs: list[ImportMeasurement]) -> ImportMeasurement:
+    return ImportMeasurement(
+        *(statistics.median(getattr(run, field.name) for run in runs) for field in fields(ImportMeasurement))
+    )
 
 
 if __name__ == "__main__":

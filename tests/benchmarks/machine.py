@@ -1,4 +1,4 @@
-"""What a figure was measured on: said beside every figure, since none means anything without it."""
+"""The machine on which a figure was measured. Every printed result contains its description."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from tests.benchmarks.processes import ROOT
 
 
 def describe_machine() -> dict[str, object]:
-    """The commit, the command, processor, cores, Python and time, as plain JSON values."""
+    """Return the commit, command, processor, cores, Python version and time as JSON values."""
     commit = subprocess.run(
         ("git", "describe", "--always", "--dirty", "--exclude=*"), capture_output=True, text=True, check=True, cwd=ROOT
     )

@@ -1,6 +1,6 @@
-"""Other ways to the same end, each in a virtual environment of its own, made once and kept in the user's cache.
+"""Other programs that load or export people. Each has its own virtual environment, which is kept in the user's cache.
 
-What each does is its script in `others/`; what it is measured by, this does not know.
+A program is a script in the folder `others/`.
 """
 
 import os
@@ -15,14 +15,13 @@ import platformdirs
 from connector.sandbox import SandboxProcess
 from tests.benchmarks.importing import build_environment
 from tests.benchmarks.people import BASE_ID
-from tests.benchmarks.processes import Spent, run_process
+from tests.benchmarks.processes import Usage, run_process
 
 _SCRIPTS = Path(__file__).parent / "others"
-_INSTALLING_S = 900.0
-_RUNNING_S = 900.0
+_INSTALL_TIMEOUT_S = 900.0
+_RUN_TIMEOUT_S = 900.0
 
-_PRIVATE = {"DO_NOT_TRACK": "1"}
-"""The tools send no telemetry."""
+_NO_TELEMETRY = {"DO_NOT_TRACK": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,8 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
-    """A tool that can be run, and the version that it was found in."""
+class InstalledTool:
+    """An installed tool, and the installed version of its distribution."""
 
     tool: Tool
     python: Path
@@ -45,22 +44,22 @@ class Installed:
 
     @property
     def name(self) -> str:
-        """The tool's, with the version."""
+        """The name of the tool with the version."""
         return f"{self.tool.name} [{self.tool.distribution} {self.version}]"
 
-    def load(self, sandbox: SandboxProcess, path: Path) -> Spent:
-        """Load the file of people into the sandbox, in a new folder that is its home as well. Raises CommandError."""
+    def load(self, sandbox: SandboxProcess, path: Path) -> Usage:
+        """Load the file of people into the sandbox. HOME is a new folder. Raise CommandError if the tool fails."""
         return self._run(sandbox, str(path), str(BASE_ID))
 
-    def export(self, sandbox: SandboxProcess, place: str) -> Spent:
-        """Export the sandbox's list to a path or a URL, in a new folder that is its home. Raises CommandError."""
-        return self._run(sandbox, place)
+    def export(self, sandbox: SandboxProcess, target: str) -> Usage:
+        """Export the sandbox's list to a path or a URL. HOME is a new folder. Raise CommandError if the tool fails."""
+        return self._run(sandbox, target)
 
-    def _run(self, sandbox: SandboxProcess, *arguments: str) -> Spent:
+    def _run(self, sandbox: SandboxProcess, *arguments: str) -> Usage:
         with tempfile.TemporaryDirectory() as home:
-            environment = build_environment(sandbox) | {"HOME": home} | _PRIVATE
+            environment = build_environment(sandbox) | {"HOME": home} | _NO_TELEMETRY
             command: tuple[Path | str, ...] = (self.python, _SCRIPTS / self.tool.script, *arguments)
-            return run_process(command, environment, timeout_s=_RUNNING_S, folder=Path(home))
+            return run_process(command, environment, timeout_s=_RUN_TIMEOUT_S, folder=Path(home))
 
 
 BY_HAND = Tool("by hand, 32 threads", "by_hand.py", ("requests>=2.32,<3", "pandas>=3.0,<4"), "requests")
@@ -73,22 +72,24 @@ BY_HAND_EXPORT = Tool(
 )
 
 
-def install(tool: Tool) -> Installed:
-    """Make its environment, unless it is there already. Raises CommandError, with what pip said."""
+def install(tool: Tool) -> InstalledTool:
+    """Create the tool's environment if it does not exist. Raise CommandError with the output of pip if that fails."""
     folder = _cache() / tool.script.removesuffix(".py")
-    finished, wanted = folder / "requirements.txt", "\n".join(tool.requirements) + "\n"
+    requirements_file, requirements = folder / "requirements.txt", "\n".join(tool.requirements) + "\n"
     python = folder / "bin" / "python"
-    if not finished.exists() or finished.read_text(encoding="utf-8") != wanted:
+    if not requirements_file.exists() or requirements_file.read_text(encoding="utf-8") != requirements:
         shutil.rmtree(folder, ignore_errors=True)
         _run(sys.executable, "-m", "venv", str(folder))
         _run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *tool.requirements)
-        finished.write_text(wanted, encoding="utf-8")  # last: an environment without it is not whole
-    say = f"from importlib.metadata import version; print(version({tool.distribution!r}))"
-    return Installed(tool, python, _run(str(python), "-c", say).strip())
+        requirements_file.write_text(
+            requirements, encoding="utf-8"
+        )  # written last: an environment without this file is incomplete
+    version_script = f"from importlib.metadata import version; print(version({tool.distribution!r}))"
+    return InstalledTool(tool, python, _run(str(python), "-c", version_script).strip())
 
 
 def remove_environments() -> None:
-    """So that the next installation makes each anew, of whatever versions there are by then."""
+    """Remove all environments, so that the next installation gets the newest versions."""
     shutil.rmtree(_cache(), ignore_errors=True)
 
 
@@ -98,4 +99,4 @@ def _cache() -> Path:
 
 
 def _run(*command: str) -> str:
-    return run_process(command, os.environ, timeout_s=_INSTALLING_S).stdout.decode()
+    return run_process(command, os.environ, timeout_s=_INSTALL_TIMEOUT_S).stdout.decode()

@@ -1,21 +1,26 @@
-"""How well the pace that the service allows is found: `connector import` under rate limits that it is not told of.
+"""The pace of `connector import` under rate limits that the import does not know.
 
-`python -m tests.benchmarks.pace [--seconds N] [--search N] [--rounds N]` imports into sandboxes that let 200 requests a
-second in, 20 ms away, under each way to count and with Retry-After or without; under the first also by the script by
-hand, whose urllib3 obeys Retry-After. It prints a table and a line of JSON. The promise is of the steady state: a run
-counts from `--search` seconds (120) after its first create, for `--seconds` (180: about six pauses of a second, so that
-one more or less is half a percent); what arrives while a Retry-After runs is counted from the first create to the last.
+`python -m tests.benchmarks.pace [--seconds N] [--search N] [--rounds N]` imports into sandboxes that allow 200 requests
+a second, with 20 ms latency. There is a sandbox for each kind of limiter, with and without Retry-After. A handwritten
+script loads into the first of them, too; its urllib3 obeys Retry-After. The benchmark prints a table and a line of
+JSON.
 
-Promised are 95 % of what is allowed, at most 2 % refused, and nothing sent inside a Retry-After by a
-connection that had brought it: whatever else arrives then may have been on its way.
+A run is measured from `--search` seconds (120) after its first create, for `--seconds` (180). This time has about six
+pauses of a second, so one pause more or less changes the result by half a percent. Requests inside a Retry-After are
+counted from the first create to the last. The project promises:
 
-`--chance` imports into sandboxes without a limit that refuse creates by chance, and compares with a script that sends
-one create after the other and obeys Retry-After, in the same run. Promised is at most 1.3 times the script's time. A
-503 without Retry-After may have taken effect: the import waits for two quiet periods before it sends such a create
-again, and the script sends it again at once.
+- at least 95 % of the allowed rate;
+- at most 2 % refused requests;
+- no request inside a Retry-After on a connection that had received the Retry-After. Other requests may have been under
+  way when the service answered.
 
-A run during which the machine itself stood still (this process, which only sleeps, woke up late) for more than 1 % of
-the window is said to be so and made once more, twice at most.
+`--chance` imports into sandboxes that have no limit and refuse creates by chance. A script loads the same file: it
+sends one create after the other and obeys Retry-After. The project promises at most 1.3 times the script's time. A
+create that is answered 503 without Retry-After may have taken effect. The import waits for two quiet periods before it
+sends such a create again, and the script sends it again at once.
+
+If the machine stalled for more than 1 % of the measured time, the run is repeated, at most twice. This process, which
+only sleeps, detects a stall when it wakes up late.
 """
 
 import argparse
@@ -42,11 +47,11 @@ from tests.benchmarks.tables import at_least, at_most, print_json, print_promise
 RATE = 200  # requests/s
 LATENCY_MS = 20
 
-_REST_S = 10.0  # what the file is longer than the window: nobody ends within it
+_EXTRA_ROWS_S = 10.0  # the file has rows for this much more time, so that no load ends early
 _POLL_S = 0.05
-_START_WITHIN_S = 120.0
-_LATE_S = 0.02  # that a sleep ends so late is nothing
-_STILL = 0.01  # of the window
+_START_TIMEOUT_S = 120.0
+_USUAL_DELAY_S = 0.02  # a sleep that ends this late is normal
+_LARGEST_STALL = 0.01  # share of the measured time
 _MOST_RUNS = 3
 
 _PROMISED_GOODPUT = 0.95
@@ -63,7 +68,7 @@ OURS = "connector import"
 
 _COLUMNS = (
     *("limiter", "Retry-After", "creates/s", "of allowed", "refused"),
-    *("inside a Retry-After", "after it was told", "created", "twice", "machine stood still"),
+    *("inside a Retry-After", "on its connection", "created", "twice", "machine stalled"),
 )
 
 Load = Callable[[SandboxProcess], object]
@@ -71,11 +76,11 @@ Load = Callable[[SandboxProcess], object]
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """The share of creates that is refused, the status, the Retry-After (s; 0: none), the latency and the rows."""
+    """How a sandbox refuses creates by chance, and how many rows are loaded into it."""
 
-    share: float
-    status: int
-    retry_after_s: int
+    share: float  # of the creates that are refused
+    status: int  # of the refusals
+    retry_after_s: int  # 0: no Retry-After
     latency_ms: int
     rows: int
 
@@ -84,7 +89,7 @@ class Chance:
         return f"{self.rows:,} rows, {self.share:.1%} {self.status}, {pause}, {self.latency_ms} ms"
 
     def start(self) -> SandboxProcess:
-        """Return a sandbox that refuses so."""
+        """Return a sandbox with these refusals."""
         return SandboxProcess(
             refuse=self.share,
             limit_status=self.status,
@@ -108,25 +113,24 @@ class EndedEarlyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One run; shares are of what is allowed and of what was sent, in the window; the rest is of the whole run, but for
-    `still_s`: for so many seconds of the window the machine stood still."""
+class PaceMeasurement:
+    """The measurements of one run. The counts are of the whole run."""
 
     client: str
     limiter: str
     retry_after: str
-    goodput: float
-    refused: float
-    inside_retry_after: int
-    told: int
+    goodput: float  # creates in the measured time as a share of the allowed requests
+    refused_share: float  # of the requests in the measured time
+    inside_retry_after: int  # requests that arrived inside a Retry-After
+    disobedient: int  # those of them on a connection that had received the Retry-After
     created: int
     duplicates: int
-    still_s: float
+    stalled_s: float  # seconds of the measured time in which the machine stalled
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """What the sandbox had counted by then: creates that succeeded, and of all requests those received and refused."""
+    """The counts of the sandbox at the time `at`: successful creates, refused requests and received requests."""
 
     at: float
     created: int
@@ -134,69 +138,73 @@ class _Counts:
     received: int
 
 
-def measure(client: str, load: Load, limiter: str, retry_after: str, search_s: float, seconds: float) -> Measured:
-    """Let the client load into a sandbox of its own, and look from outside. Raises CommandError and EndedEarlyError."""
-    service = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
-    with service as sandbox, ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(load, sandbox)
-        first, last, still_s = _watch(sandbox, loading, search_s, seconds)
-        loading.result()
-        creates, inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
-    received = last.received - first.received
-    return Measured(
+def measure(
+    client: str, load: Load, limiter: str, retry_after: str, search_s: float, seconds: float
+) -> PaceMeasurement:
+    """Load into a new sandbox, and measure with its counts. Raise CommandError or EndedEarlyError if the load fails."""
+    new_sandbox = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
+    with new_sandbox as sandbox, ThreadPoolExecutor(1) as pool:
+        load_future = pool.submit(load, sandbox)
+        counts_before, counts_after, stalled_s = _watch(sandbox, load_future, search_s, seconds)
+        load_future.result()
+        creates, requests_inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
+    received = counts_after.received - counts_before.received
+    return PaceMeasurement(
         client,
         limiter,
         retry_after,
-        (last.created - first.created) / (last.at - first.at) / RATE,
-        (last.refused - first.refused) / received if received else float("nan"),
-        inside["all"],
-        inside["told"],
+        (counts_after.created - counts_before.created) / (counts_after.at - counts_before.at) / RATE,
+        (counts_after.refused - counts_before.refused) / received if received else float("nan"),
+        requests_inside["all"],
+        requests_inside["told"],
         len(creates.times),
         creates.duplicates,
-        still_s,
+        stalled_s,
     )
 
 
-def measure_well(client: str, load: Load, limiter: str, retry_after: str, search_s: float, seconds: float) -> Measured:
-    """The first run through which the machine did not stand still, or the last of three."""
+def measure_without_stall(
+    client: str, load: Load, limiter: str, retry_after: str, search_s: float, seconds: float
+) -> PaceMeasurement:
+    """Measure up to three runs. Return the first run in which the machine did not stall, or the last run."""
     for _ in range(_MOST_RUNS - 1):
-        measured = measure(client, load, limiter, retry_after, search_s, seconds)
-        if measured.still_s <= _STILL * seconds:
-            return measured
+        measurement = measure(client, load, limiter, retry_after, search_s, seconds)
+        if measurement.stalled_s <= _LARGEST_STALL * seconds:
+            return measurement
         print(
-            f"once more: {client}, {limiter}, {retry_after}: {measured.goodput:.1%}, still for {measured.still_s:.1f} s"
+            f"repeated: {client}, {limiter}, {retry_after}: {measurement.goodput:.1%}, stall {measurement.stalled_s:.1f} s"
         )
     return measure(client, load, limiter, retry_after, search_s, seconds)
 
 
 def _watch(
-    sandbox: SandboxProcess, loading: Future[object], search_s: float, seconds: float
+    sandbox: SandboxProcess, load_future: Future[object], search_s: float, seconds: float
 ) -> tuple[_Counts, _Counts, float]:
-    """The counts at both ends of the window, and for how long the machine stood still in it."""
-    deadline = time.monotonic() + _START_WITHIN_S
+    """Return the counts at the start and the end of the measured time, and its seconds in which the machine stalled."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while not _count(sandbox).received:
         if time.monotonic() > deadline:
-            raise EndedEarlyError(f"nothing was sent within {_START_WITHIN_S:g} s")
-        _rest(loading, _POLL_S)
-    _rest(loading, search_s)
-    first = _count(sandbox)
-    still_s = _rest(loading, seconds)
-    return first, _count(sandbox), still_s
+            raise EndedEarlyError(f"the client sent nothing within {_START_TIMEOUT_S:g} s")
+        _sleep(load_future, _POLL_S)
+    _sleep(load_future, search_s)
+    counts_before = _count(sandbox)
+    stalled_s = _sleep(load_future, seconds)
+    return counts_before, _count(sandbox), stalled_s
 
 
-def _rest(loading: Future[object], seconds: float) -> float:
-    """Wait for so long; returns for how long of it this process was not woken up when it should have been."""
-    now, still_s = time.monotonic(), 0.0
+def _sleep(load_future: Future[object], seconds: float) -> float:
+    """Sleep for `seconds` while the load runs. Return the seconds in which the machine stalled."""
+    now, stalled_s = time.monotonic(), 0.0
     deadline = now + seconds
-    while (left := deadline - now) > 0:
-        if loading.done():
-            loading.result()
-            raise EndedEarlyError("it ended before it could be measured")
-        due_at = now + min(_POLL_S, left)
+    while (remaining_s := deadline - now) > 0:
+        if load_future.done():
+            load_future.result()
+            raise EndedEarlyError("the load ended before the measured time was over")
+        due_at = now + min(_POLL_S, remaining_s)
         time.sleep(due_at - now)
         now = time.monotonic()
-        still_s += max(0.0, now - due_at - _LATE_S)
-    return still_s
+        stalled_s += max(0.0, now - due_at - _USUAL_DELAY_S)
+    return stalled_s
 
 
 def _count(sandbox: SandboxProcess) -> _Counts:
@@ -208,8 +216,8 @@ def _count(sandbox: SandboxProcess) -> _Counts:
 
 
 def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
-    """Create a subscriber for each row, one after the other, and sleep for each Retry-After; return the seconds."""
-    began_at = time.monotonic()
+    """Create a subscriber for each row, one after the other, and obey Retry-After. Return the duration in seconds."""
+    started_at = time.monotonic()
     connection = http.client.HTTPConnection(sandbox.base_url.removeprefix("http://"))
     headers = {"Authorization": sandbox.token, "Content-Type": "application/json"}
     with path.open(encoding="utf-8", newline="") as file:
@@ -226,11 +234,11 @@ def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
                     time.sleep(float(answer.headers.get("Retry-After", 0)))
                 elif status != http.client.OK:
                     raise EndedEarlyError(f"the sandbox answered {status}")
-    return time.monotonic() - began_at
+    return time.monotonic() - started_at
 
 
 def compare_chance(chances: Iterable[Chance]) -> None:
-    """Import under refusals by chance beside the script, and print the times."""
+    """Load with the import and with the script under each kind of refusals, and print the times."""
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         for index, chance in enumerate(chances):
@@ -238,89 +246,95 @@ def compare_chance(chances: Iterable[Chance]) -> None:
             with chance.start() as sandbox:
                 script_s = create_by_script(sandbox, path)
             with chance.start() as sandbox:
-                began_at = time.monotonic()
+                started_at = time.monotonic()
                 rows = import_file(sandbox, path, Path(folder) / f"state-{index}").rows
-                ours_s = time.monotonic() - began_at
-                creates, inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
-            share = f"{ours_s / script_s:.2f}"
-            counts = f"{rows['created']:,}, {creates.duplicates}, {inside['told']}"
-            lines.append((str(chance), f"{script_s:.1f} s", f"{ours_s:.1f} s", share, counts))
+                import_s = time.monotonic() - started_at
+                creates, requests_inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
+            share = f"{import_s / script_s:.2f}"
+            counts = f"{rows['created']:,}, {creates.duplicates}, {requests_inside['told']}"
+            lines.append((str(chance), f"{script_s:.1f} s", f"{import_s:.1f} s", share, counts))
     print_table(("refused by chance", "script", OURS, "share", "created, twice, inside a pause"), lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=180.0)
-    parser.add_argument("--search", type=float, default=120.0, help="seconds before a run counts")
+    parser.add_argument(
+        "--search", type=float, default=120.0, help="seconds from the first create to the measured time"
+    )
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--chance", action="store_true", help="refuse by chance, without a limit")
+    parser.add_argument("--chance", action="store_true", help="measure sandboxes that refuse creates by chance")
     options = parser.parse_args()
     if options.chance:
         compare_chance(CHANCES)
         return
     machine = describe_machine()
-    rows = int(RATE * (options.search + options.seconds + _REST_S))
-    measured: list[Measured] = []
-    failed: list[str] = []
+    rows = int(RATE * (options.search + options.seconds + _EXTRA_ROWS_S))
+    measurements: list[PaceMeasurement] = []
+    failure_messages: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         path = write_people(Path(folder) / "people.csv", rows)
         for _ in range(options.rounds):
-            for client, load, limit in list_runs(path, failed):
+            for client, load, limit in list_runs(path, failure_messages):
                 try:
-                    measured.append(measure_well(client, load, *limit, options.search, options.seconds))
+                    measurements.append(measure_without_stall(client, load, *limit, options.search, options.seconds))
                 except (CommandError, EndedEarlyError) as error:
-                    failed.append(f"{client}, {', '.join(limit)}: {error}")
-    show(measured, failed, rows, machine)
+                    failure_messages.append(f"{client}, {', '.join(limit)}: {error}")
+    show(measurements, failure_messages, rows, machine)
 
 
-def list_runs(path: Path, failed: list[str]) -> list[tuple[str, Load, tuple[str, str]]]:
-    """Who loads, how, and under which limit: the script by hand after ours under the first."""
+def list_runs(path: Path, failure_messages: list[str]) -> list[tuple[str, Load, tuple[str, str]]]:
+    """Return each client's name, its load function and its limit. The handwritten script has only the first limit."""
 
-    def load_ours(sandbox: SandboxProcess) -> object:
+    def load_by_import(sandbox: SandboxProcess) -> object:
         with tempfile.TemporaryDirectory() as state:
             return import_file(sandbox, path, Path(state))
 
-    ours: list[tuple[str, Load, tuple[str, str]]] = [(OURS, load_ours, limit) for limit in LIMITS]
+    import_runs: list[tuple[str, Load, tuple[str, str]]] = [(OURS, load_by_import, limit) for limit in LIMITS]
     try:
         by_hand = install(BY_HAND)
     except CommandError as error:
-        failed.append(f"{BY_HAND.name}: it could not be installed: {error}")
-        return ours
-    return [ours[0], (by_hand.name, lambda sandbox: by_hand.load(sandbox, path), LIMITS[0]), *ours[1:]]
+        failure_messages.append(f"{BY_HAND.name}: installation failed: {error}")
+        return import_runs
+    return [import_runs[0], (by_hand.name, lambda sandbox: by_hand.load(sandbox, path), LIMITS[0]), *import_runs[1:]]
 
 
-def show(measured: list[Measured], failed: list[str], rows: int, machine: dict[str, object]) -> None:
-    print_table((f"{RATE} requests/s allowed", *_COLUMNS), (_build_line(result, rows) for result in measured))
-    for reason in failed:
+def show(
+    measurements: list[PaceMeasurement], failure_messages: list[str], rows: int, machine: dict[str, object]
+) -> None:
+    print_table((f"{RATE} requests/s allowed", *_COLUMNS), (_build_line(result, rows) for result in measurements))
+    for reason in failure_messages:
         print(f"left out: {reason}")
-    ours = [result for result in measured if result.client == OURS]
-    is_whole = len({(result.limiter, result.retry_after) for result in ours}) == len(LIMITS)
-    goodput, refused, inside = (
-        pick((getattr(own, name) for own in ours), default=float("nan")) if is_whole else float("nan")
-        for pick, name in ((min, "goodput"), (max, "refused"), (max, "told"))
+    import_runs = [result for result in measurements if result.client == OURS]
+    has_all_limits = len({(result.limiter, result.retry_after) for result in import_runs}) == len(LIMITS)
+    worst_goodput, worst_refused_share, worst_disobedient = (
+        pick((getattr(run, name) for run in import_runs), default=float("nan")) if has_all_limits else float("nan")
+        for pick, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient"))
     )
     promises = [
-        at_least("of the allowed rate, in the worst of them", _PROMISED_GOODPUT, goodput, "{:.1%}"),
-        at_most("refused, in the worst of them", _PROMISED_REFUSED, refused, "{:.2%}"),
-        at_most("sent inside a Retry-After, in the worst of them", 0, inside, "{:.0f}"),
+        at_least("share of the allowed rate, worst limit", _PROMISED_GOODPUT, worst_goodput, "{:.1%}"),
+        at_most("share of refused requests, worst limit", _PROMISED_REFUSED, worst_refused_share, "{:.2%}"),
+        at_most("requests inside a Retry-After on its connection, worst limit", 0, worst_disobedient, "{:.0f}"),
     ]
     print_promises(promises)
-    print_json("pace", machine, promises, rows=rows, rate=RATE, left_out=failed, runs=list(map(asdict, measured)))
+    print_json(
+        "pace", machine, promises, rows=rows, rate=RATE, left_out=failure_messages, runs=list(map(asdict, measurements))
+    )
 
 
-def _build_line(result: Measured, rows: int) -> tuple[str, ...]:
+def _build_line(result: PaceMeasurement, rows: int) -> tuple[str, ...]:
     return (
         result.client,
         result.limiter,
         result.retry_after,
         f"{result.goodput * RATE:.1f}",
         f"{result.goodput:.1%}",
-        write_number("{:.2%}", result.refused),
+        write_number("{:.2%}", result.refused_share),
         f"{result.inside_retry_after:,}",
-        f"{result.told:,}",
+        f"{result.disobedient:,}",
         f"{result.created:,} of {rows:,}",
         f"{result.duplicates:,}",
-        f"{result.still_s:.1f} s",
+        f"{result.stalled_s:.1f} s",
     )
 
 

@@ -1,4 +1,4 @@
-"""The people that the benchmarks load: made up, all valid, each once; as a file, and as the bodies that create them."""
+"""The invented people that the benchmarks load, as a CSV file or as request bodies. All are valid and different."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,23 +13,23 @@ _COLUMNS = ("email", "first_name", "last_name", "is_active")
 
 
 def write_people(path: Path, rows: int) -> Path:
-    """A CSV with so many rows, in the columns of `_COLUMNS`."""
+    """Write a CSV file with `rows` people, and return its path."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         _write(file, rows)
     return path
 
 
 def write_seeded(path: Path, seeded: SyntheticSubscribers) -> Path:
-    """A CSV, in the same columns, of people whom the sandbox has made up itself."""
+    """Write a CSV file of the people in `seeded`, whom the sandbox has as subscribers; return its path."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(",".join(_COLUMNS) + "\n")
-        for number in seeded.ids:
-            file.write(f"{seeded.email(number)},Ann {number},Lee,true\n")
+        for subscriber_id in seeded.ids:
+            file.write(f"{seeded.email(subscriber_id)},Ann {subscriber_id},Lee,true\n")
     return path
 
 
 def write_bodies(path: Path, rows: int) -> Path:
-    """The bodies of the creates that an import of those people sends, a line each."""
+    """Write the request bodies that an import of the people of `write_people` sends, one in each line."""
     with path.open("wb") as file:
         for person in _make_people(rows):
             file.write(encode_subscriber(person | {"base_id": BASE_ID}) + b"\n")

@@ -1,9 +1,10 @@
-"""What a command waits for before it works: `--help`, and an import of ten rows into a sandbox of its own.
+"""The start-up time of two commands: `--help`, and an import of ten rows into a sandbox.
 
-`python -m tests.benchmarks.start [--rounds N]` runs each in turn with what it is measured by, and prints a table and a
-line of JSON. Promised are at most 3 times `import click` for the help, and at most 2.5 times `import pandas, pyarrow`
-for the import, in wall clock; the median of the rounds counts. pandera imports hypothesis where it is installed, which
-no user of the connector has: it is kept from all of them.
+`python -m tests.benchmarks.start [--rounds N]` runs each in turn with the Python import that it is compared with, and
+prints a table and a line of JSON. The project promises that the help takes at most 3 times as long as `import click`,
+and the import at most 2.5 times as long as `import pandas, pyarrow`. The median wall time of the rounds counts.
+
+pandera imports hypothesis if it is installed. Users of the connector do not have hypothesis, so it is hidden here.
 """
 
 import argparse
@@ -25,44 +26,54 @@ _ROWS = 10
 
 
 def measure(rounds: int) -> dict[str, float]:
-    """The median of the wall clock of each, in seconds, by what it is."""
-    found: dict[str, list[float]] = {"import click": [], "--help": [], "import pandas, pyarrow": [], "ten rows": []}
+    """Return the median wall time in seconds of each command, by its label."""
+    times_by_label: dict[str, list[float]] = {
+        "import click": [],
+        "--help": [],
+        "import pandas, pyarrow": [],
+        "ten rows": [],
+    }
     with SandboxProcess(token="sandbox") as sandbox, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         people, environment = write_people(folder / "people.csv", _ROWS), build_environment(sandbox)
         (folder / "hypothesis.py").write_text("raise ImportError\n", encoding="utf-8")
         os.environ["PYTHONPATH"] = environment["PYTHONPATH"] = str(folder)
-        for number in range(rounds + 1):
+        for round_number in range(rounds + 1):
             sandbox.reset()
-            spent = {
+            usage_by_label = {
                 "import click": run_process((sys.executable, "-c", "import click"), environment),
                 "--help": run_process((sys.executable, "-m", "pipelines", "--help"), environment),
                 "import pandas, pyarrow": run_process((sys.executable, "-c", "import pandas, pyarrow"), environment),
-                "ten rows": import_file(sandbox, people, folder / str(number), "--quiet-period", "1ms").spent,
+                "ten rows": import_file(sandbox, people, folder / str(round_number), "--quiet-period", "1ms").usage,
             }
-            if number:  # the first round fills the disk's cache
-                for what, seconds in spent.items():
-                    found[what].append(seconds.wall_s)
-    return {what: statistics.median(seconds) for what, seconds in found.items()}
+            if round_number:  # the first round fills the disk's cache, and does not count
+                for label, usage in usage_by_label.items():
+                    times_by_label[label].append(usage.wall_s)
+    return {label: statistics.median(times) for label, times in times_by_label.items()}
 
 
 def main() -> None:
-    """Measure and say it."""
+    """Measure the commands, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    found = measure(parser.parse_args().rounds)
-    print_table(("start", "seconds"), ((what, f"{seconds:.3f}") for what, seconds in found.items()))
+    seconds_by_label = measure(parser.parse_args().rounds)
+    print_table(("start", "seconds"), ((label, f"{seconds:.3f}") for label, seconds in seconds_by_label.items()))
     promises = [
-        at_most("--help / import click", _HELP_RATIO, found["--help"] / found["import click"], "{:.2f}"),
+        at_most(
+            "--help / import click",
+            _HELP_RATIO,
+            seconds_by_label["--help"] / seconds_by_label["import click"],
+            "{:.2f}",
+        ),
         at_most(
             "ten rows / import pandas, pyarrow",
             _IMPORT_RATIO,
-            found["ten rows"] / found["import pandas, pyarrow"],
+            seconds_by_label["ten rows"] / seconds_by_label["import pandas, pyarrow"],
             "{:.2f}",
         ),
     ]
     print_promises(promises)
-    print_json("start", describe_machine(), promises, seconds=found)
+    print_json("start", describe_machine(), promises, seconds=seconds_by_label)
 
 
 if __name__ == "__main__":

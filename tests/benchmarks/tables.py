@@ -1,4 +1,4 @@
-"""How a benchmark says what it found: a table for people, what was promised, and one line of JSON."""
+"""The output of a benchmark: a table for people, a table of the promises, and one line of JSON."""
 
 import json
 import math
@@ -10,55 +10,57 @@ _ANSWERS = {True: "yes", False: "no", None: "not measured"}
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A figure that the project promises, what was measured, and whether it was kept: None if it was not measured."""
+    """A figure that the project promises. `is_kept` is None if it was not measured."""
 
-    what: str
+    label: str
     promised: str
     measured: str
     value: float
     is_kept: bool | None
 
 
-def at_least(what: str, bound: float, measured: float, form: str) -> Promise:
-    """A promise of `bound` or more; `form` writes either number. What is NaN was not measured."""
-    return _compare(what, ">=", bound, measured, form, is_kept=measured >= bound)
+def at_least(label: str, bound: float, measured: float, number_format: str) -> Promise:
+    """Return a promise of `bound` or more. `number_format` is for both numbers; NaN means not measured."""
+    return _compare(label, ">=", bound, measured, number_format, is_kept=measured >= bound)
 
 
-def at_most(what: str, bound: float, measured: float, form: str) -> Promise:
-    """A promise of `bound` or less."""
-    return _compare(what, "<=", bound, measured, form, is_kept=measured <= bound)
+def at_most(label: str, bound: float, measured: float, number_format: str) -> Promise:
+    """Return a promise of `bound` or less. `number_format` is for both numbers; NaN means not measured."""
+    return _compare(label, "<=", bound, measured, number_format, is_kept=measured <= bound)
 
 
-def write_number(form: str, number: float) -> str:
-    """The number in that form, or a dash for NaN."""
-    return "-" if math.isnan(number) else form.format(number)
+def write_number(number_format: str, number: float) -> str:
+    """Return the number in this format, or a dash for NaN."""
+    return "-" if math.isnan(number) else number_format.format(number)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """The first column to the left, the others to the right, each as wide as it needs to be."""
+    """Print a table. The first column is aligned to the left, the others to the right."""
     lines = [tuple(header), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for first, *others in lines:
-        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        print("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    for first_cell, *other_cells in lines:
+        cells = (cell.rjust(width) for cell, width in zip(other_cells, widths[1:], strict=True))
+        print("  ".join([first_cell.ljust(widths[0]), *cells]).rstrip())
 
 
 def print_promises(promises: Iterable[Promise]) -> None:
-    """A table of them, after a blank line."""
+    """Print a table of the promises after a blank line."""
     print()
-    rows = ((promise.what, promise.promised, promise.measured, _ANSWERS[promise.is_kept]) for promise in promises)
+    rows = ((promise.label, promise.promised, promise.measured, _ANSWERS[promise.is_kept]) for promise in promises)
     print_table(("promise", "promised", "measured", "kept"), rows)
 
 
 def print_json(benchmark: str, machine: Mapping[str, object], promises: Iterable[Promise], **values: object) -> None:
-    """The same, and what it was measured on, as one line; a number that is none is null."""
+    """Print the values, the promises and the machine as one line of JSON. NaN becomes null."""
     record = {"benchmark": benchmark, **values, "promises": [asdict(promise) for promise in promises], **machine}
     print(json.dumps(_clean(record), allow_nan=False))
 
 
-def _compare(what: str, sign: str, bound: float, measured: float, form: str, *, is_kept: bool) -> Promise:
+def _compare(label: str, sign: str, bound: float, measured: float, number_format: str, *, is_kept: bool) -> Promise:
     is_promise_kept = None if math.isnan(measured) else is_kept
-    return Promise(what, f"{sign} {form.format(bound)}", write_number(form, measured), measured, is_promise_kept)
+    return Promise(
+        label, f"{sign} {number_format.format(bound)}", write_number(number_format, measured), measured, is_promise_kept
+    )
 
 
 def _clean(value: object) -> object:

@@ -1,10 +1,10 @@
-"""The script that one writes by hand: pandas reads the file, requests posts it from 32 threads, urllib3 tries again.
+"""A simple handwritten script: pandas reads the file, requests posts the rows from 32 threads, and urllib3 retries.
 
-`python by_hand.py FILE BASE_ID`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment; it prints how many
-creates succeeded and how many did not. Retry-After is obeyed: that is urllib3's default.
+`python by_hand.py FILE BASE_ID`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment, prints the numbers of
+creates that succeeded and failed. urllib3 obeys Retry-After by default.
 """
 # mypy: ignore-errors
-# It runs in an environment of its own: requests is not installed in the project's.
+# The script runs in its own environment: the project's environment does not have requests.
 
 import os
 import sys
@@ -19,7 +19,7 @@ THREADS = 32
 
 
 def open_session(base_url, token):
-    """A session that keeps as many connections as there are threads, and repeats what failed with a pause between."""
+    """Return a session with one connection for each thread. It retries failed requests after a pause."""
     retry = Retry(total=5, backoff_factor=0.5, status_forcelist=[429, 500, 502, 503, 504], allowed_methods=["POST"])
     session = requests.Session()
     session.mount(base_url, HTTPAdapter(pool_maxsize=THREADS, max_retries=retry))

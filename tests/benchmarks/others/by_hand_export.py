@@ -1,11 +1,10 @@
-"""The export that one writes by hand: requests, a loop over offsets until TotalCount, pandas, and then its to_parquet
-or to_sql, or DuckDB's own reading of a frame.
+"""A simple handwritten export: requests reads pages up to TotalCount, and pandas or DuckDB writes the rows.
 
-`python by_hand_export.py PLACE`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment; PLACE is a path ending
-in .parquet or .duckdb, or a URL of SQLAlchemy.
+`python by_hand_export.py TARGET`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment. TARGET is a path that
+ends in .parquet or .duckdb, or a URL of SQLAlchemy.
 """
 # mypy: ignore-errors
-# It runs in an environment of its own: requests is not installed in the project's.
+# The script runs in its own environment: the project's environment does not have requests.
 
 import os
 import sys
@@ -20,34 +19,34 @@ def fetch():
     session = requests.Session()
     session.headers["Authorization"] = os.environ["CONNECTOR_TOKEN"]
     url = os.environ["CONNECTOR_BASE_URL"] + "/api/subscribers/subscribers-list/"
-    rows, total = [], 1
-    while len(rows) < total:
+    rows, total_count = [], 1
+    while len(rows) < total_count:
         answer = session.get(url, params={"offset": len(rows), "limit": LIMIT}, timeout=30)
         answer.raise_for_status()
         page = answer.json()["SubscribersList"]
         rows += page["Subscribers"]
-        total = page["TotalCount"]
+        total_count = page["TotalCount"]
     return rows
 
 
 def main():
-    place = sys.argv[1]
+    target = sys.argv[1]
     frame = pd.json_normalize(fetch())
     frame.columns = [name.replace(".", "_").lower() for name in frame.columns]
     frame["birthday"] = pd.to_datetime(frame["birthday"], errors="coerce")
-    if place.endswith(".parquet"):
-        frame.to_parquet(place, index=False)
-    elif place.endswith(".duckdb"):
+    if target.endswith(".parquet"):
+        frame.to_parquet(target, index=False)
+    elif target.endswith(".duckdb"):
         import duckdb
 
-        with duckdb.connect(place) as connection:
+        with duckdb.connect(target) as connection:
             connection.register("people", frame)
             connection.execute("create table subscribers as select * from people")
     else:
         import sqlalchemy as sa
 
         frame["tags"] = frame["tags"].map(",".join)
-        frame.to_sql("subscribers", sa.create_engine(place), if_exists="replace", index=False, chunksize=10_000)
+        frame.to_sql("subscribers", sa.create_engine(target), if_exists="replace", index=False, chunksize=10_000)
     print(len(frame))
 
 
