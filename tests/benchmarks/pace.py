@@ -172,7 +172,7 @@ def measure_without_stall(
         if measurement.stalled_s <= _LARGEST_STALL * seconds:
             return measurement
         print(
-            f"repeated: {client}, {limiter}, {retry_after}: {measurement.goodput:.1%}, stall {measurement.stalled_s:.1f} s"
+            f"repeat {client}, {limiter}, {retry_after}: {measurement.goodput:.1%}, stall {measurement.stalled_s:.1f} s"
         )
     return measure(client, load, limiter, retry_after, search_s, seconds)
 

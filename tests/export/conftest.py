@@ -22,9 +22,11 @@ def mariadb() -> Iterator[Database]:
         yield database
 
 
-@pytest.fixture(params=[form for form in Format if form is not Format.DELTA])  # test_delta.py has those of Delta
+@pytest.fixture(
+    params=[file_format for file_format in Format if file_format is not Format.DELTA]
+)  # test_delta.py tests Delta
 def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    """Each, or those that the test names."""
+    """A new destination of each format, or of the formats that the test chooses."""
     return open_destination(request, tmp_path, request.param)
 
 
@@ -33,8 +35,8 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
     return open_destination(request, tmp_path, request.param)
 
 
-@pytest.fixture(params=[(form, "replace") for form in DATABASES], ids=list(DATABASES))
+@pytest.fixture(params=[(file_format, "replace") for file_format in DATABASES], ids=list(DATABASES))
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    """A table in each database, or in those formats and modes that the test names (`warehouses.into`)."""
-    form, mode = request.param
-    return open_destination(request, tmp_path, form, **({} if mode == "replace" else {"mode": mode}))
+    """A table in each database, or in the formats and modes of the test's `parametrize_table`."""
+    file_format, mode = request.param
+    return open_destination(request, tmp_path, file_format, **({} if mode == "replace" else {"mode": mode}))

@@ -24,14 +24,14 @@ def now() -> datetime:
 
 
 async def no_sleep(_: float) -> None:
-    """Retries without waiting."""
+    """Return at once, so that retries do not wait."""
 
 
-def hurried(attempts: int = 6) -> Retrier:
-    return Retrier(attempts, clock=replace(system_clock(), sleep=no_sleep))
+def build_retrier(attempt_count: int = 6) -> Retrier:
+    return Retrier(attempt_count, clock=replace(system_clock(), sleep=no_sleep))
 
 
-def service_of(sandbox: SandboxProcess, token: str | None = None) -> Service:
+def build_service(sandbox: SandboxProcess, token: str | None = None) -> Service:
     return Service(sandbox.base_url, Token(token or sandbox.token), timeout_s=10)
 
 
@@ -47,10 +47,10 @@ def export(
     on_progress: Callable[[ListProgress], None] | None = None,
 ) -> Exported:
     async def run() -> Exported:
-        async with open_client(service_of(sandbox, token)) as client:
+        async with open_client(build_service(sandbox, token)) as client:
             return await export_subscribers(
                 client,
-                hurried(),
+                build_retrier(),
                 query or ListQuery(),
                 destination,
                 run_id=run_id or uuid4().hex,
@@ -64,39 +64,39 @@ def export(
 
 
 def create(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
-    """Create subscribers, each given by field name."""
+    """Create subscribers. Each person is a dict of values by field name."""
 
-    async def run(client: Client, person: dict[str, object]) -> None:
-        answer = await client.create_subscriber(encode_subscriber(person))
+    async def create_person(client: Client, build_person: dict[str, object]) -> None:
+        answer = await client.create_subscriber(encode_subscriber(build_person))
         assert isinstance(answer, Created), answer
 
     async def run_all() -> None:
-        async with open_client(service_of(sandbox)) as client:
-            for person in people:
-                await run(client, person)
+        async with open_client(build_service(sandbox)) as client:
+            for build_person in people:
+                await create_person(client, build_person)
 
     asyncio.run(run_all())
 
 
 @dataclass(slots=True)
 class Collector:
-    """A sink that remembers every sweep, and what it was told."""
+    """A sink that stores the rows of every sweep."""
 
-    sweeps: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
-    current: int = 0
+    sweeps: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # by the number of the sweep
+    current_sweep: int = 0
 
     def start_sweep(self, number: int) -> None:
         assert number not in self.sweeps, "each sweep begins once"
-        self.current = number
+        self.current_sweep = number
         self.sweeps[number] = []
 
     def take(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        self.sweeps[self.current] += wire_objects
+        self.sweeps[self.current_sweep] += wire_objects
 
     @property
     def ids(self) -> list[int]:
-        """Of the last sweep."""
-        return [wire["Id"] for wire in self.sweeps[self.current]]
+        """The ids of the last sweep."""
+        return [wire["Id"] for wire in self.sweeps[self.current_sweep]]
 
 
 def read(sandbox: SandboxProcess, query: ListQuery | None = None, **options: Any) -> tuple[Certificate, Collector]:
@@ -104,7 +104,7 @@ def read(sandbox: SandboxProcess, query: ListQuery | None = None, **options: Any
     collector = Collector()
 
     async def run() -> Certificate:
-        async with open_client(service_of(sandbox)) as client:
-            return await read_list(client, hurried(), query or ListQuery(), collector, now=now, **options)
+        async with open_client(build_service(sandbox)) as client:
+            return await read_list(client, build_retrier(), query or ListQuery(), collector, now=now, **options)
 
     return asyncio.run(run()), collector

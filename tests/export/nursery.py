@@ -1,5 +1,7 @@
-"""A process that forks one export at a time and kills the export at its n-th statement, or at its n-th step (a change
-of the disk, a request to a store). The process reads one line of JSON for each export and writes the exit status.
+"""A process that runs one export at a time in a fork, and kills the fork at its n-th statement or step.
+
+A step is a change of the disk, or a request to a store. The process reads one line of JSON for each export, and writes
+the exit status.
 """
 
 import json
@@ -20,46 +22,46 @@ from connector.warehouse.destination import parse_destination
 from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
 from connector.warehouse.sqlite import SqliteDatabase
-from tests.export.test_modes import Person, person, publish
+from tests.export.test_modes import Person, build_person, publish
 
 ROOT = Path(__file__).parents[2]
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
-"""The names that audit hooks of Python get."""
+"""Events of Python's audit hooks for changes of the disk."""
 
 Export = Callable[..., bool]
 
 
 @contextmanager
-def open_nursery() -> Iterator[Export]:
+def open_killer() -> Iterator[Export]:
     """Yield a function that runs an export and returns whether the export was killed."""
     command = [sys.executable, "-m", "tests.export.nursery"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        into, out = process.stdin, process.stdout
+        stdin, stdout = process.stdin, process.stdout
 
         def run(**task: Any) -> bool:
-            into.write(json.dumps(task) + "\n")
-            into.flush()
-            status = int(out.readline())
-            assert status in (0, -signal.SIGKILL), f"it ended with {status}"
+            stdin.write(json.dumps(task) + "\n")
+            stdin.flush()
+            status = int(stdout.readline())
+            assert status in (0, -signal.SIGKILL), f"the export exited with {status}"
             return status != 0
 
         yield run
-        into.close()
+        stdin.close()
 
 
 def main() -> None:
-    """Serve until the input ends."""
+    """Run an export for each line of stdin, until stdin ends."""
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            _be_killed(**json.loads(line))
+            _run_until_killed(**json.loads(line))
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _be_killed(
+def _run_until_killed(
     url: str,
     options: dict[str, Any],
     people: list[list[Any]],
@@ -70,78 +72,78 @@ def _be_killed(
 ) -> None:
     os.environ.update(environ or {})
     if statement:
-        _die_at(statement)
+        _kill_at_statement(statement)
     if step:
-        _die_at_step(step)
+        _kill_at_step(step)
     publish(parse_destination(url, **options), [_build_person(*subscriber) for subscriber in people], number)
     os._exit(0)
 
 
 def _build_person(number: int, name: str, base_id: int | None = None) -> Person:
-    more = {} if base_id is None else {"Base": {"Id": base_id, "Name": "News"}}
-    return person(number, name) | more
+    base = {} if base_id is None else {"Base": {"Id": base_id, "Name": "News"}}
+    return build_person(number, name) | base
 
 
-def _die() -> None:
+def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _die_at(statement: int) -> None:
-    """Die before the n-th statement that changes anything, before or after rows are loaded, or before a commit."""
+def _kill_at_statement(statement: int) -> None:
+    """Kill the process at the n-th point: before a statement or a commit, or before or after the loading of rows."""
     numbers = count(1)
 
-    def strike() -> None:
+    def kill_at_number() -> None:
         if next(numbers) == statement:
-            _die()
+            _kill_process()
 
     for database in (PostgresDatabase, MysqlDatabase, SqlalchemyDatabase, SqliteDatabase, DuckdbDatabase):
-        _strike_around(database, strike)
+        _patch_database(database, kill_at_number)
 
 
-def _strike_around(database: type[Any], strike: Callable[[], None]) -> None:
+def _patch_database(database: type[Any], kill_at_number: Callable[[], None]) -> None:
     run, load, commit = database.run, database.load, database.commit
 
-    def run_deadly(self: Any, statement: Statement) -> int:
-        strike()
+    def run_with_kill(self: Any, statement: Statement) -> int:
+        kill_at_number()
         count: int = run(self, statement)
         return count
 
-    def load_deadly(self: Any, *arguments: Any) -> int:
-        strike()
+    def load_with_kill(self: Any, *arguments: Any) -> int:
+        kill_at_number()
         count: int = load(self, *arguments)
-        strike()
+        kill_at_number()
         return count
 
-    def commit_deadly(self: Any, interruption: Interruption) -> None:
-        strike()
+    def commit_with_kill(self: Any, interruption: Interruption) -> None:
+        kill_at_number()
         commit(self, interruption)
 
-    database.run, database.load, database.commit = run_deadly, load_deadly, commit_deadly
+    database.run, database.load, database.commit = run_with_kill, load_with_kill, commit_with_kill
 
 
-def _die_at_step(step: int) -> None:
-    """Die before the n-th change of a disk, or before or after a request to a store."""
+def _kill_at_step(step: int) -> None:
+    """Kill the process at the n-th step: before a change of the disk, or before or after a request to a store."""
     numbers = count(1)
 
-    def strike() -> None:
+    def kill_at_number() -> None:
         if next(numbers) == step:
-            _die()
+            _kill_process()
 
-    def look(event: str, arguments: tuple[Any, ...]) -> None:
+    def watch_event(event: str, arguments: tuple[Any, ...]) -> None:
         is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
         if is_write or event in CHANGES:
-            strike()
+            kill_at_number()
 
-    ask = s3fs.S3FileSystem._call_s3
+    send_request = s3fs.S3FileSystem._call_s3
 
-    async def ask_deadly(*arguments: Any, **options: Any) -> Any:
-        strike()
-        answer = await ask(*arguments, **options)
-        strike()
+    async def request_with_kill(*arguments: Any, **options: Any) -> Any:
+        kill_at_number()
+        answer = await send_request(*arguments, **options)
+        kill_at_number()
         return answer
 
-    setattr(s3fs.S3FileSystem, "_call_s3", ask_deadly)  # noqa: B010 - before any instance is made
-    sys.addaudithook(look)
+    setattr(s3fs.S3FileSystem, "_call_s3", request_with_kill)  # noqa: B010 - the class is patched before an instance exists
+    sys.addaudithook(watch_event)
 
 
 if __name__ == "__main__":

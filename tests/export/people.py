@@ -14,8 +14,8 @@ from connector.warehouse.runs import ExportRun, ExportStart
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 RUN = "run-1"
 
-FULL: dict[str, Any] = {
-    "Id": 9_007_199_254_740_993,  # more than a float can hold
+FULL_SUBSCRIBER: dict[str, Any] = {
+    "Id": 9_007_199_254_740_993,  # larger than the integers that a float can hold exactly
     "Base": {"Id": 7, "Name": "Newsletter, weekly"},
     "IsActive": True,
     "Email": "zoë@bücher.example",
@@ -39,8 +39,13 @@ FULL: dict[str, Any] = {
     },
     "Birthday": "1904-02-29",
 }
-BARE: dict[str, Any] = {"Id": 2, "Base": {"Id": 7, "Name": "Newsletter, weekly"}, "IsActive": False, "Tags": []}
-BROKEN: dict[str, Any] = {
+BARE_SUBSCRIBER: dict[str, Any] = {
+    "Id": 2,
+    "Base": {"Id": 7, "Name": "Newsletter, weekly"},
+    "IsActive": False,
+    "Tags": [],
+}
+BROKEN_SUBSCRIBER: dict[str, Any] = {
     "Id": 3,
     "Base": "Newsletter",
     "IsActive": "yes",
@@ -52,31 +57,33 @@ BROKEN: dict[str, Any] = {
 
 
 def build_table(wire_objects: Sequence[dict[str, Any]], *, run_id: str, exported_at: datetime) -> pa.Table:
-    """Wire objects (service-api.md 2.1) as a table of `SCHEMA`; `exported_at` is aware."""
+    """Return the table of wire objects (service-api.md 2.1). `exported_at` has a time zone."""
     return stamp_columns(build_columns(wire_objects), run_id=run_id, exported_at=exported_at)
 
 
-def table_of(*wires: dict[str, Any], at: datetime = AT) -> pa.Table:
-    return build_table(wires, run_id=RUN, exported_at=at)
+def build_test_table(*wire_objects: dict[str, Any], exported_at: datetime = AT) -> pa.Table:
+    return build_table(wire_objects, run_id=RUN, exported_at=exported_at)
 
 
-MIXED = table_of(FULL, BARE, BROKEN)
+MIXED_TABLE = build_test_table(FULL_SUBSCRIBER, BARE_SUBSCRIBER, BROKEN_SUBSCRIBER)
 
 
-def run_of(
+def build_run(
     rows: int,
     *,
     run_id: str = RUN,
-    at: datetime = AT,
+    exported_at: datetime = AT,
     verdict: Verdict = Verdict.COMPLETE,
-    asked: dict[str, Any] | None = None,
+    filters: dict[str, Any] | None = None,
 ) -> ExportRun:
-    """The run that exported so many rows at that time."""
-    filters = {"asked": asked, "dropped": 0} if asked else {}
-    certificate = Certificate(verdict, Reason.ID_ORDER, Order.ID, 1, 3, rows, rows, rows, 0, 0, filters, at, at)
-    return ExportRun(run_id, "nightly", certificate, rows, at, at)
+    """Return a run that exported this number of rows at this time."""
+    recorded_filters = {"asked": filters, "dropped": 0} if filters else {}
+    certificate = Certificate(
+        verdict, Reason.ID_ORDER, Order.ID, 1, 3, rows, rows, rows, 0, 0, recorded_filters, exported_at, exported_at
+    )
+    return ExportRun(run_id, "nightly", certificate, rows, exported_at, exported_at)
 
 
-def beginning_of(run: ExportRun) -> ExportStart:
-    """The beginning of that run."""
+def build_start(run: ExportRun) -> ExportStart:
+    """Return the start of this run."""
     return ExportStart(run.run_id, run.job, run.certificate.filters.get("asked", {}), run.exported_at)

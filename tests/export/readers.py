@@ -27,7 +27,8 @@ def read_parquet(path: Path) -> pa.Table:
 
 
 def read_csv(path: Path) -> pa.Table:
-    """An unquoted empty cell is null, a quoted one the empty text; tags are a JSON array."""
+    """Read a CSV file. An unquoted empty cell is null, and a quoted empty cell is an empty text. Tags are a JSON
+    array."""
     types = {field.name: pa.string() if pa.types.is_list(field.type) else field.type for field in SCHEMA}
     table = arrow_csv.read_csv(
         path,
@@ -37,17 +38,17 @@ def read_csv(path: Path) -> pa.Table:
         ),
     )
     tags = [None if text is None else orjson.loads(text) for text in table["tags"].to_pylist()]
-    place = table.column_names.index("tags")
-    return table.set_column(place, SCHEMA.field("tags"), pa.array(tags, SCHEMA.field("tags").type)).cast(SCHEMA)
+    tags_index = table.column_names.index("tags")
+    return table.set_column(tags_index, SCHEMA.field("tags"), pa.array(tags, SCHEMA.field("tags").type)).cast(SCHEMA)
 
 
 def read_json_lines(path: Path) -> pa.Table:
     rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
-    return pa.Table.from_pylist([_read_plain(row) for row in rows], schema=SCHEMA)
+    return pa.Table.from_pylist([_parse_times(row) for row in rows], schema=SCHEMA)
 
 
 def read_excel(path: Path) -> pa.Table:
-    """The first sheet, by the library that reads sources: an empty cell is null, tags are `a|b` or a JSON array."""
+    """Read the first sheet of a workbook. An empty cell is null. Tags are `a|b` or a JSON array."""
     header, *lines = python_calamine.load_workbook(path).get_sheet_by_index(0).to_python()
     assert header == SCHEMA.names
     rows = [dict(zip(SCHEMA.names, line, strict=True)) for line in lines]
@@ -61,13 +62,13 @@ def read_excel(path: Path) -> pa.Table:
     )
 
 
-def hold_in_excel(table: pa.Table) -> pa.Table:
-    """The table as a workbook holds it: without empty texts and lists, times to the millisecond."""
+def convert_for_excel(table: pa.Table) -> pa.Table:
+    """Return the table as a workbook stores it: empty texts and lists are null, and times have milliseconds."""
     rows = table.to_pylist()
     for row in rows:
         row |= {name: None for name, value in row.items() if value in ("", [])}
-        at = row["_exported_at"]
-        row["_exported_at"] = at.replace(microsecond=at.microsecond // 1000 * 1000)
+        exported_at = row["_exported_at"]
+        row["_exported_at"] = exported_at.replace(microsecond=exported_at.microsecond // 1000 * 1000)
     return pa.Table.from_pylist(rows, schema=table.schema)
 
 
@@ -79,7 +80,7 @@ def read_duckdb(path: Path, table: str = "subscribers") -> pa.Table:
 
 
 def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
-    """Flags are 0 and 1, tags a JSON array, dates and times ISO 8601."""
+    """Read a table of SQLite: flags are 0 and 1, tags are a JSON array, and dates and times are ISO 8601."""
     quoted = '"' + table.replace('"', '""') + '"'
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
@@ -87,10 +88,10 @@ def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
     for row in rows:
         row["is_active"] = None if row["is_active"] is None else {0: False, 1: True}[row["is_active"]]
         row["tags"] = None if row["tags"] is None else orjson.loads(row["tags"])
-    return pa.Table.from_pylist([_read_plain(row) for row in rows], schema=SCHEMA)
+    return pa.Table.from_pylist([_parse_times(row) for row in rows], schema=SCHEMA)
 
 
-def _read_plain(row: dict[str, object]) -> dict[str, object]:
+def _parse_times(row: dict[str, object]) -> dict[str, object]:
     assert list(row) == SCHEMA.names
     times: dict[str, object] = {"_exported_at": datetime.fromisoformat(str(row["_exported_at"]))}
     if row["birthday"] is not None:
@@ -99,7 +100,7 @@ def _read_plain(row: dict[str, object]) -> dict[str, object]:
 
 
 def read_server(destination: Destination) -> pa.Table:
-    """By SQLAlchemy, in the order of the database. Where there are no lists, tags are a JSON array."""
+    """Read a table on a server in the order of the database. If the database has no lists, tags are a JSON array."""
     assert destination.url is not None
     name = sa.table(destination.table, schema=destination.schema)
     engine = build_engine(destination.url)
@@ -111,8 +112,8 @@ def read_server(destination: Destination) -> pa.Table:
             del row[column]
         row["is_active"] = None if row["is_active"] is None else bool(row["is_active"])
         row["tags"] = orjson.loads(row["tags"]) if isinstance(row["tags"], str) else row["tags"]
-        at = row["_exported_at"]
-        row["_exported_at"] = at if at.tzinfo else at.replace(tzinfo=UTC)
+        exported_at = row["_exported_at"]
+        row["_exported_at"] = exported_at if exported_at.tzinfo else exported_at.replace(tzinfo=UTC)
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
@@ -125,7 +126,7 @@ READERS: dict[Format, Reader] = {
     Format.SQLITE: read_sqlite,
 }
 
-NAMES = {
+TARGET_NAMES = {
     Format.PARQUET: "out.parquet",
     Format.CSV: "out.csv",
     Format.JSON_LINES: "out.jsonl",
@@ -135,14 +136,14 @@ NAMES = {
 }
 
 
-def place_in(directory: Path, form: Format) -> str:
-    """What to give to `parse_destination` for an export of this format in `directory`."""
-    name = NAMES[form]
+def choose_target(directory: Path, file_format: Format) -> str:
+    """Return the argument of `parse_destination` for an export of this format in `directory`."""
+    name = TARGET_NAMES[file_format]
     return name.format(directory) if "{}" in name else str(directory / name)
 
 
 def read_back(destination: Destination) -> pa.Table:
-    """The export as the table that was written."""
+    """Return the exported rows as a table."""
     if destination.url is not None:
         return read_server(destination)
     if destination.is_database:

@@ -1,5 +1,5 @@
-"""A field becomes a column of its type. A value of another type is in `_invalid`. Databases get values in their
-forms."""
+"""The values of exported columns: a value that does not fit its column is in `_invalid`, and texts are written
+safely."""
 
 import io
 import json
@@ -25,28 +25,36 @@ from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.file_formats import CsvFormat, CsvOptions
 from connector.warehouse.servers import MysqlDatabase, write_inserts
 from tests.databases import Database
-from tests.export.people import AT, BARE, BROKEN, FULL, RUN, build_table, table_of
+from tests.export.people import (
+    AT,
+    BARE_SUBSCRIBER,
+    BROKEN_SUBSCRIBER,
+    FULL_SUBSCRIBER,
+    RUN,
+    build_table,
+    build_test_table,
+)
 
-JSON: st.SearchStrategy[Any] = st.recursive(
+JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | st.text(st.characters()),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
 
 
-def wire_of(name: str, value: object) -> dict[str, Any]:
+def build_wire_object(name: str, value: object) -> dict[str, Any]:
     *parent, key = BY_NAME[name].path
     return {parent[0]: {key: value}} if parent else {key: value}
 
 
-def read_one(name: str, value: object) -> tuple[object, object]:
-    """The column's value and what `_invalid` keeps of it, alone and beside a value that is right."""
-    table = build_table([wire_of(name, value), FULL], run_id=RUN, exported_at=AT)
+def read_value(name: str, value: object) -> tuple[object, object]:
+    """Return the value in the column, and the value in `_invalid`. The next row of the table has right values."""
+    table = build_table([build_wire_object(name, value), FULL_SUBSCRIBER], run_id=RUN, exported_at=AT)
     invalid = table["_invalid"][0].as_py()
     return table[name][0].as_py(), json.loads(invalid)[name] if invalid else None
 
 
-def test_the_columns_are_the_field_table_and_the_runs_own() -> None:
+def test_a_table_has_the_columns_of_the_field_table_and_of_the_run() -> None:
     assert tuple(SCHEMA.names) == (*NAMES, "_run_id", "_exported_at", "_invalid")
     types = {name: str(SCHEMA.field(name).type) for name in ("id", "is_active", "birthday", "address_zip", "tags")}
     assert types == {
@@ -56,26 +64,26 @@ def test_the_columns_are_the_field_table_and_the_runs_own() -> None:
 
 
 def test_a_subscriber_has_a_value_in_the_column_of_its_field() -> None:
-    row = table_of(FULL).to_pylist()[0]
+    row = build_test_table(FULL_SUBSCRIBER).to_pylist()[0]
 
-    assert row["id"] == FULL["Id"]
+    assert row["id"] == FULL_SUBSCRIBER["Id"]
     assert (row["base_id"], row["base_name"]) == (7, "Newsletter, weekly")
     assert row["birthday"] == date(1904, 2, 29)
-    assert row["tags"] == FULL["Tags"]
+    assert row["tags"] == FULL_SUBSCRIBER["Tags"]
     assert (row["address_zip"], row["address_state"], row["address_line3"]) == ("02134", "", "")
     assert (row["_run_id"], row["_exported_at"], row["_invalid"]) == (RUN, AT, None)
     assert all(value is not None for name, value in row.items() if name != "_invalid")
 
 
 def test_an_absent_field_is_null_and_not_invalid() -> None:
-    row = table_of(BARE).to_pylist()[0]
+    row = build_test_table(BARE_SUBSCRIBER).to_pylist()[0]
 
     assert {name for name, value in row.items() if value is not None} == {
         "id", "base_id", "base_name", "is_active", "tags", "_run_id", "_exported_at",
     }  # fmt: skip
 
 
-def test_a_value_that_fits_has_the_type_of_its_column() -> None:
+def test_a_value_that_fits_gets_the_type_of_its_column() -> None:
     cases: list[tuple[str, object, object]] = [
         ("birthday", "1990-05-04", date(1990, 5, 4)),
         ("birthday", "", None),
@@ -84,8 +92,8 @@ def test_a_value_that_fits_has_the_type_of_its_column() -> None:
         ("tags", None, None),
         ("gender", "", ""),
     ]
-    for name, value, read in cases:
-        assert read_one(name, value) == (read, None)
+    for name, value, expected in cases:
+        assert read_value(name, value) == (expected, None)
 
 
 def test_a_value_that_does_not_fit_is_null_and_is_in_the_invalid_values() -> None:
@@ -115,27 +123,30 @@ def test_a_value_that_does_not_fit_is_null_and_is_in_the_invalid_values() -> Non
         ("address_zip", True),
     ]
     for name, value in cases:
-        assert read_one(name, value) == (None, value)
+        assert read_value(name, value) == (None, value)
 
 
-def test_a_base_or_address_that_is_no_object_is_in_the_invalid_values() -> None:
-    row = table_of({"Id": 1, "Base": "News", "Address": ["x"]}).to_pylist()[0]
+def test_a_base_or_address_that_is_not_an_object_is_in_the_invalid_values() -> None:
+    row = build_test_table({"Id": 1, "Base": "News", "Address": ["x"]}).to_pylist()[0]
 
     assert (row["base_id"], row["address_city"]) == (None, None)
     assert json.loads(row["_invalid"]) == {"Base": "News", "Address": ["x"]}
 
 
-def test_a_broken_row_leaves_its_neighbours_alone() -> None:
-    together, alone = table_of(FULL, BROKEN, BARE), table_of(FULL)
+def test_a_broken_row_does_not_change_the_rows_beside_it() -> None:
+    mixed_table, single_table = (
+        build_test_table(FULL_SUBSCRIBER, BROKEN_SUBSCRIBER, BARE_SUBSCRIBER),
+        build_test_table(FULL_SUBSCRIBER),
+    )
 
-    assert together.to_pylist()[0] == alone.to_pylist()[0]
-    assert set(json.loads(together["_invalid"][1].as_py())) == {"Base", "is_active", "email", "tags", "birthday"}
-    assert together["_invalid"][2].as_py() is None
+    assert mixed_table.to_pylist()[0] == single_table.to_pylist()[0]
+    assert set(json.loads(mixed_table["_invalid"][1].as_py())) == {"Base", "is_active", "email", "tags", "birthday"}
+    assert mixed_table["_invalid"][2].as_py() is None
 
 
-@given(st.lists(st.tuples(st.sampled_from(NAMES), JSON), max_size=6))
+@given(st.lists(st.tuples(st.sampled_from(NAMES), JSON_VALUES), max_size=6))
 def test_any_value_is_in_its_column_or_in_the_invalid_values(cells: list[tuple[str, Any]]) -> None:
-    table = build_table([wire_of(name, value) for name, value in cells], run_id=RUN, exported_at=AT)
+    table = build_table([build_wire_object(name, value) for name, value in cells], run_id=RUN, exported_at=AT)
 
     assert table.schema == SCHEMA
     table.validate(full=True)
@@ -144,16 +155,16 @@ def test_any_value_is_in_its_column_or_in_the_invalid_values(cells: list[tuple[s
         assert (row[name] is not None) ^ (row["_invalid"] is not None) ^ is_empty
 
 
-TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=4) | st.none()
+TEXT_LISTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=4) | st.none()
 
 
-@given(st.lists(TEXTS, max_size=6), st.integers(0, 3))
-def test_a_list_is_written_as_json(lists: list[list[str] | None], start: int) -> None:
-    column = pa.chunked_array([pa.array(part, pa.list_(pa.string())) for part in (lists, lists)]).slice(start)
+@given(st.lists(TEXT_LISTS, max_size=6), st.integers(0, 3))
+def test_a_list_is_written_as_json(lists: list[list[str] | None], start_index: int) -> None:
+    column = pa.chunked_array([pa.array(part, pa.list_(pa.string())) for part in (lists, lists)]).slice(start_index)
 
-    written = write_lists_as_json(column)
-    assert written.type == pa.string()
-    assert written.to_pylist() == [
+    json_column = write_lists_as_json(column)
+    assert json_column.type == pa.string()
+    assert json_column.to_pylist() == [
         None if value is None else orjson.dumps(value).decode() for value in column.to_pylist()
     ]
 
@@ -164,18 +175,18 @@ def test_a_formula_is_written_as_a_text() -> None:
         ("\t=1", "'\t=1"), ("\r=1", "'\r=1"),
         ("a=1", "a=1"), ("", ""), ("'=1", "''=1"), ("''-1", "'''-1"), ("'a", "'a"), (" =1", " =1"), ("\n=1", "'\n=1"),
     ]  # fmt: skip
-    for text, guarded in cases:
+    for text, guarded_text in cases:
         table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
         rows = CsvFormat(file, table.schema, CsvOptions(is_guarded=True))
         rows.write(table)
         rows.close(None)
 
-        assert guard_formula(text) == guarded
-        assert re.sub(GUARDED, r"\1", guarded) == text
-        assert file.getvalue().decode() == f'"a","n"\n"{guarded}",-1\n,2\n'
+        assert guard_formula(text) == guarded_text
+        assert re.sub(GUARDED, r"\1", guarded_text) == text
+        assert file.getvalue().decode() == f'"a","n"\n"{guarded_text}",-1\n,2\n'
 
 
-def test_statements_for_mysql_are_of_the_size_that_was_asked_for_and_miss_no_row() -> None:
+def test_statements_for_mysql_have_every_row_and_end_at_the_given_size() -> None:
     batch = pa.record_batch({"a": ["x" * 40, "it's", "\\", None], "n": pa.array([1, None, 3, 4], pa.int64())})
 
     assert list(write_inserts("I", batch, 30, [])) == [
@@ -188,7 +199,7 @@ TEXTS_WITH_BACKSLASHES = ["\\", "\\'); drop table t; -- ", "é \\' 日本", "O\\
 
 
 @pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
-def test_a_backslash_ends_no_literal_in_any_mode_of_the_session(mariadb: Database, mode: str) -> None:
+def test_a_backslash_does_not_end_a_literal_in_any_mode_of_the_session(mariadb: Database, mode: str) -> None:
     texts = TEXTS_WITH_BACKSLASHES
     (statement,) = write_inserts("insert into backslashes values", pa.record_batch({"a": pa.array(texts)}), 1000, [])
     engine = build_engine(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
@@ -201,13 +212,15 @@ def test_a_backslash_ends_no_literal_in_any_mode_of_the_session(mariadb: Databas
 
 
 @pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
-def test_a_value_with_a_backslash_ends_no_literal_if_a_pooler_changes_the_session(mariadb: Database, mode: str) -> None:
-    no_backslash_escapes = 512  # the bit of the server's status by which the driver quotes
+def test_a_value_with_a_backslash_does_not_end_a_literal_if_a_pooler_changes_the_session(
+    mariadb: Database, mode: str
+) -> None:
+    no_backslash_escapes = 512  # the status bit of the server that decides how the driver quotes
     database = MysqlDatabase(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
     with database.connect(Interruption()):
         database.connection.exec_driver_sql(f"set session sql_mode = '{mode}'")
         driver: Any = database.connection.connection.driver_connection
-        driver.server_status |= no_backslash_escapes  # as the connector has set it in the session before
+        driver.server_status |= no_backslash_escapes  # the state of a session in which the connector has set the mode
         for text in TEXTS_WITH_BACKSLASHES:
             statement = Statement("SELECT :value AS v, :value_2", {"value": text, "value_2": 7})
             assert database.fetch(statement, 1) == [(text, 7)]
@@ -215,7 +228,9 @@ def test_a_value_with_a_backslash_ends_no_literal_if_a_pooler_changes_the_sessio
 
 
 def test_a_text_with_a_nul_is_null_and_is_in_the_invalid_values() -> None:
-    batch = table_of({"Id": 1, "FirstName": "a\0", "LastName": "b", "Email": 5, "Tags": ["\0", "c"]}).combine_chunks()
+    batch = build_test_table(
+        {"Id": 1, "FirstName": "a\0", "LastName": "b", "Email": 5, "Tags": ["\0", "c"]}
+    ).combine_chunks()
     (row,) = move_nuls(batch.to_batches()[0]).to_pylist()
     assert (row["first_name"], row["last_name"], row["tags"]) == (None, "b", None)
     assert json.loads(row["_invalid"]) == {"email": 5, "first_name": "a\0", "tags": ["\0", "c"]}

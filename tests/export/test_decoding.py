@@ -1,4 +1,4 @@
-"""A page that is decoded at once equals the page that is read value by value. Other pages are not decoded at once."""
+"""The fast decoder reads a page as the slow decoder does, value by value, or leaves the page to the slow decoder."""
 
 import asyncio
 import threading
@@ -16,13 +16,13 @@ from connector.listing.controls import build_match
 from connector.listing.pages import WIRE
 from connector.service.answers import parse_listed
 from connector.service.wire import ListPage
-from tests.export.people import BARE, BROKEN, FULL
+from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-COLUMNS = Columns(ThreadPoolExecutor(1))  # which begins no thread before it is asked to decode
+COLUMNS = Columns(ThreadPoolExecutor(1))  # the pool starts its thread only when it gets a page
 
 
-def page_of(*subscribers: str | dict[str, Any], head: str = '"TotalCount":3,"Offset":0,"Limit":50,') -> bytes:
+def build_page(*subscribers: str | dict[str, Any], head: str = '"TotalCount":3,"Offset":0,"Limit":50,') -> bytes:
     texts = [
         subscriber if isinstance(subscriber, str) else orjson.dumps(subscriber).decode() for subscriber in subscribers
     ]
@@ -35,15 +35,15 @@ def write_object(*pairs: str) -> str:
 
 
 def read_slowly(body: bytes) -> ListPage[pa.RecordBatch] | None:
-    """The oracle: None where it is no page."""
+    """Return the page as the slow decoder reads it, or None if the body is not a page."""
     answer = parse_listed(200, {}, body, NOW)
     if not isinstance(answer, ListPage):
         return None
     return ListPage(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
 
 
-def assert_same(body: bytes, *, is_fast: bool | None = None) -> None:
-    """What is decoded at once, if it is, is what the oracle reads; and so is what an export reads, in any case."""
+def check_decoders(body: bytes, *, is_fast: bool | None = None) -> None:
+    """Check that the fast decoder, if it reads the body, and the export read the same as the slow decoder."""
     expected, fast = read_slowly(body), decode_page(body)
     if fast is not None:
         assert expected is not None, body
@@ -51,11 +51,11 @@ def assert_same(body: bytes, *, is_fast: bool | None = None) -> None:
         fast.subscribers.validate(full=True)
     if is_fast is not None:
         assert (fast is not None) is is_fast, body
-    read = parse_columns(200, {}, body, NOW)
-    assert read == expected if expected is not None else not isinstance(read, ListPage)
+    exported_page = parse_columns(200, {}, body, NOW)
+    assert exported_page == expected if expected is not None else not isinstance(exported_page, ListPage)
 
 
-# JSON as text, so that it may say what no Python value can: numbers of any form, a key twice, half a character.
+# JSON as text, because no Python value has odd numbers, a repeated key, or half of a surrogate pair.
 
 ODD_NUMBERS = (
     "0", "-0", "1", "12.0", "-1.5", "1e3", "1E400", "-1e400", "01", "1.", ".5", "+1", "0x1", "NaN", "Infinity", "-Inf",
@@ -84,14 +84,14 @@ def objects(draw: st.DrawFn, values: st.SearchStrategy[str]) -> str:
     return write_object(*(f'{draw(SPACE)}"{key}":{draw(SPACE)}{value}' for key, value in pairs))
 
 
-ANYTHING: st.SearchStrategy[str] = st.recursive(
+JSON_VALUES: st.SearchStrategy[str] = st.recursive(
     st.sampled_from(["null", "true", "false"]) | NUMBERS | STRINGS,
     lambda inner: st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]") | objects(inner),
     max_leaves=5,
 )
 
 
-def _usual(kind: Kind) -> st.SearchStrategy[str]:
+def choose_valid_values(kind: Kind) -> st.SearchStrategy[str]:
     match kind:
         case Kind.NUMBER:
             return st.integers(-(2**63), 2**63 - 1).map(str)
@@ -107,94 +107,102 @@ def _usual(kind: Kind) -> st.SearchStrategy[str]:
 
 @st.composite
 def subscribers(draw: st.DrawFn) -> str:
-    """Mostly as service-api.md has them: any field may be absent, null, or, now and then, anything."""
+    """Draw a subscriber as in service-api.md, where any field may be absent or null, and sometimes has any JSON
+    value."""
 
-    def write(fields: list[Field], level: int) -> str:
+    def write(fields: list[Field], depth: int) -> str:
         parts: dict[str, list[Field]] = {}
         for field in fields:
-            parts.setdefault(field.path[level], []).append(field)
+            parts.setdefault(field.path[depth], []).append(field)
         pairs = []
-        for key, inner in parts.items():
-            odds = draw(st.integers(0, 19))
-            if odds < 4:
+        for key, fields_of_key in parts.items():
+            chance = draw(st.integers(0, 19))
+            if chance < 4:
                 continue
-            if odds == 4:
+            if chance == 4:
                 pairs.append((key, "null"))
-            elif odds == 5:
-                pairs.append((key, draw(ANYTHING)))
-            elif len(inner[0].path) > level + 1:
-                pairs.append((key, write(inner, level + 1)))
+            elif chance == 5:
+                pairs.append((key, draw(JSON_VALUES)))
+            elif len(fields_of_key[0].path) > depth + 1:
+                pairs.append((key, write(fields_of_key, depth + 1)))
             else:
-                pairs.append((key, draw(_usual(inner[0].kind))))
+                pairs.append((key, draw(choose_valid_values(fields_of_key[0].kind))))
         return write_object(*(f'"{key}":{value}' for key, value in pairs))
 
     return write(list(FIELDS), 0)
 
 
-HEADS = st.lists(
-    st.tuples(st.sampled_from(["TotalCount", "Offset", "Limit", "More"]), NUMBERS | ANYTHING), max_size=4
+PAGE_HEADS = st.lists(
+    st.tuples(st.sampled_from(["TotalCount", "Offset", "Limit", "More"]), NUMBERS | JSON_VALUES), max_size=4
 ).map(lambda pairs: "".join(f'"{key}":{value},' for key, value in pairs))
 
 
-@given(st.lists(subscribers() | objects(ANYTHING) | ANYTHING, max_size=4), HEADS)
+@given(st.lists(subscribers() | objects(JSON_VALUES) | JSON_VALUES, max_size=4), PAGE_HEADS)
 @example([r'{"Id":1,"Email":"\ud800"}'], "")
 @example(['{"Id":1,"Id":2}'], "")
 @example(['{"Id":1,"Tags":["a",null]}'], "")
 @example(['{"Id":1},null'], "")
-def test_any_page_has_the_rows_of_a_reading_value_by_value(rows: list[str], head: str) -> None:
-    assert_same(page_of(*rows, head=head))
+def test_both_decoders_read_the_same_rows_of_any_page(rows: list[str], head: str) -> None:
+    check_decoders(build_page(*rows, head=head))
 
 
 @given(st.binary(max_size=4), st.sampled_from(["before", "after", "within"]), st.integers(0, 200))
-def test_stray_bytes_are_refused_in_both_ways(stray: bytes, where: str, place: int) -> None:
-    body = page_of(FULL)
-    cut = {"before": 0, "after": len(body), "within": min(place, len(body))}[where]
-    assert_same(body[:cut] + stray + body[cut:])
+def test_both_decoders_refuse_stray_bytes(stray: bytes, where: str, offset: int) -> None:
+    body = build_page(FULL_SUBSCRIBER)
+    cut = {"before": 0, "after": len(body), "within": min(offset, len(body))}[where]
+    check_decoders(body[:cut] + stray + body[cut:])
 
 
-def test_only_a_page_as_in_the_document_is_decoded_at_once() -> None:
+def test_only_a_page_as_in_service_api_md_is_decoded_fast() -> None:
     cases: list[tuple[bytes, bool | None]] = [
-        (page_of(), True),
-        (page_of(FULL, BARE), True),
-        (page_of({}, {"Id": None, "Base": None, "Address": {}}), True),
-        (page_of(r'{"Id":1,"FirstName":"\ud83d\ude00 \u00e9"}'), True),
-        (page_of('{"Id":1,"Birthday":""}', '{"Id":2,"Birthday":"1990-05-04"}'), True),
-        (orjson.dumps(orjson.loads(page_of(FULL, BARE)), option=orjson.OPT_INDENT_2), True),
-        (page_of(FULL) + b"\n", True),
-        (page_of('{"Id":1,"Other":' + "[" * 800 + "]" * 800 + "}"), True),
-        (page_of(*({"Id": place, "CustomField1": r'{"a": "\\", "b": [[[{"'} for place in range(400)), FULL), True),
-        (page_of('{"Id":1,"FirstName":"NaN","LastName":"Information of NaN"}'), True),
-        *((page_of(f'{{"Id":{number},"Other":NaN}}'), False) for number in (1, 12)),  # at even places and at odd ones
-        *((page_of(f'{{"Id":{number},"Other":[1, -Infinity]}}'), False) for number in (1, 12)),
-        (page_of(FULL, BROKEN), False),
-        (page_of('{"Id":1,"Id":2}'), False),
-        (page_of('{"Id":12.0}'), False),
-        (page_of('{"Id":1,"Tags":["a",null]}'), False),
-        (page_of('{"Id":1,"Tags":[]}', '{"Id":2,"Tags":null}'), True),
-        (page_of('{"Id":-9223372036854775809}'), False),
-        (page_of('{"Id":1,"Address":{"Zip":12345}}'), False),
-        (page_of('{"Id":1,"Base":"News"}'), False),
-        (page_of('{"Id":1,"Address":[]}'), False),
-        (page_of('{"Id":1,"Birthday":"0000-00-00"}'), False),
-        (page_of('{"Id":1,"Birthday":"0000-01-01"}'), False),
-        (page_of(r'{"Id":1,"FirstName":"\ud800"}'), False),
-        (page_of(r'{"Id":1,"FirstName":"\udc00"}'), False),
-        (page_of('{"Id":1,"FirstName":"\ud800"}'), False),
-        (page_of(FULL).replace(b"true", b"1", 1), False),
-        (page_of(FULL).replace(b"true", b"false", 1), False),
-        (page_of(FULL)[:-1], False),
-        (page_of(FULL) + b"{}", False),
-        (page_of(FULL) + b"\n" + page_of(FULL), False),
-        (page_of(FULL) + b"\0", False),
-        (b"\xef\xbb\xbf" + page_of(FULL), None),
-        (page_of(FULL).decode().encode("utf-16"), False),
+        (build_page(), True),
+        (build_page(FULL_SUBSCRIBER, BARE_SUBSCRIBER), True),
+        (build_page({}, {"Id": None, "Base": None, "Address": {}}), True),
+        (build_page(r'{"Id":1,"FirstName":"\ud83d\ude00 \u00e9"}'), True),
+        (build_page('{"Id":1,"Birthday":""}', '{"Id":2,"Birthday":"1990-05-04"}'), True),
+        (orjson.dumps(orjson.loads(build_page(FULL_SUBSCRIBER, BARE_SUBSCRIBER)), option=orjson.OPT_INDENT_2), True),
+        (build_page(FULL_SUBSCRIBER) + b"\n", True),
+        (build_page('{"Id":1,"Other":' + "[" * 800 + "]" * 800 + "}"), True),
+        (
+            build_page(
+                *({"Id": place, "CustomField1": r'{"a": "\\", "b": [[[{"'} for place in range(400)), FULL_SUBSCRIBER
+            ),
+            True,
+        ),
+        (build_page('{"Id":1,"FirstName":"NaN","LastName":"Information of NaN"}'), True),
+        *(
+            (build_page(f'{{"Id":{number},"Other":NaN}}'), False) for number in (1, 12)
+        ),  # the NaN is at an odd or an even offset
+        *((build_page(f'{{"Id":{number},"Other":[1, -Infinity]}}'), False) for number in (1, 12)),
+        (build_page(FULL_SUBSCRIBER, BROKEN_SUBSCRIBER), False),
+        (build_page('{"Id":1,"Id":2}'), False),
+        (build_page('{"Id":12.0}'), False),
+        (build_page('{"Id":1,"Tags":["a",null]}'), False),
+        (build_page('{"Id":1,"Tags":[]}', '{"Id":2,"Tags":null}'), True),
+        (build_page('{"Id":-9223372036854775809}'), False),
+        (build_page('{"Id":1,"Address":{"Zip":12345}}'), False),
+        (build_page('{"Id":1,"Base":"News"}'), False),
+        (build_page('{"Id":1,"Address":[]}'), False),
+        (build_page('{"Id":1,"Birthday":"0000-00-00"}'), False),
+        (build_page('{"Id":1,"Birthday":"0000-01-01"}'), False),
+        (build_page(r'{"Id":1,"FirstName":"\ud800"}'), False),
+        (build_page(r'{"Id":1,"FirstName":"\udc00"}'), False),
+        (build_page('{"Id":1,"FirstName":"\ud800"}'), False),
+        (build_page(FULL_SUBSCRIBER).replace(b"true", b"1", 1), False),
+        (build_page(FULL_SUBSCRIBER).replace(b"true", b"false", 1), False),
+        (build_page(FULL_SUBSCRIBER)[:-1], False),
+        (build_page(FULL_SUBSCRIBER) + b"{}", False),
+        (build_page(FULL_SUBSCRIBER) + b"\n" + build_page(FULL_SUBSCRIBER), False),
+        (build_page(FULL_SUBSCRIBER) + b"\0", False),
+        (b"\xef\xbb\xbf" + build_page(FULL_SUBSCRIBER), None),
+        (build_page(FULL_SUBSCRIBER).decode().encode("utf-16"), False),
         (b"", False),
         (b"null", False),
-        (b"null" + page_of(FULL), False),
+        (b"null" + build_page(FULL_SUBSCRIBER), False),
         (b" \n null", False),
-        (page_of(FULL) + b"null", False),
-        (page_of(FULL) + b"\nnull\n", False),
-        (b" \r\n" + page_of(FULL), True),
+        (build_page(FULL_SUBSCRIBER) + b"null", False),
+        (build_page(FULL_SUBSCRIBER) + b"\nnull\n", False),
+        (b" \r\n" + build_page(FULL_SUBSCRIBER), True),
         (b"[]", False),
         (b'{"success":true}', False),
         (b'{"success":true,"SubscribersList":null}', False),
@@ -203,10 +211,10 @@ def test_only_a_page_as_in_the_document_is_decoded_at_once() -> None:
         (b'{"success":true,"SubscribersList":{"Subscribers":[]},"success":true}', False),
     ]
     for body, is_fast in cases:
-        assert_same(body, is_fast=is_fast)
+        check_decoders(body, is_fast=is_fast)
 
 
-ASKED: dict[str, list[object]] = {
+FILTER_VALUES: dict[str, list[object]] = {
     "id": [1, -1, 2**70],
     "base_id": [7, 1, 2**70],
     "client_user_id": ["7", " 7 ", ""],
@@ -216,26 +224,26 @@ ASKED: dict[str, list[object]] = {
     "last_name": ["Lee"],
     "gender": ["male", "female", ""],
 }
-MATCHABLE = st.sampled_from(
+CELL_VALUES = st.sampled_from(
     (
         '"Ann"', '"Lee"', '"male"', '""', '"7"', '" 7"', "7", "1", "true", "false", "null",
         '"ann@example.com"', "2e400",
         '"ZOË@xn--bcher-kva.example"', r'"\ud83d\ude00"', r'"\ud800"', str(2**70), "7.0", "[]", "{}",
     )
 )  # fmt: skip
-ROW = st.dictionaries(
-    st.sampled_from(["Id", "ClientUserId", "Email", "IsActive", "FirstName", "LastName", "Gender"]), MATCHABLE
+ROWS = st.dictionaries(
+    st.sampled_from(["Id", "ClientUserId", "Email", "IsActive", "FirstName", "LastName", "Gender"]), CELL_VALUES
 ).map(lambda row: ",".join(f'"{key}":{value}' for key, value in row.items()))
-BASE = st.sampled_from(['"Base":{"Id":7}', '"Base":{"Id":1}', '"Base":7', '"Base":null', '"Base":{"Id":"7"}'])
-QUERY = st.dictionaries(st.sampled_from(sorted(ASKED)), st.integers(0, 2), min_size=1, max_size=3)
+BASES = st.sampled_from(['"Base":{"Id":7}', '"Base":{"Id":1}', '"Base":7', '"Base":null', '"Base":{"Id":"7"}'])
+QUERIES = st.dictionaries(st.sampled_from(sorted(FILTER_VALUES)), st.integers(0, 2), min_size=1, max_size=3)
 
 
-@given(st.lists(st.tuples(BASE, ROW), max_size=4), QUERY)
+@given(st.lists(st.tuples(BASES, ROWS), max_size=4), QUERIES)
 @example([('"Base":null', '"Gender":5')], {"gender": 2})
 @example([('"Base":null', '"Gender":2e400')], {"gender": 2})
-def test_a_filter_matches_the_same_rows_in_both_forms(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
-    match = build_match({name: ASKED[name][place % len(ASKED[name])] for name, place in query.items()})
-    body = page_of(*(write_object(*filter(None, row)) for row in rows))
+def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
+    match = build_match({name: FILTER_VALUES[name][place % len(FILTER_VALUES[name])] for name, place in query.items()})
+    body = build_page(*(write_object(*filter(None, row)) for row in rows))
     wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
     assert isinstance(wires, ListPage)
     assert isinstance(columns, ListPage)
@@ -244,7 +252,7 @@ def test_a_filter_matches_the_same_rows_in_both_forms(rows: list[tuple[str, str]
     assert match(lambda name: COLUMNS.read_values(columns.subscribers, name)).tolist() == by_wires.tolist()
 
 
-def test_ids_are_usable_in_both_forms_or_in_none() -> None:
+def test_ids_are_usable_after_both_decoders_or_after_none() -> None:
     cases: list[list[str]] = [
         ["1", "2"],
         ["1", "null"],
@@ -255,23 +263,23 @@ def test_ids_are_usable_in_both_forms_or_in_none() -> None:
         [],
     ]
     for ids in cases:
-        body = page_of(*(f'{{"Id":{number}}}' for number in ids))
+        body = build_page(*(f'{{"Id":{subscriber_id}}}' for subscriber_id in ids))
         wires, columns = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
         assert isinstance(wires, ListPage)
         assert isinstance(columns, ListPage)
-        expected, found = WIRE.read_ids(wires.subscribers), COLUMNS.read_ids(columns.subscribers)
-        assert (None if found is None else found.tolist()) == (None if expected is None else expected.tolist())
+        slow_ids, fast_ids = WIRE.read_ids(wires.subscribers), COLUMNS.read_ids(columns.subscribers)
+        assert (None if fast_ids is None else fast_ids.tolist()) == (None if slow_ids is None else slow_ids.tolist())
 
 
-def test_a_page_is_decoded_in_a_thread_that_does_not_stay() -> None:
-    threads = set(threading.enumerate())
+def test_a_page_is_decoded_in_a_thread_that_ends_with_the_reading() -> None:
+    threads_before = set(threading.enumerate())
 
     async def read() -> tuple[object, set[threading.Thread]]:
         with open_columns() as columns:
-            page = await columns.parse(200, {}, page_of(FULL), NOW, mask=str)
-            return page, set(threading.enumerate()) - threads
+            page = await columns.parse(200, {}, build_page(FULL_SUBSCRIBER), NOW, mask=str)
+            return page, set(threading.enumerate()) - threads_before
 
-    page, during = asyncio.run(read())
-    assert page == read_slowly(page_of(FULL))
-    assert len(during) == 1
-    assert set(threading.enumerate()) == threads
+    page, new_threads = asyncio.run(read())
+    assert page == read_slowly(build_page(FULL_SUBSCRIBER))
+    assert len(new_threads) == 1
+    assert set(threading.enumerate()) == threads_before

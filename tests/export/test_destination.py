@@ -1,4 +1,4 @@
-"""The destination of an export is checked before the first request. A message helps, and shows no password."""
+"""The text of a destination is checked before the first request, and no message shows a password."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -9,35 +9,35 @@ from connector.errors import ConfigurationError
 from connector.units import resolve_destination
 from connector.warehouse.destination import Format, parse_destination, parse_receipts
 from connector.warehouse.opening import open_writer
-from tests.export.people import AT, BARE, MIXED, beginning_of, run_of, table_of
+from tests.export.people import AT, BARE_SUBSCRIBER, MIXED_TABLE, build_run, build_start, build_test_table
 from tests.export.readers import read_back
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def use_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "room").mkdir()
+    (tmp_path / "folder").mkdir()
 
 
-def test_a_suffix_or_a_scheme_tells_the_format() -> None:
+def test_a_suffix_or_a_scheme_selects_the_format() -> None:
     cases: list[tuple[str, Format, str]] = [
         ("out.parquet", Format.PARQUET, "out.parquet"),
-        ("room/Out.CSV", Format.CSV, "room/Out.CSV"),
+        ("folder/Out.CSV", Format.CSV, "folder/Out.CSV"),
         ("out.jsonl", Format.JSON_LINES, "out.jsonl"),
         ("duckdb:///w.duckdb", Format.DUCKDB, "w.duckdb"),
-        ("DUCKDB:///room/w.db", Format.DUCKDB, "room/w.db"),
+        ("DUCKDB:///folder/w.db", Format.DUCKDB, "folder/w.db"),
         ("sqlite:////tmp/w.db", Format.SQLITE, "/tmp/w.db"),
         ("sqlite:///two%20words%3F%25.db", Format.SQLITE, "two words?%.db"),
         ("duckdb:///gr%C3%B6ße%2541.duckdb", Format.DUCKDB, "größe%41.duckdb"),
         ("two%20words.csv", Format.CSV, "two%20words.csv"),
     ]
-    for text, form, path in cases:
+    for text, file_format, path in cases:
         destination = parse_destination(text)
 
-        assert (destination.format, destination.path, destination.table) == (form, Path(path), "subscribers")
+        assert (destination.format, destination.path, destination.table) == (file_format, Path(path), "subscribers")
 
 
-def test_a_destination_that_cannot_be_written_is_refused_with_the_alternatives() -> None:
+def test_the_error_of_a_destination_that_cannot_be_written_shows_what_to_write() -> None:
     cases: list[tuple[str, str]] = [
         ("out.xls", ".parquet, .csv"),
         ("out", ".parquet, .csv"),
@@ -49,14 +49,14 @@ def test_a_destination_that_cannot_be_written_is_refused_with_the_alternatives()
         ("sqlite:///w%00.db", "cannot be written"),
         ("duckdb://w.duckdb", "names no database file"),
         ("sqlite:///w.db?mode=ro", "names no database file"),
-        ("room/../nowhere/out.csv", "does not exist"),
+        ("folder/../nowhere/out.csv", "does not exist"),
         ("sqlite:///nowhere/w.db", "does not exist"),
-        ("sqlite:///room", "is a directory"),
+        ("sqlite:///folder", "is a directory"),
         ("mysql+mysqldb://ann:hunter2@host/shop", "Write mysql:// in place of mysql.mysqldb://"),
         ("mariadb+mariadbconnector://ann:hunter2@host/shop", "Write mariadb:// in place of mariadb.mariadbconnector"),
     ]
-    for text, words in cases:
-        with pytest.raises(ConfigurationError, match=words):
+    for text, message in cases:
+        with pytest.raises(ConfigurationError, match=message):
             parse_destination(text)
 
 
@@ -99,8 +99,8 @@ def test_a_name_that_a_database_cannot_have_is_refused() -> None:
         ("sqlite_x", None, "reserved"),
         ("t", "s", "no schemas"),
     ]
-    for table, schema, words in cases:
-        with pytest.raises(ConfigurationError, match=words):
+    for table, schema, message in cases:
+        with pytest.raises(ConfigurationError, match=message):
             parse_destination("sqlite:///w.db", table=table, schema=schema)
 
 
@@ -108,47 +108,50 @@ def test_a_name_that_a_database_cannot_have_is_refused() -> None:
 @pytest.mark.parametrize("folder", ["fo%41ld é", "100%", "a%3Fb", "a+b #1&c"])
 def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: str, folder: str) -> None:
     earlier = AT - timedelta(days=1)
-    home = tmp_path / folder
-    home.mkdir()
-    destination = parse_destination(resolve_destination(f"{scheme}:///w.db", home))
-    for rows, at in ((table_of(BARE, at=earlier), earlier), (MIXED, AT)):  # a new database, and one that is there
+    job_folder = tmp_path / folder
+    job_folder.mkdir()
+    destination = parse_destination(resolve_destination(f"{scheme}:///w.db", job_folder))
+    for rows, exported_at in (
+        (build_test_table(BARE_SUBSCRIBER, exported_at=earlier), earlier),
+        (MIXED_TABLE, AT),
+    ):  # first a new database, then the existing database
         writer = open_writer(destination)
-        writer.prepare(beginning_of(run_of(0)))
+        writer.prepare(build_start(build_run(0)))
         writer.start()
         writer.add(rows)
-        assert writer.has_target == (rows is MIXED)
-        writer.publish(run_of(rows.num_rows, at=at))
+        assert writer.has_target == (rows is MIXED_TABLE)
+        writer.publish(build_run(rows.num_rows, exported_at=exported_at))
         writer.discard()
 
-    assert destination.path == home / "w.db"
-    assert [path.name for path in home.iterdir()] == ["w.db"]
-    assert [file.name for file in tmp_path.iterdir() if file.name != "room"] == [folder]
-    assert read_back(destination).sort_by("id").equals(MIXED.sort_by("id"))
+    assert destination.path == job_folder / "w.db"
+    assert [path.name for path in job_folder.iterdir()] == ["w.db"]
+    assert [file.name for file in tmp_path.iterdir() if file.name != "folder"] == [folder]
+    assert read_back(destination).sort_by("id").equals(MIXED_TABLE.sort_by("id"))
 
 
 def test_a_question_mark_in_a_path_works_in_sqlite_and_not_in_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = tmp_path / "wh?t"
-    home.mkdir()
+    job_folder = tmp_path / "wh?t"
+    job_folder.mkdir()
 
-    assert parse_destination(resolve_destination("sqlite:///w.db", home)).path == home / "w.db"
+    assert parse_destination(resolve_destination("sqlite:///w.db", job_folder)).path == job_folder / "w.db"
     with pytest.raises(ConfigurationError, match=r"wh\?t/w.db has a '\?', after which DuckDB reads options"):
-        parse_destination(resolve_destination("duckdb:///w.db", home))
-    monkeypatch.chdir(home)
+        parse_destination(resolve_destination("duckdb:///w.db", job_folder))
+    monkeypatch.chdir(job_folder)
     with pytest.raises(ConfigurationError, match="after which DuckDB reads options"):
         parse_destination("duckdb:///w.db")
 
 
 def test_the_text_of_a_destination_can_be_parsed() -> None:
     Path("100%25 ü?").mkdir()
-    shown = str(parse_destination("sqlite:///100%2525 ü%3F/w.db"))
+    description = str(parse_destination("sqlite:///100%2525 ü%3F/w.db"))
 
-    assert shown == "sqlite:///100%2525 ü%3F/w.db (table subscribers)"
-    assert parse_destination(shown.split(" (table")[0]).path == Path("100%25 ü?/w.db")
+    assert description == "sqlite:///100%2525 ü%3F/w.db (table subscribers)"
+    assert parse_destination(description.split(" (table")[0]).path == Path("100%25 ü?/w.db")
 
 
-def test_a_url_that_was_mistyped_shows_no_password() -> None:
+def test_the_error_of_a_mistyped_url_shows_no_password() -> None:
     for text in [
         "etl:s3cret@db/warehouse",
         "postgresql:/etl:s3cret@db/w",

@@ -1,4 +1,4 @@
-"""The error of a database shows no value of the refused row, and shows names in full."""
+"""Messages about errors of databases: they show no value of a row, and they show names in full."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -17,131 +17,144 @@ from connector.sources.sql import open_sql
 from connector.warehouse.destination import Destination, Format
 from connector.warehouse.servers import PostgresDatabase
 from tests.databases import Database
-from tests.export.test_modes import person, publish
-from tests.export.warehouses import into, run_sql, url_of
+from tests.export.test_modes import build_person, publish
+from tests.export.warehouses import find_url, parametrize_table, run_sql
 
-PLANTED = "ada.lovelace@example.com"
-ODD = f"O''Neil \"{PLANTED}\" isn''t to X'' for key ''Y"  # as SQL has it: quotes, and words that go on after one
-BIRTH = "18151210"
+SECRET_EMAIL = "ada.lovelace@example.com"
+# SQL text with doubled quotes, and with words after a quote
+TEXT_WITH_QUOTES = f"O''Neil \"{SECRET_EMAIL}\" isn''t to X'' for key ''Y"
+SECRET_NUMBER = "18151210"
 
-Refuse = Callable[[str], str]
+Describe = Callable[[str], str]
 
 
-def build_refuse(run: Callable[[str], Any]) -> Refuse:
-    """What is shown of the statement's error."""
+def build_describer(run: Callable[[str], Any]) -> Describe:
+    """Return a function that runs a statement and returns the description of its error."""
 
-    def refuse(statement: str) -> str:
-        with pytest.raises(Exception, match=r"(?s).") as caught:  # each driver has its own
+    def describe_failure(statement: str) -> str:
+        with pytest.raises(Exception, match=r"(?s).") as caught:  # each driver has its own class of errors
             run(statement)
         return describe_error(caught.value)
 
-    return refuse
+    return describe_failure
 
 
 @pytest.fixture(scope="module")
-def duck() -> Iterator[Refuse]:
+def duck() -> Iterator[Describe]:
     with duckdb.connect(":memory:") as connection:
         connection.execute("create table t (id bigint primary key, email varchar unique, n integer check (n > 0))")
-        connection.execute(f"insert into t values (1, '{PLANTED}', 1)")
-        yield build_refuse(lambda statement: connection.execute(statement).fetchall())
+        connection.execute(f"insert into t values (1, '{SECRET_EMAIL}', 1)")
+        yield build_describer(lambda statement: connection.execute(statement).fetchall())
 
 
 @pytest.fixture(scope="module")
-def lite() -> Iterator[Refuse]:
+def lite() -> Iterator[Describe]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("create table t (id integer primary key, email text unique, n integer check (n > 0))")
         connection.execute(
             "create trigger r before insert on t when new.n = 7 begin select raise(abort, 'not ada.lovelace'); end"
         )
-        yield build_refuse(connection.execute)
+        yield build_describer(connection.execute)
 
 
 @pytest.fixture(scope="module")
-def maria(mariadb: Database) -> Iterator[Refuse]:
+def maria(mariadb: Database) -> Iterator[Describe]:
     with mariadb.begin() as connection:
         connection.exec_driver_sql("set session sql_mode = 'STRICT_ALL_TABLES'")
         connection.exec_driver_sql("create table t (id bigint primary key, email varchar(90) unique, n integer)")
-        connection.exec_driver_sql(f"insert into t values (1, '{PLANTED}', 1)")
+        connection.exec_driver_sql(f"insert into t values (1, '{SECRET_EMAIL}', 1)")
         connection.exec_driver_sql(
             "create trigger r before insert on t for each row if new.n = 7 then "
             "signal sqlstate '45000' set message_text = 'not ada.lovelace'; end if"
         )
-        yield build_refuse(lambda statement: connection.exec_driver_sql(statement.replace("%", "%%")))
+        yield build_describer(lambda statement: connection.exec_driver_sql(statement.replace("%", "%%")))
 
 
 @pytest.fixture(scope="module")
-def psycopg(postgres: Database) -> Iterator[Refuse]:
+def psycopg(postgres: Database) -> Iterator[Describe]:
     url = sa.make_url(postgres.url).set(drivername="postgresql+psycopg")
-    with open_words(url) as refuse:
-        yield refuse
+    with open_postgres_describer(url) as describe_failure:
+        yield describe_failure
 
 
 @pytest.fixture(scope="module")
-def pg8000(postgres: Database) -> Iterator[Refuse]:
-    with open_words(sa.make_url(url_of(postgres, Format.SQL))) as refuse:
-        yield refuse
+def pg8000(postgres: Database) -> Iterator[Describe]:
+    with open_postgres_describer(sa.make_url(find_url(postgres, Format.SQL))) as describe_failure:
+        yield describe_failure
 
 
 @contextmanager
-def open_words(url: sa.URL) -> Iterator[Refuse]:
-    """A schema of PostgreSQL with a table, and functions that raise."""
+def open_postgres_describer(url: sa.URL) -> Iterator[Describe]:
+    """Yield the function of `build_describer` for a schema of PostgreSQL with a table and functions that raise."""
     engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         schema = f"words_{url.get_driver_name()}"
         connection.exec_driver_sql(f"create schema {schema}")
         connection.exec_driver_sql(f"set search_path = {schema}")
         connection.exec_driver_sql("create table t (id bigint primary key, email varchar(90) unique, n integer)")
-        connection.exec_driver_sql(f"insert into t values (1, '{PLANTED}', 1)")
-        for name, rank in (("raises", ""), ("pretends", " using errcode = 'unique_violation'")):
+        connection.exec_driver_sql(f"insert into t values (1, '{SECRET_EMAIL}', 1)")
+        for name, error_code_sql in (("raises", ""), ("pretends", " using errcode = 'unique_violation'")):
             connection.exec_driver_sql(
                 f"create function {name}() returns int language plpgsql as "
-                f"$$ begin raise exception 'not ada.lovelace'{rank}; end $$"
+                f"$$ begin raise exception 'not ada.lovelace'{error_code_sql}; end $$"
             )
-        yield build_refuse(connection.exec_driver_sql)
+        yield build_describer(connection.exec_driver_sql)
         connection.exec_driver_sql(f"drop schema {schema} cascade")
 
 
-def check_holds_no_value(message: str) -> None:
-    for piece in ("ada", "lovelace", "example", "Neil", "isn", BIRTH):
-        assert piece not in message
+def check_no_value(message: str) -> None:
+    for fragment in ("ada", "lovelace", "example", "Neil", "isn", SECRET_NUMBER):
+        assert fragment not in message
     assert "\n" not in message
 
 
-NO_VALUE = {
+STATEMENTS_WITH_VALUES = {
     "duck": [
-        (f"insert into t values (2, '{PLANTED}', 1)", "Constraint Error: Duplicate key '…' violates unique constraint"),
-        (f"insert into t values (2, 'x', '{PLANTED}')", "Conversion Error: Could not convert string '…' to INT32"),
-        (f"select '{ODD}'::int", "Could not convert string '…' to INT32"),
-        (f"select '{PLANTED}\n{PLANTED}'::int", "Could not convert string '…'"),
-        (f"select '{PLANTED}'::date", "invalid date field format: '…'"),
-        (f"select {BIRTH}::tinyint", "is out of range for the destination type INT8"),
-        (f"select error('{PLANTED} +4930 1234567')", "Invalid Input Error"),
+        (
+            f"insert into t values (2, '{SECRET_EMAIL}', 1)",
+            "Constraint Error: Duplicate key '…' violates unique constraint",
+        ),
+        (f"insert into t values (2, 'x', '{SECRET_EMAIL}')", "Conversion Error: Could not convert string '…' to INT32"),
+        (f"select '{TEXT_WITH_QUOTES}'::int", "Could not convert string '…' to INT32"),
+        (f"select '{SECRET_EMAIL}\n{SECRET_EMAIL}'::int", "Could not convert string '…'"),
+        (f"select '{SECRET_EMAIL}'::date", "invalid date field format: '…'"),
+        (f"select {SECRET_NUMBER}::tinyint", "is out of range for the destination type INT8"),
+        (f"select error('{SECRET_EMAIL} +4930 1234567')", "Invalid Input Error"),
     ],
     "lite": [
-        (f"select '{PLANTED}", "unrecognized token: '…'"),
-        (f"insert into t values (2, '{PLANTED}', 7)", "such as a trigger"),
-        (f"select json_extract('[]', '{PLANTED}')", "JSON path"),
+        (f"select '{SECRET_EMAIL}", "unrecognized token: '…'"),
+        (f"insert into t values (2, '{SECRET_EMAIL}', 7)", "such as a trigger"),
+        (f"select json_extract('[]', '{SECRET_EMAIL}')", "JSON path"),
     ],
     "maria": [
-        (f"insert into t values (2, '{PLANTED}', 1)", "Duplicate entry '…' for key 'email' (error 1062)"),
-        (f"insert into t values (2, 'x', '{PLANTED}')", "Incorrect integer value: '…' for column `"),
-        (f"insert into t values (2, 'x', '{ODD}')", "for column `"),
-        (f"insert into t values (2, 'x', '{PLANTED}\n{PLANTED}')", "Incorrect integer value: '…'"),
-        (f"update t set n = 2 where email = {BIRTH}", "Truncated incorrect DECIMAL value: '…' (error 1292)"),
-        (f"insert into t values (2, 'x', 7) -- {PLANTED}", "such as a trigger"),
-        (f"insert into t values (2, 'x', '{PLANTED}' '' 1)", "right syntax to use near '…'"),
+        (f"insert into t values (2, '{SECRET_EMAIL}', 1)", "Duplicate entry '…' for key 'email' (error 1062)"),
+        (f"insert into t values (2, 'x', '{SECRET_EMAIL}')", "Incorrect integer value: '…' for column `"),
+        (f"insert into t values (2, 'x', '{TEXT_WITH_QUOTES}')", "for column `"),
+        (f"insert into t values (2, 'x', '{SECRET_EMAIL}\n{SECRET_EMAIL}')", "Incorrect integer value: '…'"),
+        (f"update t set n = 2 where email = {SECRET_NUMBER}", "Truncated incorrect DECIMAL value: '…' (error 1292)"),
+        (f"insert into t values (2, 'x', 7) -- {SECRET_EMAIL}", "such as a trigger"),
+        (f"insert into t values (2, 'x', '{SECRET_EMAIL}' '' 1)", "right syntax to use near '…'"),
     ],
     "psycopg pg8000": [
-        (f"insert into t values (2, '{PLANTED}', 1)", 'duplicate key value violates unique constraint "t_email_key"'),
-        (f"insert into t values (2, 'x', '{PLANTED}')", "invalid input syntax for type integer: '…' (SQLSTATE 22P02)"),
-        (f"select '{ODD}'::int", "invalid input syntax for type integer: '…' (SQLSTATE 22P02)"),
-        (f"select '{PLANTED}\n{PLANTED}'::int", "invalid input syntax for type integer: '…' (SQLSTATE 22P02)"),
-        (f"select '{{{PLANTED}'::text[]", "malformed array literal: '…' (SQLSTATE 22P02)"),
+        (
+            f"insert into t values (2, '{SECRET_EMAIL}', 1)",
+            'duplicate key value violates unique constraint "t_email_key"',
+        ),
+        (
+            f"insert into t values (2, 'x', '{SECRET_EMAIL}')",
+            "invalid input syntax for type integer: '…' (SQLSTATE 22P02)",
+        ),
+        (f"select '{TEXT_WITH_QUOTES}'::int", "invalid input syntax for type integer: '…' (SQLSTATE 22P02)"),
+        (
+            f"select '{SECRET_EMAIL}\n{SECRET_EMAIL}'::int",
+            "invalid input syntax for type integer: '…' (SQLSTATE 22P02)",
+        ),
+        (f"select '{{{SECRET_EMAIL}'::text[]", "malformed array literal: '…' (SQLSTATE 22P02)"),
         ("select raises()", "such as a trigger"),
         ("select pretends()", "such as a trigger"),
     ],
 }
-NAMES_WHOLE = {
+STATEMENTS_WITH_NAMES = {
     "duck": [
         ("select * from nowhere", "Catalog Error: Table with name nowhere does not exist!"),
         ("select nothing from t", 'Binder Error: Referenced column "nothing" not found in FROM clause!'),
@@ -161,7 +174,10 @@ NAMES_WHOLE = {
     "maria": [
         ("select * from nowhere", ".nowhere' doesn't exist (error 1146)"),
         ("select nothing from t", "Unknown column 'nothing' in 'SELECT' (error 1054)"),
-        (f"insert into t values (2, repeat('x', 91), 1) -- {PLANTED}", "Data too long for column 'email' at row 1"),
+        (
+            f"insert into t values (2, repeat('x', 91), 1) -- {SECRET_EMAIL}",
+            "Data too long for column 'email' at row 1",
+        ),
         ("use nowhere_at_all", "Unknown database 'nowhere_at_all' (error 1049)"),
     ],
     "psycopg pg8000": [
@@ -173,40 +189,46 @@ NAMES_WHOLE = {
 }
 
 
-def each_of(table: dict[str, list[tuple[str, str]]]) -> pytest.MarkDecorator:
-    """Each driver with its statements, and what must be in what is shown."""
+def parametrize_statements(table: dict[str, list[tuple[str, str]]]) -> pytest.MarkDecorator:
+    """Run the test with each driver and each of its statements. `expected` is a part of the message."""
     return pytest.mark.parametrize(
-        ("driver", "statement", "shown"),
+        ("driver", "statement", "expected"),
         [(driver, *pair) for drivers, pairs in table.items() for driver in drivers.split() for pair in pairs],
     )
 
 
-@each_of(NO_VALUE)
-def test_no_value_is_shown(driver: str, statement: str, shown: str, request: pytest.FixtureRequest) -> None:
+@parametrize_statements(STATEMENTS_WITH_VALUES)
+def test_the_message_of_a_refused_statement_shows_no_value(
+    driver: str, statement: str, expected: str, request: pytest.FixtureRequest
+) -> None:
     message = request.getfixturevalue(driver)(statement)
-    assert shown in message
-    check_holds_no_value(message)
+    assert expected in message
+    check_no_value(message)
 
 
-@each_of(NAMES_WHOLE)
-def test_names_are_shown_whole(driver: str, statement: str, shown: str, request: pytest.FixtureRequest) -> None:
+@parametrize_statements(STATEMENTS_WITH_NAMES)
+def test_the_message_of_a_refused_statement_shows_names_in_full(
+    driver: str, statement: str, expected: str, request: pytest.FixtureRequest
+) -> None:
     message = request.getfixturevalue(driver)(statement)
-    assert message == shown if driver in ("duck", "lite") else shown in message
+    assert message == expected if driver in ("duck", "lite") else expected in message
 
 
 class IntegrityError(Exception):
-    """As a driver that is not known raises it: here SQL Server's, by ODBC."""
+    """An error as the ODBC driver of SQL Server raises it. The connector does not know this driver."""
 
 
-def test_of_a_driver_that_is_not_known_little_is_shown() -> None:
+def test_the_message_of_an_unknown_driver_is_shown_without_values() -> None:
     cases: list[tuple[Exception, str]] = [
         (
-            IntegrityError("23000", f"Violation of UNIQUE KEY 'u'. The duplicate key value is ({PLANTED}). (2627)"),
+            IntegrityError(
+                "23000", f"Violation of UNIQUE KEY 'u'. The duplicate key value is ({SECRET_EMAIL}). (2627)"
+            ),
             "Violation of UNIQUE KEY '…' (SQLSTATE 23000)",
         ),
         (IntegrityError("42S02", "Invalid object name 'nowhere'."), "Invalid object name 'nowhere'."),
-        (IntegrityError(f"unique constraint violated ({PLANTED})"), "unique constraint violated (…)"),
-        (IntegrityError(f"Numeric value „{PLANTED}“ is not recognized"), "Numeric value '…'"),
+        (IntegrityError(f"unique constraint violated ({SECRET_EMAIL})"), "unique constraint violated (…)"),
+        (IntegrityError(f"Numeric value „{SECRET_EMAIL}“ is not recognized"), "Numeric value '…'"),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
     ]
     for error, message in cases:
@@ -214,61 +236,67 @@ def test_of_a_driver_that_is_not_known_little_is_shown() -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
-def test_a_source_tells_no_value(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_the_error_of_a_source_shows_no_value(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if kind == "duckdb":
         duckdb.connect(str(tmp_path / "crm.duckdb")).close()
     url = f"duckdb:///{tmp_path}/crm.duckdb" if kind == "duckdb" else request.getfixturevalue("postgres").url
-    with pytest.raises(SourceError, match="'…'") as caught, open_sql(url, query=f"select '{PLANTED}'::int") as source:
+    with (
+        pytest.raises(SourceError, match="'…'") as caught,
+        open_sql(url, query=f"select '{SECRET_EMAIL}'::int") as source,
+    ):
         list(source.chunks())
-    check_holds_no_value(str(caught.value).removeprefix(f"{url}: "))
+    check_no_value(str(caught.value).removeprefix(f"{url}: "))
 
 
-_ONE_EACH = "create unique index u on {}subscribers (email)"
-_RULES = {
-    Format.DUCKDB: [_ONE_EACH],
+_UNIQUE_INDEX_SQL = "create unique index u on {}subscribers (email)"
+_RULES_SQL = {
+    Format.DUCKDB: [_UNIQUE_INDEX_SQL],
     Format.SQLITE: [
-        f"create trigger r before insert on {{}}subscribers when new.id = 3 begin select raise(abort, '{PLANTED}'); end"
+        (
+            "create trigger r before insert on {}subscribers "
+            f"when new.id = 3 begin select raise(abort, '{SECRET_EMAIL}'); end"
+        )
     ],
-    Format.MYSQL: ["alter table {}subscribers modify email varchar(90)", _ONE_EACH],
+    Format.MYSQL: ["alter table {}subscribers modify email varchar(90)", _UNIQUE_INDEX_SQL],
     Format.POSTGRESQL: [
         "create function {}r() returns trigger language plpgsql as $$ begin raise using message = new.email; end $$",
         "create trigger r before insert on {}subscribers for each row execute function {}r()",
     ],
 }
-_RULES[Format.SQL] = _RULES[Format.POSTGRESQL]
+_RULES_SQL[Format.SQL] = _RULES_SQL[Format.POSTGRESQL]
 
 
-def test_an_export_whose_row_is_refused_tells_none_of_its_values(table: Destination) -> None:
-    publish(table, [person(1)], 1)
-    run_sql(table, *_RULES[table.format])
+def test_the_error_of_an_export_whose_row_is_refused_shows_no_value(table: Destination) -> None:
+    publish(table, [build_person(1)], 1)
+    run_sql(table, *_RULES_SQL[table.format])
 
     with pytest.raises((ConfigurationError, RunAborted), match="as it was") as caught:
-        publish(table, [person(number, Email=PLANTED) for number in (2, 3)], 2)
-    assert PLANTED not in str(caught.value)
+        publish(table, [build_person(number, Email=SECRET_EMAIL) for number in (2, 3)], 2)
+    assert SECRET_EMAIL not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
 
-TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')"
+TERMINATE_SQL = "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')"
 
 
-@into([Format.POSTGRESQL])
-def test_a_copy_that_is_broken_off_logs_no_value(
+@parametrize_table([Format.POSTGRESQL])
+def test_an_interrupted_copy_logs_no_value(
     table: Destination, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """psycopg logs by itself what it meets while it ends a COPY, the row that the server was at among it."""
-    people = [person(number, Email=PLANTED) for number in range(200_000)]
+    """By default, psycopg logs an error at the end of a COPY together with the current row of the server."""
+    people = [build_person(number, Email=SECRET_EMAIL) for number in range(200_000)]
     write = PostgresDatabase._write_csv
-    ended: list[object] = []
+    termination_results: list[object] = []
 
-    def end_the_server_and_write(database: PostgresDatabase, batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
-        if not ended:
-            ended.append(run_sql(table, TERMINATE))
+    def terminate_and_write(database: PostgresDatabase, batch: pa.RecordBatch, shared: Mapping[str, str]) -> bytes:
+        if not termination_results:
+            termination_results.append(run_sql(table, TERMINATE_SQL))
         return write(database, batch, shared)
 
-    monkeypatch.setattr(PostgresDatabase, "_write_csv", end_the_server_and_write)
+    monkeypatch.setattr(PostgresDatabase, "_write_csv", terminate_and_write)
     with pytest.raises(RunAborted, match="as it was") as caught:
         publish(table, people, 1)
-    assert PLANTED not in str(caught.value)
-    assert ended == [[(True,)]]
+    assert SECRET_EMAIL not in str(caught.value)
+    assert termination_results == [[(True,)]]
     assert caplog.messages == []

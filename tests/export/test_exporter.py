@@ -1,4 +1,4 @@
-"""Exports against the sandbox: the same rows and types in every format. A failed export does not change its target."""
+"""Exports from the sandbox: rows, types, certificates and guards. A failed export does not change its target."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.wire import ListQuery
 from connector.warehouse.destination import Destination, Format, parse_destination
-from tests.export.exports import create, export, hurried, now, service_of
+from tests.export.exports import build_retrier, build_service, create, export, now
 from tests.export.readers import read_back
 from tests.export.warehouses import connect, open_destination
 
@@ -34,17 +34,17 @@ PEOPLE: list[dict[str, object]] = [
     {"base_id": 7, "email": "bare@example.com"},
     {"base_name": "Shop, online", "is_active": False, "email": "bo@example.com", "tags": [], "gender": "male"},
 ]  # fmt: skip
-RUNS_OWN = ["_run_id", "_exported_at"]
+RUN_COLUMNS = ["_run_id", "_exported_at"]
 
 
 @pytest.fixture(params=[Format.CSV, Format.POSTGRESQL])
 def file_or_table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    """Two destinations for decisions of the export. `test_writers` tests what each writer discards."""
+    """A file and a table: the export decides the same for each destination. `test_writers` tests all writers."""
     return open_destination(request, tmp_path, request.param)
 
 
-def names_in(destination: Destination) -> list[str]:
-    """Return the files beside a file, or the name of a table on a server if the table exists."""
+def list_names(destination: Destination) -> list[str]:
+    """Return the names of all files in the folder of a file, or of all exported tables in the schema of a table."""
     if destination.url is not None:
         with connect(destination) as connection:
             names = sa.inspect(connection).get_table_names(schema=destination.schema)
@@ -57,15 +57,15 @@ def test_an_export_has_the_rows_and_types_of_read_subscribers(
 ) -> None:
     create(sandbox, *PEOPLE)
 
-    exported = export(sandbox, file_or_table, run_id="run-1")
+    export_result = export(sandbox, file_or_table, run_id="run-1")
 
     frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
-    written = build_frame(read_back(file_or_table))
-    pd.testing.assert_frame_equal(written.drop(columns=RUNS_OWN), frame.drop(columns=RUNS_OWN))
-    assert written.dtypes.equals(frame.dtypes)
-    assert (exported.written, exported.certificate.is_complete, exported.note) == (3, True, "")
-    assert written["_run_id"].tolist() == ["run-1"] * 3
-    assert written["_exported_at"].nunique() == 1
+    exported_frame = build_frame(read_back(file_or_table))
+    pd.testing.assert_frame_equal(exported_frame.drop(columns=RUN_COLUMNS), frame.drop(columns=RUN_COLUMNS))
+    assert exported_frame.dtypes.equals(frame.dtypes)
+    assert (export_result.written, export_result.certificate.is_complete, export_result.note) == (3, True, "")
+    assert exported_frame["_run_id"].tolist() == ["run-1"] * 3
+    assert exported_frame["_exported_at"].nunique() == 1
 
 
 def test_an_incomplete_list_is_written_on_request_and_never_over_a_target(
@@ -74,82 +74,95 @@ def test_an_incomplete_list_is_written_on_request_and_never_over_a_target(
     sandbox.seed(1500, base_name="News")
     sandbox.switch(order="shuffled", filters="ignored")
 
-    exported = export(sandbox, file_or_table)
-    assert (exported.written, exported.certificate.reason) == (0, Reason.UNSTABLE_ORDER)
-    assert "incomplete" in exported.note
-    assert names_in(file_or_table) == []
+    export_result = export(sandbox, file_or_table)
+    assert (export_result.written, export_result.certificate.reason) == (0, Reason.UNSTABLE_ORDER)
+    assert "incomplete" in export_result.note
+    assert list_names(file_or_table) == []
 
-    exported = export(sandbox, file_or_table, allow_incomplete=True)
+    export_result = export(sandbox, file_or_table, allow_incomplete=True)
     table = read_back(file_or_table)
-    assert exported.written == exported.certificate.distinct == table.num_rows == len(set(table["id"].to_pylist()))
-    assert (exported.written > 1000, exported.note) == (True, "")
+    assert (
+        export_result.written
+        == export_result.certificate.distinct
+        == table.num_rows
+        == len(set(table["id"].to_pylist()))
+    )
+    assert (export_result.written > 1000, export_result.note) == (True, "")
 
-    again = export(sandbox, file_or_table, allow_incomplete=True)
-    assert again.written == 0
-    assert "replaces nothing" in again.note
+    second_result = export(sandbox, file_or_table, allow_incomplete=True)
+    assert second_result.written == 0
+    assert "replaces nothing" in second_result.note
     assert read_back(file_or_table).equals(table)
-    assert len(names_in(file_or_table)) == 1
+    assert len(list_names(file_or_table)) == 1
 
 
-def test_a_list_that_fails_leaves_the_target_unchanged_and_no_file(
+def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
     create(sandbox, *PEOPLE)
     export(sandbox, file_or_table)
-    before = read_back(file_or_table)
+    table_before = read_back(file_or_table)
     create(sandbox, {"base_id": 7, "email": "new@example.com"})
     sandbox.switch(list_error=1)
 
     with pytest.raises(ListFailed):
         export(sandbox, file_or_table)
 
-    assert read_back(file_or_table).equals(before)
-    assert len(names_in(file_or_table)) == 1
+    assert read_back(file_or_table).equals(table_before)
+    assert len(list_names(file_or_table)) == 1
 
 
-def test_a_cancelled_export_leaves_the_target_unchanged_and_no_file(
+def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
     create(sandbox, *PEOPLE)
     export(sandbox, file_or_table)
-    before = read_back(file_or_table)
+    table_before = read_back(file_or_table)
     sandbox.seed(30_000, base_name="News")
 
     async def run() -> None:
-        enough = asyncio.Event()
+        has_read_enough = asyncio.Event()
 
-        def follow(progress: ListProgress) -> None:
+        def watch_progress(progress: ListProgress) -> None:
             if progress.rows > 20_000:
-                enough.set()
+                has_read_enough.set()
 
-        async with open_client(service_of(sandbox)) as client:
-            exporting = asyncio.create_task(
+        async with open_client(build_service(sandbox)) as client:
+            export_task = asyncio.create_task(
                 export_subscribers(
-                    client, hurried(), ListQuery(), file_or_table, run_id="run-2", now=now, on_progress=follow
+                    client,
+                    build_retrier(),
+                    ListQuery(),
+                    file_or_table,
+                    run_id="run-2",
+                    now=now,
+                    on_progress=watch_progress,
                 )
             )
-            await enough.wait()
-            exporting.cancel()
+            await has_read_enough.wait()
+            export_task.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await exporting
+                await export_task
 
     asyncio.run(run())
 
-    assert read_back(file_or_table).equals(before)
-    assert len(names_in(file_or_table)) == 1
+    assert read_back(file_or_table).equals(table_before)
+    assert len(list_names(file_or_table)) == 1
 
 
-def test_certificate_and_export_have_the_rows_of_the_last_sweep_only(sandbox: SandboxProcess, tmp_path: Path) -> None:
-    """A list in another order than by id changes all the time, so that every sweep differs."""
+def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
+    sandbox: SandboxProcess, tmp_path: Path
+) -> None:
+    """The list is not in the order of ids and changes all the time, so every sweep differs from the one before."""
     sandbox.seed(3000, base_name="News")
     sandbox.switch(order="email", churn_insert=1, churn_delete=1)
     destination = parse_destination(str(tmp_path / "out.parquet"))
 
-    exported = export(sandbox, destination, allow_incomplete=True)
+    export_result = export(sandbox, destination, allow_incomplete=True)
 
-    certificate = exported.certificate
+    certificate = export_result.certificate
     assert (certificate.reason, certificate.sweeps) == (Reason.CHANGING, 5)
-    assert exported.written == certificate.distinct == read_back(destination).num_rows
+    assert export_result.written == certificate.distinct == read_back(destination).num_rows
     assert certificate.appeared > 0
     assert certificate.vanished > 0
 
@@ -159,11 +172,11 @@ def test_values_of_a_frame_are_the_values_of_the_creates(sandbox: SandboxProcess
 
     table = pa.Table.from_pandas(read_subscribers(base_url=sandbox.base_url, token=sandbox.token))
     rows: list[dict[str, Any]] = table.to_pylist()
-    full, bare = rows[0], rows[1]
-    sent = PEOPLE[0] | {"address_zip": "2134"}
-    read = {name: str(full[name].date()) if name == "birthday" else full[name] for name in sent}
-    assert read == sent
-    assert bare["is_active"] is False
+    full_row, bare_row = rows[0], rows[1]
+    sent_values = PEOPLE[0] | {"address_zip": "2134"}
+    read_values = {name: str(full_row[name].date()) if name == "birthday" else full_row[name] for name in sent_values}
+    assert read_values == sent_values
+    assert bare_row["is_active"] is False
 
 
 def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
@@ -172,29 +185,29 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{number}@example.com"} for number in range(10)]
     create(sandbox, *people)
     export(sandbox, file_or_table)
-    before = read_back(file_or_table)
+    table_before = read_back(file_or_table)
     sandbox.reset()
     create(sandbox, *people[:3])
 
-    refused = export(sandbox, file_or_table, max_shrink=0.5)
-    assert (refused.written, refused.is_refused) == (0, True)
-    assert "70% fewer than the 10" in refused.note
-    assert "--max-shrink 70%" in refused.note  # 70 % of 10 is a little less than 7 in binary
-    assert read_back(file_or_table).equals(before)
+    refused_result = export(sandbox, file_or_table, max_shrink=0.5)
+    assert (refused_result.written, refused_result.is_refused) == (0, True)
+    assert "70% fewer than the 10" in refused_result.note
+    assert "--max-shrink 70%" in refused_result.note  # with floats, 70 % of 10 is a little less than 7
+    assert read_back(file_or_table).equals(table_before)
     assert export(sandbox, file_or_table, max_shrink=0.7).written == 3
     assert read_back(file_or_table).num_rows == 3
 
 
-@pytest.mark.parametrize("to", ["sqlite:///{}/w.db", "duckdb:///{}/w.db", "{}/people.parquet"])
+@pytest.mark.parametrize("target", ["sqlite:///{}/w.db", "duckdb:///{}/w.db", "{}/people.parquet"])
 def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
-    sandbox: SandboxProcess, tmp_path: Path, to: str
+    sandbox: SandboxProcess, tmp_path: Path, target: str
 ) -> None:
     create(sandbox, *({"base_id": 1 + number % 4, "email": f"p{number}@example.com"} for number in range(16)))
-    destination = parse_destination(to.format(tmp_path))
+    destination = parse_destination(target.format(tmp_path))
     export(sandbox, destination, max_shrink=0.5)
     for base in (1, 2):
-        filtered = export(sandbox, destination, query=ListQuery(base_id=base), max_shrink=0.5)
-        assert (filtered.written, filtered.is_refused) == (4, False)
+        filtered_result = export(sandbox, destination, query=ListQuery(base_id=base), max_shrink=0.5)
+        assert (filtered_result.written, filtered_result.is_refused) == (4, False)
     sandbox.reset()
     create(sandbox, {"base_id": 2, "email": "p1@example.com"})
     assert export(sandbox, destination, query=ListQuery(base_id=2), max_shrink=0.5).is_refused

@@ -1,5 +1,5 @@
-"""Exports that are killed at each of their statements: the table is as before or as after the export. The next export
-succeeds and leaves no temporary tables and files."""
+"""Exports that are killed at each of their statements. The table then has either its old rows or all new rows, and the
+next export succeeds and leaves no temporary table or file."""
 
 import os
 from collections.abc import Iterator
@@ -10,20 +10,23 @@ import pytest
 import sqlalchemy as sa
 
 from connector.warehouse.destination import Destination, Format
-from tests.export.nursery import Export, open_nursery
-from tests.export.readers import NAMES
-from tests.export.test_modes import person, publish
-from tests.export.warehouses import DATABASES, MERGING, connect, open_destination, run_sql
+from tests.export.nursery import Export, open_killer
+from tests.export.readers import TARGET_NAMES
+from tests.export.test_modes import build_person, publish
+from tests.export.warehouses import DATABASES, MERGING_DATABASES, connect, open_destination, run_sql
 
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-STEP = 1 if KILLS >= 50 else 4
-"""Every fourth statement, from another start in each test. A campaign kills at every statement."""
-BEFORE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]
-AFTER: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
+KILL_DISTANCE = 1 if KILLS >= 50 else 4
+"""Exports are killed at every fourth statement, from a different first statement in each test. A campaign kills at
+every statement."""
+PEOPLE_BEFORE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]
+PEOPLE_AFTER: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
 
-Shape = list[tuple[Any, ...]]
+Rows = list[tuple[Any, ...]]
 
-SHAPES: dict[str, tuple[Shape, Shape]] = {  # id, name, whether it is over; before and after
+EXPECTED_ROWS: dict[
+    str, tuple[Rows, Rows]
+] = {  # by mode: the rows before and after the export, each with id, name and 1 if the row is marked as deleted
     "replace": (
         [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
         [(2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],
@@ -41,30 +44,30 @@ SHAPES: dict[str, tuple[Shape, Shape]] = {  # id, name, whether it is over; befo
         [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],
     ),
 }
-OVER = {"upsert": "deleted_at is not null", "history": "valid_to is not null"}
+DELETED_SQL = {"upsert": "deleted_at is not null", "history": "valid_to is not null"}
 
 
 @pytest.fixture(scope="module")
 def export() -> Iterator[Export]:
-    with open_nursery() as run:
+    with open_killer() as run:
         yield run
 
 
-def url_of(table: Destination) -> str:
-    """What to give to `parse_destination` for it."""
+def find_url(table: Destination) -> str:
+    """Return the argument of `parse_destination` for this table."""
     if table.url is not None:
         return table.url.render_as_string(hide_password=False)
-    return NAMES[table.format].format(table.path.parent)
+    return TARGET_NAMES[table.format].format(table.path.parent)
 
 
-def task_of(table: Destination, people: list[list[Any]], number: int) -> dict[str, Any]:
+def build_task(table: Destination, people: list[list[Any]], number: int) -> dict[str, Any]:
     options = {"mode": str(table.mode), "schema": table.schema}
-    return {"url": url_of(table), "options": options, "people": people, "number": number}
+    return {"url": find_url(table), "options": options, "people": people, "number": number}
 
 
-def look(table: Destination) -> Shape:
-    over = OVER.get(str(table.mode), "1 = 0")
-    rows = run_sql(table, f"select id, first_name, case when {over} then 1 else 0 end from {{}}subscribers")
+def read_rows(table: Destination) -> Rows:
+    deleted_sql = DELETED_SQL.get(str(table.mode), "1 = 0")
+    rows = run_sql(table, f"select id, first_name, case when {deleted_sql} then 1 else 0 end from {{}}subscribers")
     return sorted(tuple(row) for row in rows)
 
 
@@ -78,7 +81,7 @@ def has_table(table: Destination) -> bool:
 
 
 def list_leftovers(table: Destination) -> list[str]:
-    """Whatever a killed export may leave: files beside a file, tables of the connector's own."""
+    """Return the files and temporary tables that killed exports have left."""
     if table.url is None:
         return [file.name for file in table.path.parent.iterdir() if file != table.path]
     if table.format is Format.MYSQL:
@@ -87,47 +90,51 @@ def list_leftovers(table: Destination) -> list[str]:
     return []
 
 
-CELLS = [(form, "history") for form in MERGING] + [(Format.SQL, "append"), (Format.SQLITE, "replace")]
-CELLS += [(Format.SQLITE, "append"), (Format.SQLITE, "upsert")]
-"""Every database in one mode, and SQLite in every mode: databases commit in their own way, modes add statements."""
+CASES = [(database_format, "history") for database_format in MERGING_DATABASES] + [
+    (Format.SQL, "append"),
+    (Format.SQLITE, "replace"),
+]
+CASES += [(Format.SQLITE, "append"), (Format.SQLITE, "upsert")]
+"""Every database in one mode, because databases commit in different ways. SQLite in every mode, because modes differ in
+their statements."""
 
 
-@pytest.mark.parametrize(("form", "mode"), CELLS)
-def test_a_table_of_a_killed_export_is_as_before_or_as_after(
-    form: Format, mode: str, export: Export, request: pytest.FixtureRequest, tmp_path: Path
+@pytest.mark.parametrize(("database_format", "mode"), CASES)
+def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
+    database_format: Format, mode: str, export: Export, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    before, after = SHAPES[mode]
-    table = open_destination(request, tmp_path, form, mode=mode)
-    publish(table, [person(*row) for row in BEFORE], 1)
-    number, seen, is_killed, statement = 1, set(), False, 0
-    for statement in range(1 + len(form + mode) % STEP, 60, STEP):
-        number += 1
-        is_killed = export(**task_of(table, AFTER, number), statement=statement)
-        shape = look(table)
-        assert shape in (before, after), (statement, shape)
-        seen.add(tuple(shape))
-        if not is_killed or shape == after:
+    rows_before, rows_after = EXPECTED_ROWS[mode]
+    table = open_destination(request, tmp_path, database_format, mode=mode)
+    publish(table, [build_person(*row) for row in PEOPLE_BEFORE], 1)
+    export_number, seen_rows, is_killed, statement = 1, set(), False, 0
+    for statement in range(1 + len(database_format + mode) % KILL_DISTANCE, 60, KILL_DISTANCE):
+        export_number += 1
+        is_killed = export(**build_task(table, PEOPLE_AFTER, export_number), statement=statement)
+        rows = read_rows(table)
+        assert rows in (rows_before, rows_after), (statement, rows)
+        seen_rows.add(tuple(rows))
+        if not is_killed or rows == rows_after:
             break
-    assert statement > STEP, "the kills came at statements"
-    assert look(table) == after
-    assert seen == {tuple(before), tuple(after)}
+    assert statement > KILL_DISTANCE, "no export was killed"
+    assert read_rows(table) == rows_after
+    assert seen_rows == {tuple(rows_before), tuple(rows_after)}
     assert list_leftovers(table) == []
 
 
-@pytest.mark.parametrize("form", DATABASES)
-def test_a_killed_first_export_has_written_no_row_or_every_row(
-    form: Format, export: Export, request: pytest.FixtureRequest, tmp_path: Path
+@pytest.mark.parametrize("database_format", DATABASES)
+def test_a_killed_first_export_leaves_no_row_or_every_row(
+    database_format: Format, export: Export, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Where a rollback removes tables, too, there is no table."""
-    mode = "replace" if form is Format.SQL else "history"
-    table, statement = open_destination(request, tmp_path, form, mode=mode), 0
-    for statement in range(1 + len(form) % STEP, 60, STEP):
-        is_killed = export(**task_of(table, BEFORE, statement), statement=statement)
+    """If the rollback of a database removes tables, too, there is no table at all."""
+    mode = "replace" if database_format is Format.SQL else "history"
+    table, statement = open_destination(request, tmp_path, database_format, mode=mode), 0
+    for statement in range(1 + len(database_format) % KILL_DISTANCE, 60, KILL_DISTANCE):
+        is_killed = export(**build_task(table, PEOPLE_BEFORE, statement), statement=statement)
         if has_table(table):
-            may_be_empty = form in (Format.MYSQL, Format.SQL)
-            assert look(table) == SHAPES[mode][0] or (may_be_empty and look(table) == [])
+            may_be_empty = database_format in (Format.MYSQL, Format.SQL)
+            assert read_rows(table) == EXPECTED_ROWS[mode][0] or (may_be_empty and read_rows(table) == [])
         if not is_killed:
             break
     assert statement > 3
-    assert look(table) == SHAPES[mode][0]
+    assert read_rows(table) == EXPECTED_ROWS[mode][0]
     assert list_leftovers(table) == []

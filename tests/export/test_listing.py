@@ -1,4 +1,4 @@
-"""Reading the list of the sandbox: every row once, several pages at once, and through faults."""
+"""Reading the list of the sandbox: each row once, several pages at the same time, and despite faults."""
 
 import asyncio
 from typing import Any
@@ -13,13 +13,13 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import Collector, create, hurried, now, read, service_of
+from tests.export.exports import Collector, build_retrier, build_service, create, now, read
 
 
-def test_a_service_that_cannot_be_reached_has_no_status() -> None:
+def test_the_error_of_an_unreachable_service_has_no_status() -> None:
     async def run() -> None:
         async with open_client(Service("http://127.0.0.1:1", Token("t0ken"))) as client:
-            await read_list(client, hurried(2), ListQuery(), Collector(), now=now)
+            await read_list(client, build_retrier(2), ListQuery(), Collector(), now=now)
 
     with pytest.raises(ListFailed, match="Check the base URL") as failure:
         asyncio.run(run())
@@ -51,21 +51,21 @@ def test_a_filter_is_applied_to_the_rows_of_a_service_that_ignores_the_filter(
 def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None:
     sandbox.seed(2500, base_name="News")
     sandbox.switch(order="email")
-    seen: list[ListProgress] = []
+    progress_events: list[ListProgress] = []
 
-    read(sandbox, on_progress=seen.append)
+    read(sandbox, on_progress=progress_events.append)
 
-    assert seen[0] == ListProgress(1, 1000, 2500)
-    assert next(content for content in seen if content.sweep == 2) == ListProgress(2, 999, 2500)
-    assert seen[-1] == ListProgress(2, 2500, 2500)
+    assert progress_events[0] == ListProgress(1, 1000, 2500)
+    assert next(event for event in progress_events if event.sweep == 2) == ListProgress(2, 999, 2500)
+    assert progress_events[-1] == ListProgress(2, 2500, 2500)
 
 
 PAGE = ListQuery(limit=100)
-SLOWLY = {"latency_ms": 5, "jitter_ms": 10}
-"""Pages are answered in another order than they are requested."""
+SLOW = {"latency_ms": 5, "jitter_ms": 10}
+"""With this latency, the service answers pages in a different order than they are requested."""
 
 
-def received(sandbox: SandboxProcess) -> int:
+def count_list_requests(sandbox: SandboxProcess) -> int:
     count: int = sandbox.stats()["requests"]["list"]["received"]
     return count
 
@@ -73,23 +73,23 @@ def received(sandbox: SandboxProcess) -> int:
 @pytest.mark.parametrize("order", ["id", "email"])
 def test_a_quiet_list_is_read_with_several_pages_in_flight(sandbox: SandboxProcess, order: str) -> None:
     seeded = sandbox.seed(6000, base_name="News")
-    sandbox.switch(order=order, **SLOWLY)
+    sandbox.switch(order=order, **SLOW)
 
     certificate, collector = read(sandbox, PAGE)
 
-    sweeps = 2 if order == "email" else 1
-    first, step = seeded["first_id"], seeded["step"]
-    assert (certificate.is_complete, certificate.sweeps, len(collector.sweeps)) == (True, sweeps, sweeps)
+    sweep_count = 2 if order == "email" else 1
+    first_id, step = seeded["first_id"], seeded["step"]
+    assert (certificate.is_complete, certificate.sweeps, len(collector.sweeps)) == (True, sweep_count, sweep_count)
     assert certificate.reason is (Reason.TWO_SWEEPS if order == "email" else Reason.ID_ORDER)
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (6000, 6000, 6000)
-    assert sorted(collector.ids) == [first + step * number for number in range(6000)]
+    assert sorted(collector.ids) == [first_id + step * index for index in range(6000)]
     assert 5 <= sandbox.stats()["peak_in_flight"] <= MOST_IN_FLIGHT
-    assert received(sandbox) <= 1.1 * sweeps * 60 + MOST_REQUESTS
+    assert count_list_requests(sandbox) <= 1.1 * sweep_count * 60 + MOST_REQUESTS
 
 
 def test_a_concurrency_of_one_allows_one_request_in_flight(sandbox: SandboxProcess) -> None:
     sandbox.seed(3000, base_name="News")
-    sandbox.switch(**SLOWLY)
+    sandbox.switch(**SLOW)
 
     certificate, _ = read(sandbox, PAGE, max_concurrency=1)
 
@@ -97,29 +97,29 @@ def test_a_concurrency_of_one_allows_one_request_in_flight(sandbox: SandboxProce
 
 
 @pytest.mark.parametrize(
-    ("order", "where", "churn", "query"),
+    ("order", "churn_place", "churn", "query"),
     [
         ("id", "head", {"churn_insert": 3, "churn_delete": 7}, ListQuery()),
         ("id_desc", "middle", {"churn_insert": 3, "churn_delete": 7}, ListQuery()),
-        ("id", "end", {"churn_insert": 0.15, "seed": 3, **SLOWLY}, PAGE),
-        ("id_desc", "head", {"churn_delete": 0.15, "seed": 3, **SLOWLY}, PAGE),
+        ("id", "end", {"churn_insert": 0.15, "seed": 3, **SLOW}, PAGE),
+        ("id_desc", "head", {"churn_delete": 0.15, "seed": 3, **SLOW}, PAGE),
     ],
-)  # tests/paging combines orders, places and churn
+)  # tests/paging tests more combinations of order, place and churn
 def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
-    sandbox: SandboxProcess, order: str, where: str, churn: dict[str, float], query: ListQuery
+    sandbox: SandboxProcess, order: str, churn_place: str, churn: dict[str, float], query: ListQuery
 ) -> None:
     seeded = sandbox.seed(6000, base_name="News")
-    sandbox.switch(order=order, churn_where=where, **churn)
+    sandbox.switch(order=order, churn_where=churn_place, **churn)
 
     certificate, collector = read(sandbox, query)
 
     events = sandbox.truth()["events"]
-    deleted = {event["id"] for event in events if event["kind"] == "churn_deleted"}
-    inserted = {event["id"] for event in events if event["kind"] == "churn_inserted"}
-    at_first = {seeded["first_id"] + seeded["step"] * number for number in range(6000)}
-    assert (bool(inserted), bool(deleted)) == ("churn_insert" in churn, "churn_delete" in churn)
+    deleted_ids = {event["id"] for event in events if event["kind"] == "churn_deleted"}
+    inserted_ids = {event["id"] for event in events if event["kind"] == "churn_inserted"}
+    ids_at_start = {seeded["first_id"] + seeded["step"] * index for index in range(6000)}
+    assert (bool(inserted_ids), bool(deleted_ids)) == ("churn_insert" in churn, "churn_delete" in churn)
     assert certificate.reason is Reason.ID_ORDER
-    assert at_first - deleted <= set(collector.ids) <= at_first | inserted
+    assert ids_at_start - deleted_ids <= set(collector.ids) <= ids_at_start | inserted_ids
     assert len(set(collector.ids)) == len(collector.ids) == certificate.distinct
     if query is PAGE:
         assert certificate.sweeps == 1
@@ -139,9 +139,9 @@ def test_a_subscriber_after_the_last_small_page_does_not_make_a_list_cut_off(
     assert certificate.reason is Reason.ID_ORDER
 
 
-def test_a_list_is_read_to_the_end_through_refusals_for_the_rate(sandbox: SandboxProcess) -> None:
+def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) -> None:
     sandbox.seed(4000, base_name="News")
-    sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOWLY)
+    sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOW)
 
     certificate, collector = read(sandbox, PAGE)
 
@@ -149,7 +149,7 @@ def test_a_list_is_read_to_the_end_through_refusals_for_the_rate(sandbox: Sandbo
     assert (certificate.is_complete, len(set(collector.ids)), len(collector.ids)) == (True, 4000, 4000)
 
 
-def test_a_page_that_keeps_failing_ends_the_reading_and_leaves_no_task(
+def test_a_page_that_always_fails_ends_the_reading_and_leaves_no_task(
     sandbox: SandboxProcess,
 ) -> None:
     sandbox.seed(6000, base_name="News")
@@ -160,21 +160,21 @@ def test_a_page_that_keeps_failing_ends_the_reading_and_leaves_no_task(
 
     async def run() -> None:
         collector: Any = Collector()
-        async with open_client(service_of(sandbox)) as client:
+        async with open_client(build_service(sandbox)) as client:
             with pytest.raises(ListFailed, match="did not give its list"):
-                await read_list(client, hurried(2), PAGE, collector, now=now, on_progress=fail)
+                await read_list(client, build_retrier(2), PAGE, collector, now=now, on_progress=fail)
             assert len(asyncio.all_tasks()) == 1
         assert 3000 < len(collector.ids) < 6000
 
     asyncio.run(run())
 
 
-def test_only_some_refusals_mean_the_end_of_the_list() -> None:
+def test_only_some_statuses_of_a_refused_page_can_mean_the_end_of_the_list() -> None:
     cases: list[tuple[int | None, bool]] = [
         (400, True),
         (404, True),
         (422, True),
-        *((index, False) for index in (None, 301, 401, 403, 405, 408, 409, 429, 500)),
+        *((status, False) for status in (None, 301, 401, 403, 405, 408, 409, 429, 500)),
     ]
     for status, is_end in cases:
         assert ListFailed("refused", status=status).says_no_more is is_end

@@ -17,15 +17,15 @@ from connector.warehouse.columns import narrow_table, select_columns
 from connector.warehouse.destination import Destination, Format
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, Mode, RowChanges
-from tests.export.people import AT, build_table, run_of
-from tests.export.warehouses import DATABASES, MERGING, into, run_sql
+from tests.export.people import AT, build_run, build_table
+from tests.export.warehouses import DATABASES, MERGING_DATABASES, parametrize_table, run_sql
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
+HISTORY_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
 
 Person = dict[str, Any]
 
 
-def person(number: int, name: str | None = "Ann", **more: Any) -> Person:
+def build_person(number: int, name: str | None = "Ann", **more: Any) -> Person:
     return {"Id": number, "FirstName": name, "Tags": ["a", "b"], **more}
 
 
@@ -39,78 +39,91 @@ def publish(
     number: float,
     *,
     verdict: Verdict = Verdict.COMPLETE,
-    asked: dict[str, Any] | None = None,
+    filters: dict[str, Any] | None = None,
 ) -> RowChanges:
-    """Export these people as the run of this day."""
-    listed, run_id = list(people), f"run-{number}"
+    """Export these people as the run of the day `number`."""
+    person_list, run_id = list(people), f"run-{number}"
     writer = open_writer(destination)
     try:
-        writer.prepare(ExportStart(run_id, "nightly", asked or {}, day(number)))
+        writer.prepare(ExportStart(run_id, "nightly", filters or {}, day(number)))
         writer.start()
-        table = build_table(listed, run_id=run_id, exported_at=day(number))
+        table = build_table(person_list, run_id=run_id, exported_at=day(number))
         writer.add(narrow_table(table, select_columns(destination.columns)))
-        return writer.publish(run_of(len(listed), run_id=run_id, at=day(number), verdict=verdict, asked=asked))
+        return writer.publish(
+            build_run(len(person_list), run_id=run_id, exported_at=day(number), verdict=verdict, filters=filters)
+        )
     finally:
         writer.discard()
 
 
-def when(value: Any) -> int | None:
-    """Return the day number of a time of the database."""
+def find_day(value: Any) -> int | None:
+    """Return the number of the day of a time from the database, or None for null."""
     if value is None:
         return None
-    at = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return round(((at if at.tzinfo else at.replace(tzinfo=UTC)) - AT) / timedelta(days=1))
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return round(((time if time.tzinfo else time.replace(tzinfo=UTC)) - AT) / timedelta(days=1))
 
 
-def read(destination: Destination, *times: str) -> list[tuple[Any, ...]]:
+def read_rows(destination: Destination, *times: str) -> list[tuple[Any, ...]]:
     """Return id, first_name, the number of the run, and the days of these columns for each row."""
     columns = ", ".join(
         f"cast({time_} as varchar)" if destination.format is Format.DUCKDB else time_ for time_ in times
     )
     rows = run_sql(destination, f"select id, first_name, _run_id{', ' + columns if times else ''} from {{}}subscribers")
-    read = [(row[0], row[1], float(row[2][4:]), *map(when, row[3:])) for row in rows]
-    return sorted(read, key=lambda row: tuple((cell is None, cell or 0) for cell in (row[0], *row[2:])))
+    converted_rows = [(row[0], row[1], float(row[2][4:]), *map(find_day, row[3:])) for row in rows]
+    return sorted(converted_rows, key=lambda row: tuple((cell is None, cell or 0) for cell in (row[0], *row[2:])))
 
 
-def test_replace_leaves_the_rows_of_the_new_list(table: Destination) -> None:
-    publish(table, [person(1), person(2)], 1)
-    changes = publish(table, [person(2, "Bo"), person(3)], 2)
+def test_replace_leaves_only_the_rows_of_the_new_list(table: Destination) -> None:
+    publish(table, [build_person(1), build_person(2)], 1)
+    changes = publish(table, [build_person(2, "Bo"), build_person(3)], 2)
 
-    assert read(table) == [(2, "Bo", 2), (3, "Ann", 2)]
+    assert read_rows(table) == [(2, "Bo", 2), (3, "Ann", 2)]
     assert changes == RowChanges(2, 0, 2)
 
 
-@into(DATABASES, "append")
+@parametrize_table(DATABASES, "append")
 def test_append_keeps_every_snapshot(table: Destination) -> None:
-    publish(table, [person(1), person(2, Tags=["x"])], 1)
-    changes = publish(table, [person(2, "Bo", Tags=[])], 2)
+    publish(table, [build_person(1), build_person(2, Tags=["x"])], 1)
+    changes = publish(table, [build_person(2, "Bo", Tags=[])], 2)
 
-    assert read(table) == [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 2)]
+    assert read_rows(table) == [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 2)]
     assert changes == RowChanges(1, 0, 0)
 
 
-@into(MERGING, "upsert")
+@parametrize_table(MERGING_DATABASES, "upsert")
 def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return(table: Destination) -> None:
-    """`_run_id` and `_exported_at` belong to the last change of a row."""
-    publish(table, [person(1), person(2), person(4)], 1)
-    assert publish(table, [person(2, "Bo", Tags=["x"]), person(3), person(4)], 2) == RowChanges(1, 1, 1)
-    assert read(table, "deleted_at", "_exported_at") == [
+    """`_run_id` and `_exported_at` are those of the last change of a row."""
+    publish(table, [build_person(1), build_person(2), build_person(4)], 1)
+    assert publish(table, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2) == RowChanges(
+        1, 1, 1
+    )
+    assert read_rows(table, "deleted_at", "_exported_at") == [
         (1, "Ann", 2, 2, 2), (2, "Bo", 2, None, 2), (3, "Ann", 2, None, 2), (4, "Ann", 1, None, 1),
     ]  # fmt: skip
 
-    assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 3) == RowChanges(0, 1, 1)
-    assert read(table, "deleted_at") == [(1, "Ann", 3, None), (2, "Bo", 2, None), (3, "Ann", 3, 3), (4, "Ann", 1, None)]
-    assert publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 4) == RowChanges(0, 0, 0)
-    assert read(table, "deleted_at")[2] == (3, "Ann", 3, 3), "the time of the deletion stays"
+    assert publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3) == RowChanges(
+        0, 1, 1
+    )
+    assert read_rows(table, "deleted_at") == [
+        (1, "Ann", 3, None),
+        (2, "Bo", 2, None),
+        (3, "Ann", 3, 3),
+        (4, "Ann", 1, None),
+    ]
+    assert publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4) == RowChanges(
+        0, 0, 0
+    )
+    assert read_rows(table, "deleted_at")[2] == (3, "Ann", 3, 3), "the time of the deletion stays"
 
 
-@into(MERGING, "upsert")
+@parametrize_table(MERGING_DATABASES, "upsert")
 def test_upsert_does_not_change_columns_that_it_does_not_write(table: Destination) -> None:
-    """A column of the user, and a column that --columns leaves out."""
-    publish(table, [person(1), person(2)], 1)
+    """The columns are a column of the user and a column that --columns leaves out."""
+    publish(table, [build_person(1), build_person(2)], 1)
     run_sql(table, "alter table {}subscribers add column mine varchar(9) default 'new'")
     run_sql(table, "update {}subscribers set mine = 'kept'")
-    publish(replace(table, columns=("id", "first_name")), [person(1, "Bo"), person(2), person(3)], 2)
+    publish(replace(table, columns=("id", "first_name")), [build_person(1, "Bo"), build_person(2), build_person(3)], 2)
 
     rows = run_sql(table, "select id, first_name, mine, tags is null from {}subscribers order by id")
     assert [(*row[:3], bool(row[3])) for row in rows] == [
@@ -120,14 +133,14 @@ def test_upsert_does_not_change_columns_that_it_does_not_write(table: Destinatio
     ]
 
 
-@into(MERGING, "history")
+@parametrize_table(MERGING_DATABASES, "history")
 def test_history_has_each_version_with_its_period(table: Destination) -> None:
-    publish(table, [person(1), person(2), person(4)], 1)
-    changes = publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(3)], 2)
+    publish(table, [build_person(1), build_person(2), build_person(4)], 1)
+    changes = publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3)], 2)
     assert changes == RowChanges(2, 0, 2)
-    publish(table, [person(1), person(2, "Bo", Tags=["x"]), person(4)], 3)
+    publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
 
-    assert read(table, "valid_from", "valid_to") == [
+    assert read_rows(table, "valid_from", "valid_to") == [
         (1, "Ann", 1, 1, None),
         (2, "Ann", 2, 1, 2), (2, "Bo", 2, 2, None),
         (3, "Ann", 3, 2, 3),
@@ -145,56 +158,64 @@ CHANGES: list[tuple[str, object, object]] = [
 ]  # fmt: skip
 
 
-@into(MERGING, "history")
-def test_a_change_of_one_byte_makes_a_new_version(table: Destination) -> None:
+@parametrize_table(MERGING_DATABASES, "history")
+def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) -> None:
     """The database itself may ignore case, accents, or trailing blanks in comparisons."""
-    before = [person(number) | {field: old} for number, (field, old, _) in enumerate(CHANGES, 1)]
-    after = [person(number) | {field: new} for number, (field, _, new) in enumerate(CHANGES, 1)]
-    publish(table, [*before, person(99, "É", Email="É")], 1)
-    changes = publish(table, [*after, person(99, "É", Email="É")], 2)
+    people_before = [
+        build_person(number) | {field: old_value} for number, (field, old_value, _) in enumerate(CHANGES, 1)
+    ]
+    people_after = [
+        build_person(number) | {field: new_value} for number, (field, _, new_value) in enumerate(CHANGES, 1)
+    ]
+    publish(table, [*people_before, build_person(99, "É", Email="É")], 1)
+    changes = publish(table, [*people_after, build_person(99, "É", Email="É")], 2)
 
     assert changes == RowChanges(len(CHANGES), 0, len(CHANGES))
 
 
-@into(MERGING, "upsert", "history")
+@parametrize_table(MERGING_DATABASES, "upsert", "history")
 def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination) -> None:
-    publish(table, [person(1), person(2)], 1)
-    publish(table, [person(2, "Bo")], 2, verdict=Verdict.INCOMPLETE)
+    publish(table, [build_person(1), build_person(2)], 1)
+    publish(table, [build_person(2, "Bo")], 2, verdict=Verdict.INCOMPLETE)
 
-    ended = "deleted_at" if table.mode is Mode.UPSERT else "valid_to"
-    assert (1, "Ann", 1, None) in read(table, ended)
-    assert (2, "Bo", 2, None) in read(table, ended)
-
-
-def of_base(base: int, number: int, **more: Any) -> Person:
-    return person(number, Base={"Id": base}, **more)
+    deletion_column = "deleted_at" if table.mode is Mode.UPSERT else "valid_to"
+    assert (1, "Ann", 1, None) in read_rows(table, deletion_column)
+    assert (2, "Bo", 2, None) in read_rows(table, deletion_column)
 
 
-FILTERS: list[tuple[dict[str, Any], Person]] = [
-    ({"base_id": 7}, of_base(7, 1)),
-    ({"base_id": 7, "is_active": True}, of_base(7, 1, IsActive=True)),
-    ({"first_name": "Zoë"}, person(1, "Zoë")),
-    ({"gender": ""}, person(1, Gender="")),
+def build_base_person(base: int, number: int, **more: Any) -> Person:
+    return build_person(number, Base={"Id": base}, **more)
+
+
+FILTERS_AND_PEOPLE: list[tuple[dict[str, Any], Person]] = [
+    ({"base_id": 7}, build_base_person(7, 1)),
+    ({"base_id": 7, "is_active": True}, build_base_person(7, 1, IsActive=True)),
+    ({"first_name": "Zoë"}, build_person(1, "Zoë")),
+    ({"gender": ""}, build_person(1, Gender="")),
 ]
 
 
-@into(MERGING, "upsert")
+@parametrize_table(MERGING_DATABASES, "upsert")
 def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Destination) -> None:
-    others = [of_base(9, 2, Gender="male"), of_base(9, 3, FirstName="zoë"), of_base(7, 4, FirstName="Zoe", Gender=None)]
-    for number, (asked, gone) in enumerate(FILTERS):
-        mode = Mode.UPSERT if number % 2 else Mode.HISTORY
-        target = replace(table, table=f"filtered_{number}", mode=mode)
-        publish(target, [gone, *others[: 2 if asked == {"base_id": 7} else 3]], 1)
-        publish(target, [{**gone, "Id": 5}], 2, asked=asked)
+    other_people = [
+        build_base_person(9, 2, Gender="male"),
+        build_base_person(9, 3, FirstName="zoë"),
+        build_base_person(7, 4, FirstName="Zoe", Gender=None),
+    ]
+    for index, (filters, deleted_person) in enumerate(FILTERS_AND_PEOPLE):
+        mode = Mode.UPSERT if index % 2 else Mode.HISTORY
+        target = replace(table, table=f"filtered_{index}", mode=mode)
+        publish(target, [deleted_person, *other_people[: 2 if filters == {"base_id": 7} else 3]], 1)
+        publish(target, [{**deleted_person, "Id": 5}], 2, filters=filters)
 
-        over = "deleted_at is not null" if mode is Mode.UPSERT else "not is_current"
-        assert run_sql(target, f"select id from {{}}{target.table} where {over}") == [(1,)], asked
+        deleted_sql = "deleted_at is not null" if mode is Mode.UPSERT else "not is_current"
+        assert run_sql(target, f"select id from {{}}{target.table} where {deleted_sql}") == [(1,)], filters
 
 
-@into(MERGING, "upsert")
+@parametrize_table(MERGING_DATABASES, "upsert")
 def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
-    publish(table, [person(1), person(2)], 1)
-    publish(table, [person(2, "Bo")], 2, asked={"base_id": 7, "email": "ü@x"})
+    publish(table, [build_person(1), build_person(2)], 1)
+    publish(table, [build_person(2, "Bo")], 2, filters={"base_id": 7, "email": "ü@x"})
 
     columns = "number, run_id, job, table_name, mode, verdict, filters, rows_written, rows_inserted, rows_updated"
     rows = run_sql(table, f"select {columns} from {{}}_connector_runs order by number")
@@ -205,15 +226,15 @@ def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
 
 
 def test_an_export_in_another_mode_is_refused(table: Destination) -> None:
-    publish(table, [person(1)], 1)
-    for then in (Mode.HISTORY, Mode.UPSERT, Mode.APPEND):
-        if table.format in MERGING or then is Mode.APPEND:
-            with pytest.raises(ConfigurationError, match=f"is kept in the mode replace, not {then}"):
-                publish(replace(table, mode=then), [person(1)], 2)
-    assert read(table) == [(1, "Ann", 1)]
+    publish(table, [build_person(1)], 1)
+    for other_mode in (Mode.HISTORY, Mode.UPSERT, Mode.APPEND):
+        if table.format in MERGING_DATABASES or other_mode is Mode.APPEND:
+            with pytest.raises(ConfigurationError, match=f"is kept in the mode replace, not {other_mode}"):
+                publish(replace(table, mode=other_mode), [build_person(1)], 2)
+    assert read_rows(table) == [(1, "Ann", 1)]
 
 
-KEYS = {
+DUPLICATE_ROW_SQL = {
     Mode.REPLACE: "insert into {}subscribers (id) values (1)",
     Mode.UPSERT: "insert into {}subscribers (id) values (1)",
     Mode.APPEND: "insert into {}subscribers (_run_id, id) values ('run-1', 1)",
@@ -221,17 +242,17 @@ KEYS = {
 }
 
 
-def test_the_primary_key_identifies_a_row(table: Destination) -> None:
-    for mode, insert in KEYS.items():
-        if table.format in MERGING or not mode.is_by_id:
+def test_the_primary_key_of_each_mode_refuses_a_second_row(table: Destination) -> None:
+    for mode, insert_sql in DUPLICATE_ROW_SQL.items():
+        if table.format in MERGING_DATABASES or not mode.is_by_id:
             target = replace(table, table=f"in_{mode}", mode=mode)
-            publish(target, [person(1)], 1)
+            publish(target, [build_person(1)], 1)
             with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match=r"(?i)duplicate|unique"):
-                run_sql(target, insert.replace("{}subscribers", f"{{}}{target.table}"))
+                run_sql(target, insert_sql.replace("{}subscribers", f"{{}}{target.table}"))
 
 
-NOW = {Format.SQLITE: "datetime('now')", Format.MYSQL: "utc_timestamp(6)"}
-ZONES = {
+NOW_SQL = {Format.SQLITE: "datetime('now')", Format.MYSQL: "utc_timestamp(6)"}
+SET_ZONE_SQL = {
     Format.POSTGRESQL: "set time zone '{}'",
     Format.DUCKDB: "set timezone = '{}'",
     Format.MYSQL: "set time_zone = '{}'",
@@ -239,83 +260,94 @@ ZONES = {
 ZONE_NAMES = {Format.MYSQL: ["+00:00", "-11:00", "+13:00"]}
 
 
-@into(MERGING, "history")
+@parametrize_table(MERGING_DATABASES, "history")
 def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destination) -> None:
-    """A version ended an hour ago and another began. The query finds the first two hours ago, and the second now."""
-    query = printed_query()
-    hours = (datetime.now(UTC) - timedelta(hours=1) - AT) / timedelta(days=1)
-    publish(table, [person(1, "old")], hours - 1)
-    publish(table, [person(1, "new")], hours)
-    now = NOW.get(table.format, "now()")
-    earlier = {Format.SQLITE: "datetime('now', '-2 hours')"}.get(table.format, f"{now} - interval '2' hour")
+    """A new version began an hour ago. The query for two hours ago finds the old version; the query for now, the
+    new."""
+    query = read_documented_query()
+    change_day = (datetime.now(UTC) - timedelta(hours=1) - AT) / timedelta(days=1)
+    publish(table, [build_person(1, "old")], change_day - 1)
+    publish(table, [build_person(1, "new")], change_day)
+    now_sql = NOW_SQL.get(table.format, "now()")
+    earlier_sql = {Format.SQLITE: "datetime('now', '-2 hours')"}.get(table.format, f"{now_sql} - interval '2' hour")
     for zone in (
-        ZONE_NAMES.get(table.format, ["UTC", "Pacific/Pago_Pago", "Pacific/Apia"]) if table.format in ZONES else ["UTC"]
+        ZONE_NAMES.get(table.format, ["UTC", "Pacific/Pago_Pago", "Pacific/Apia"])
+        if table.format in SET_ZONE_SQL
+        else ["UTC"]
     ):
-        begin = [ZONES[table.format].format(zone)] if table.format in ZONES else []
-        for moment, name in ((now, "new"), (earlier, "old")):
-            assert run_sql(table, *begin, query.replace(":moment", moment)) == [(1, name)], (zone, moment)
+        set_zone = [SET_ZONE_SQL[table.format].format(zone)] if table.format in SET_ZONE_SQL else []
+        for time_sql, name in ((now_sql, "new"), (earlier_sql, "old")):
+            assert run_sql(table, *set_zone, query.replace(":moment", time_sql)) == [(1, name)], (zone, time_sql)
 
 
-@into(DATABASES, "replace", "append", "upsert", "history")
+@parametrize_table(DATABASES, "replace", "append", "upsert", "history")
 def test_an_export_after_january_2038_is_written(table: Destination) -> None:
     day_of_2043 = 6000.0
-    publish(table, [person(1), person(2)], day_of_2043)
-    publish(table, [person(2, "Bo")], day_of_2043 + 1)
+    publish(table, [build_person(1), build_person(2)], day_of_2043)
+    publish(table, [build_person(2, "Bo")], day_of_2043 + 1)
     times = {"upsert": ["deleted_at"], "history": ["valid_from", "valid_to"]}.get(table.mode, [])
-    latest = read(table, "_exported_at", *times)[-1]
+    latest = read_rows(table, "_exported_at", *times)[-1]
     assert latest[:4] == (2, "Bo", day_of_2043 + 1, day_of_2043 + 1)
 
 
-@into([Format.MYSQL], "replace", "append", "upsert", "history")
+@parametrize_table([Format.MYSQL], "replace", "append", "upsert", "history")
 def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: Destination) -> None:
-    publish(table, [person(1), person(2)], 1)
-    names = {"upsert": ["deleted_at"], "history": ["valid_to", "valid_from"]}.get(table.mode, [])
-    for name in ("_exported_at", *names):
+    publish(table, [build_person(1), build_person(2)], 1)
+    time_columns = {"upsert": ["deleted_at"], "history": ["valid_to", "valid_from"]}.get(table.mode, [])
+    for name in ("_exported_at", *time_columns):
         is_key = name == "valid_from"
-        type_ = "timestamp(6) default current_timestamp(6) not null" if is_key else "timestamp(6) null"
-        run_sql(table, "set time_zone = '+00:00'", f"alter table subscribers modify {name} {type_}")
+        type_sql = "timestamp(6) default current_timestamp(6) not null" if is_key else "timestamp(6) null"
+        run_sql(table, "set time_zone = '+00:00'", f"alter table subscribers modify {name} {type_sql}")
     run_sql(table, "alter table _connector_runs modify started_at timestamp(6) null, "
             "modify finished_at timestamp(6) null")  # fmt: skip
-    publish(table, [person(2, "Bo"), person(3)], 2)
-    assert (2, "Bo", 2, 2) in [row[:4] for row in read(table, "_exported_at", *names)]
-    (line,) = run_sql(table, "select count(finished_at) from _connector_runs")
-    assert line == (2,)
+    publish(table, [build_person(2, "Bo"), build_person(3)], 2)
+    assert (2, "Bo", 2, 2) in [row[:4] for row in read_rows(table, "_exported_at", *time_columns)]
+    (run_counts,) = run_sql(table, "select count(finished_at) from _connector_runs")
+    assert run_counts == (2,)
     with pytest.raises((ConfigurationError, RunAborted), match="_at"):
-        publish(table, [person(2, "Bo")], 6000)
+        publish(table, [build_person(2, "Bo")], 6000)
 
 
-def printed_query() -> str:
-    """Return the documented query, for ids and names."""
-    (printed,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return str(printed).replace("select * from ", "select id, first_name from {}")
+def read_documented_query() -> str:
+    """Return the query of the page, which selects id and first_name here."""
+    (query,) = re.findall(r"```sql\n(.*?)```", HISTORY_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return str(query).replace("select * from ", "select id, first_name from {}")
 
 
-@into(MERGING, "history")
+@parametrize_table(MERGING_DATABASES, "history")
 def test_the_documented_query_returns_each_day_of_a_history(table: Destination) -> None:
-    days, query = {}, printed_query()
+    people_by_day, query = {}, read_documented_query()
     for number in range(1, 6):
-        people = {  # some come, some go, some change
+        people = {  # each day some subscribers are new, some have gone, and some have changed
             index: f"v{(number + index) // (1 + index % 4)}"
             for index in range(1, 30)
             if (index * number) % 7 and index % 5 != number % 5
         }
-        days[number] = people
-        publish(table, [person(subscriber, name, Birthday="1990-01-01") for subscriber, name in people.items()], number)
+        people_by_day[number] = people
+        publish(
+            table,
+            [build_person(subscriber, name, Birthday="1990-01-01") for subscriber, name in people.items()],
+            number,
+        )
 
-    cast = "cast('{}' as timestamptz)" if table.format in (Format.DUCKDB, Format.POSTGRESQL, Format.SQL) else "'{}'"
-    for number, people in days.items():
-        at = day(number).isoformat(" ")
-        moment = cast.replace("{}", at.removesuffix("+00:00") if table.format in (Format.MYSQL, Format.SQLITE) else at)
-        state = run_sql(table, query.replace(":moment", moment))
+    cast_sql = "cast('{}' as timestamptz)" if table.format in (Format.DUCKDB, Format.POSTGRESQL, Format.SQL) else "'{}'"
+    for number, people in people_by_day.items():
+        time_text = day(number).isoformat(" ")
+        moment_sql = cast_sql.replace(
+            "{}", time_text.removesuffix("+00:00") if table.format in (Format.MYSQL, Format.SQLITE) else time_text
+        )
+        state = run_sql(table, query.replace(":moment", moment_sql))
         assert sorted(state) == sorted(people.items()), number
 
 
-@into(MERGING, "upsert")
-def test_large_ids_and_any_character_come_back(table: Destination) -> None:
+@parametrize_table(MERGING_DATABASES, "upsert")
+def test_large_ids_and_odd_characters_are_stored_unchanged(table: Destination) -> None:
     name = "😀 'q' \\ \\' \"d\" %s :x {y} \n\t\x7f"
     for number in (1, 2):
         publish(
-            table, [person(2**63 - 1, name, Tags=[name, ""]), person(-(2**63), name, Birthday="0001-01-01")], number
+            table,
+            [build_person(2**63 - 1, name, Tags=[name, ""]), build_person(-(2**63), name, Birthday="0001-01-01")],
+            number,
         )
 
     rows = run_sql(table, "select id, first_name, birthday from {}subscribers order by id")
@@ -323,9 +355,9 @@ def test_large_ids_and_any_character_come_back(table: Destination) -> None:
     assert str(rows[0][2]) == str(date(1, 1, 1))
 
 
-@into(MERGING, "history")
+@parametrize_table(MERGING_DATABASES, "history")
 def test_a_text_with_a_nul_is_stored_or_moved_to_the_invalid_values(table: Destination) -> None:
-    people = [person(1, "a\0b", Tags=["x\0"], LastName="Lee"), person(2)]
+    people = [build_person(1, "a\0b", Tags=["x\0"], LastName="Lee"), build_person(2)]
     publish(table, people, 1)
     changes = publish(table, people, 2)
 

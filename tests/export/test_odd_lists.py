@@ -1,4 +1,4 @@
-"""Services that page, answer or filter in odd ways: the reader reads what they show, and certifies only with proof."""
+"""Services that page, answer or filter in odd ways: the reader certifies their lists only with proof."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import Collector, create, hurried, now, read
+from tests.export.exports import Collector, build_retrier, create, now, read
 
 IDS = range(1, 251)
 Page = dict[str, Any]
@@ -24,54 +24,57 @@ Filters = dict[str, str]
 Serve = Callable[[int, int, Filters], Page]
 
 
-def honest(offset: int, limit: int, filters: Filters) -> Page:
+def serve_honestly(offset: int, limit: int, filters: Filters) -> Page:
     rows = [{"Id": number, "FirstName": "Ann"} for number in IDS[offset : offset + limit]]
     return {"TotalCount": len(IDS), "Offset": offset, "Limit": limit, "Subscribers": rows}
 
 
-def altered(**fields: Any) -> Serve:
-    return lambda offset, limit, filters: {**honest(offset, limit, filters), **fields}
+def serve_altered(**fields: Any) -> Serve:
+    return lambda offset, limit, filters: {**serve_honestly(offset, limit, filters), **fields}
 
 
-def without_total(offset: int, limit: int, filters: Filters) -> Page:
-    page = honest(offset, limit, filters)
-    del page["TotalCount"]
-    return page
+def serve_without_total(offset: int, limit: int, filters: Filters) -> Page:
+    serve_page = serve_honestly(offset, limit, filters)
+    del serve_page["TotalCount"]
+    return serve_page
 
 
-def with_total_by_page(offset: int, limit: int, filters: Filters) -> Page:
-    return {**honest(offset, limit, filters), "TotalCount": 250 + offset % 7}
+def serve_changing_total(offset: int, limit: int, filters: Filters) -> Page:
+    return {**serve_honestly(offset, limit, filters), "TotalCount": 250 + offset % 7}
 
 
-def without_limit(offset: int, limit: int, filters: Filters) -> Page:
-    return {**honest(offset, 10_000, filters), "Limit": limit}
+def serve_without_limit(offset: int, limit: int, filters: Filters) -> Page:
+    return {**serve_honestly(offset, 10_000, filters), "Limit": limit}
 
 
-def without_offset(offset: int, limit: int, filters: Filters) -> Page:
-    return {**honest(0, limit, filters), "Offset": offset}
+def serve_without_offset(offset: int, limit: int, filters: Filters) -> Page:
+    return {**serve_honestly(0, limit, filters), "Offset": offset}
 
 
-def half(offset: int, limit: int, filters: Filters) -> Page:
-    return {**honest(offset, max(1, limit // 2), filters), "Limit": limit}
+def serve_half_pages(offset: int, limit: int, filters: Filters) -> Page:
+    return {**serve_honestly(offset, max(1, limit // 2), filters), "Limit": limit}
 
 
-def with_doubles(offset: int, limit: int, filters: Filters) -> Page:
-    """The 31st is listed once more behind the 200th, with another name."""
+def serve_id_twice(offset: int, limit: int, filters: Filters) -> Page:
+    """List the subscriber with Id 31 a second time after Id 200, with another name."""
     rows = [{"Id": number, "FirstName": "Ann"} for number in IDS]
     rows.insert(200, {"Id": 31, "FirstName": "Bob"})
-    return {**honest(offset, limit, filters), "TotalCount": 251, "Subscribers": rows[offset : offset + limit]}
+    return {**serve_honestly(offset, limit, filters), "TotalCount": 251, "Subscribers": rows[offset : offset + limit]}
 
 
 def read_from(
-    page: Serve, query: ListQuery | None = None, *, status: str = "200 OK", header: str = "X: y", **options: Any
+    serve_page: Serve, query: ListQuery | None = None, *, status: str = "200 OK", header: str = "X: y", **options: Any
 ) -> tuple[Certificate, Collector]:
-    """Read from a service that answers each request with that page, or with that status."""
+    """Read from a service that answers with the pages of `page`, or with this status and no body."""
     collector = Collector()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        asked = dict(parse_qsl(urlsplit(head.split(" ")[1]).query))
-        answer = {"success": True, "SubscribersList": page(int(asked.pop("offset")), int(asked.pop("limit")), asked)}
+        filters = dict(parse_qsl(urlsplit(head.split(" ")[1]).query))
+        answer = {
+            "success": True,
+            "SubscribersList": serve_page(int(filters.pop("offset")), int(filters.pop("limit")), filters),
+        }
         body = orjson.dumps(answer) if status == "200 OK" else b""
         lines = [f"HTTP/1.1 {status}", "Connection: close", f"Content-Length: {len(body)}", header]
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
@@ -80,10 +83,12 @@ def read_from(
         await writer.wait_closed()
 
     async def run() -> Certificate:
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        async with await asyncio.start_server(answer_request, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             async with open_client(Service(f"http://127.0.0.1:{port}", Token("t0ken"))) as client:
-                return await read_list(client, hurried(2), query or ListQuery(limit=100), collector, now=now, **options)
+                return await read_list(
+                    client, build_retrier(2), query or ListQuery(limit=100), collector, now=now, **options
+                )
 
     return asyncio.run(run()), collector
 
@@ -92,7 +97,7 @@ def test_a_subscriber_without_a_usable_id_ends_the_reading() -> None:
     cases: list[dict[str, Any]] = [{}, {"Id": None}, {"Id": "5th"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}]
     for subscriber in cases:
         with pytest.raises(ListFailed, match="without a whole number as its Id"):
-            read_from(altered(Subscribers=[{"Id": 1}, subscriber]))
+            read_from(serve_altered(Subscribers=[{"Id": 1}, subscriber]))
 
 
 REFUSALS = {
@@ -103,10 +108,10 @@ REFUSALS = {
 }
 
 
-def test_the_error_of_a_list_that_is_refused_names_the_next_step() -> None:
-    for status, hint in [(status, hint) for hint, every in REFUSALS.items() for status in every.split(", ")]:
+def test_the_error_of_a_refused_list_ends_with_the_next_step() -> None:
+    for status, hint in [(status, hint) for hint, statuses in REFUSALS.items() for status in statuses.split(", ")]:
         with pytest.raises(ListFailed) as failure:
-            read_from(honest, status=status, header="Location: https://elsewhere.example/login")
+            read_from(serve_honestly, status=status, header="Location: https://elsewhere.example/login")
 
         assert failure.value.status == int(status[:3])
         assert str(failure.value).endswith(f". {hint}")
@@ -115,42 +120,44 @@ def test_the_error_of_a_list_that_is_refused_names_the_next_step() -> None:
 
 def test_an_odd_list_is_read_and_certified_only_by_proof() -> None:
     cases: list[tuple[Serve, str, int]] = [
-        (honest, "id_order", 250),
-        (without_limit, "id_order", 250),
-        (half, "id_order", 250),
-        (without_offset, "total_count", 100),
-        (without_total, "total_count", 250),
-        (altered(TotalCount=None), "total_count", 250),
-        (altered(TotalCount="250"), "id_order", 250),
-        (altered(TotalCount="250?"), "total_count", 250),
-        (altered(TotalCount=249), "total_count", 250),
-        (altered(TotalCount=251), "total_count", 250),
-        (altered(TotalCount=0), "total_count", 250),
-        (with_total_by_page, "total_count", 250),
-        (altered(Limit=None), "id_order", 250),
-        (altered(Limit=0), "id_order", 250),
-        (altered(Offset=None), "id_order", 250),
-        (with_doubles, "total_count", 250),
+        (serve_honestly, "id_order", 250),
+        (serve_without_limit, "id_order", 250),
+        (serve_half_pages, "id_order", 250),
+        (serve_without_offset, "total_count", 100),
+        (serve_without_total, "total_count", 250),
+        (serve_altered(TotalCount=None), "total_count", 250),
+        (serve_altered(TotalCount="250"), "id_order", 250),
+        (serve_altered(TotalCount="250?"), "total_count", 250),
+        (serve_altered(TotalCount=249), "total_count", 250),
+        (serve_altered(TotalCount=251), "total_count", 250),
+        (serve_altered(TotalCount=0), "total_count", 250),
+        (serve_changing_total, "total_count", 250),
+        (serve_altered(Limit=None), "id_order", 250),
+        (serve_altered(Limit=0), "id_order", 250),
+        (serve_altered(Offset=None), "id_order", 250),
+        (serve_id_twice, "total_count", 250),
     ]
-    for page, reason, rows in cases:
-        certificate, collector = read_from(page)
+    for serve_page, reason, rows in cases:
+        certificate, collector = read_from(serve_page)
 
         assert (certificate.reason, len(collector.ids)) == (reason, rows)
         assert len(set(collector.ids)) == rows == certificate.distinct
         assert certificate.is_complete is (reason == "id_order")
 
 
-@pytest.mark.parametrize("page", [without_total, altered(TotalCount=None), altered(TotalCount=249)])
-def test_a_job_can_ignore_a_wrong_total_count(page: Serve) -> None:
-    certificate, collector = read_from(page, ignore_total_count=True)
+@pytest.mark.parametrize(
+    "serve_page", [serve_without_total, serve_altered(TotalCount=None), serve_altered(TotalCount=249)]
+)
+def test_a_job_can_ignore_a_wrong_total_count(serve_page: Serve) -> None:
+    certificate, collector = read_from(serve_page, ignore_total_count=True)
 
     assert (certificate.reason, certificate.total_count, len(collector.ids)) == ("id_order", "ignored", 250)
 
 
 def test_an_id_with_two_rows_keeps_its_first_row() -> None:
-    _, collector = read_from(with_doubles)
+    _, collector = read_from(serve_id_twice)
 
-    assert [wire["FirstName"] for wire in collector.sweeps[collector.current] if wire["Id"] == 31] == ["Ann"]
+    assert [wire["FirstName"] for wire in collector.sweeps[collector.current_sweep] if wire["Id"] == 31] == ["Ann"]
 
 
 PEOPLE = (
@@ -161,14 +168,14 @@ PEOPLE = (
 
 
 @pytest.mark.parametrize(
-    ("asked", "filters", "control"),
+    ("filters_asked", "filters", "expected_control"),
     [
         ({"first_name": "Ann"}, "exact", "exact"),
         ({"first_name": "Ann"}, "partial", "partial"),
         ({"first_name": "Ann"}, "ignored", "ignored"),
         ({"email": "bo+x@example.com"}, "icase", "exact"),
         ({"email": "bo+x@example.com"}, "exact", "by_case"),
-        ({"email": "bo-x%@example.com"}, "icase", "untold"),  # nobody is spelt so
+        ({"email": "bo-x%@example.com"}, "icase", "untold"),  # no listed email has this spelling
         ({"email": "nobody@example.com"}, "ignored", "ignored"),
         ({"base_id": 7}, "exact", "exact"),
         ({"base_id": 7}, "ignored", "ignored"),
@@ -179,26 +186,32 @@ PEOPLE = (
         ({"gender": ""}, "exact", "exact"),
         ({"gender": ""}, "ignored", "ignored"),
         ({"client_user_id": "k1"}, "exact", "exact"),
-        ({"last_name": "Lee"}, "exact", "untold"),  # nobody has one
+        ({"last_name": "Lee"}, "exact", "untold"),  # no listed subscriber has a last name
     ],
 )
 def test_the_certificate_records_the_behaviour_of_the_filters(
-    sandbox: SandboxProcess, asked: dict[str, Any], filters: str, control: str
+    sandbox: SandboxProcess, filters_asked: dict[str, Any], filters: str, expected_control: str
 ) -> None:
     create(sandbox, *PEOPLE)
     sandbox.switch(filters=filters)
-    before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
+    request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
 
-    certificate, _ = read(sandbox, ListQuery(**asked))
+    certificate, _ = read(sandbox, ListQuery(**filters_asked))
 
     assert certificate.is_complete
-    assert certificate.filters["controls"] == dict.fromkeys(asked, control)
-    assert certificate.filters["sent"] == (next(iter(asked)) if control in ("exact", "partial") else None)
-    assert sandbox.stats()["requests"]["list"]["received"] - before - certificate.pages <= 1 + 5 + MOST_REQUESTS
+    assert certificate.filters["controls"] == dict.fromkeys(filters_asked, expected_control)
+    assert certificate.filters["sent"] == (
+        next(iter(filters_asked)) if expected_control in ("exact", "partial") else None
+    )
+    assert (
+        sandbox.stats()["requests"]["list"]["received"] - request_count_before - certificate.pages
+        <= 1 + 5 + MOST_REQUESTS
+    )
 
 
-def list_by(filters_of: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> Serve:
-    """A service of 250 people, of whom each request shows those that its filters let through."""
+def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> Serve:
+    """Return a service of 250 people. `build_filter` returns a function that selects the people for a request's
+    filters."""
     people = [
         {"Id": number, "Email": f"p{number}@x.org", "IsActive": number % 2 == 0, "Base": {"Id": 7 + number % 3}}
         for number in IDS
@@ -206,8 +219,8 @@ def list_by(filters_of: Callable[[dict[str, str]], Callable[[dict[str, Any]], bo
     people[40]["Email"] = "p+40@x.org"
 
     def serve(offset: int, limit: int, filters: dict[str, str]) -> Page:
-        lets_through = filters_of(filters)
-        rows = [person for person in people if lets_through(person)]
+        matches = build_filter(filters)
+        rows = [build_person for build_person in people if matches(build_person)]
         return {
             "TotalCount": len(rows),
             "Offset": offset,
@@ -224,9 +237,9 @@ def read_ids(serve: Serve, query: ListQuery) -> tuple[Certificate, list[int]]:
 
 
 def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
-    finding_nobody = list_by(lambda filters: lambda _each: "Email" not in filters)
+    serve_nobody_by_email = serve_filtered(lambda filters: lambda _subscriber: "Email" not in filters)
 
-    certificate, ids = read_ids(finding_nobody, ListQuery(limit=100, email="p5@x.org"))
+    certificate, ids = read_ids(serve_nobody_by_email, ListQuery(limit=100, email="p5@x.org"))
 
     assert (certificate.is_complete, ids) == (True, [5])
     assert certificate.filters == {
@@ -237,23 +250,23 @@ def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
     }
 
 
-def test_a_filter_that_works_for_one_class_of_values_is_not_trusted_for_another() -> None:
-    """A service that takes a plus in a query for a blank: whoever has one is found by no filter."""
+def test_a_filter_that_works_for_plain_emails_is_not_trusted_for_emails_with_a_plus() -> None:
+    """The service reads a plus in a query as a blank, so no filter finds an email with a plus."""
 
-    def by_plain_email(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
-        asked = filters.get("Email", "").lower().replace("+", " ")
-        return lambda subscriber: not asked or subscriber["Email"].lower() == asked
+    def filter_by_plain_email(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
+        filters_asked = filters.get("Email", "").lower().replace("+", " ")
+        return lambda subscriber: not filters_asked or subscriber["Email"].lower() == filters_asked
 
-    certificate, ids = read_ids(list_by(by_plain_email), ListQuery(limit=100, email="p+40@x.org"))
+    certificate, ids = read_ids(serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p+40@x.org"))
     assert (certificate.is_complete, ids, certificate.filters["sent"]) == (True, [41], None)
 
-    certificate, ids = read_ids(list_by(by_plain_email), ListQuery(limit=100, email="p5@x.org"))
+    certificate, ids = read_ids(serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p5@x.org"))
     assert (certificate.is_complete, ids, certificate.filters["sent"]) == (True, [5], "email")
 
 
-def test_a_value_of_a_flag_speaks_for_itself_alone() -> None:
-    """A service that takes IsActive=0 for no filter at all, and IsActive=1 for one that nobody meets."""
-    serve = list_by(lambda filters: lambda _each: filters.get("IsActive") != "1")
+def test_each_value_of_a_flag_filter_is_tested_by_itself() -> None:
+    """The service ignores the filter IsActive=0, and shows nobody for IsActive=1."""
+    serve = serve_filtered(lambda filters: lambda _subscriber: filters.get("IsActive") != "1")
 
     certificate, ids = read_ids(serve, ListQuery(limit=100, is_active=True))
 
@@ -261,32 +274,34 @@ def test_a_value_of_a_flag_speaks_for_itself_alone() -> None:
     assert certificate.filters["controls"] == {"is_active": "broken"}
 
 
-def test_a_filter_must_show_the_matching_rows_of_the_whole_list() -> None:
-    """The trial's pages look right; the reading by BaseId leaves out one of those whom the list's head shows."""
+def test_a_filtered_list_that_lacks_a_known_subscriber_is_incomplete() -> None:
+    """The list filtered by BaseId lacks a subscriber that the first page of the whole list shows."""
 
-    def by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
-        asked = int(filters.get("BaseId", 0))
-        return lambda subscriber: not asked or (subscriber["Base"]["Id"] == asked and subscriber["Id"] != 9)
+    def filter_by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
+        filters_asked = int(filters.get("BaseId", 0))
+        return lambda subscriber: (
+            not filters_asked or (subscriber["Base"]["Id"] == filters_asked and subscriber["Id"] != 9)
+        )
 
-    certificate, ids = read_ids(list_by(by_base), ListQuery(limit=50, base_id=7))
+    certificate, ids = read_ids(serve_filtered(filter_by_base), ListQuery(limit=50, base_id=7))
 
     assert (certificate.verdict, certificate.reason) == ("incomplete", Reason.FILTER)
     assert (certificate.filters["missed"], 9 in ids) == (1, False)
 
 
-def test_several_filters_are_asked_one_at_most_at_a_time() -> None:
-    asked_by = list[set[str]]()
+def test_a_request_has_at_most_one_filter() -> None:
+    filter_names_of_requests = list[set[str]]()
 
-    def by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
+    def filter_by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
         return lambda subscriber: filters.get("BaseId") in (None, str(subscriber["Base"]["Id"]))
 
     def serve(offset: int, limit: int, filters: Filters) -> Page:
         if limit == 100:  # a page of the reading, not evidence
-            asked_by.append(set(filters))
-        return list_by(by_base)(offset, limit, filters)
+            filter_names_of_requests.append(set(filters))
+        return serve_filtered(filter_by_base)(offset, limit, filters)
 
     certificate, ids = read_ids(serve, ListQuery(limit=100, base_id=7, is_active=False))
 
     assert certificate.is_complete
     assert ids == [number for number in IDS if number % 3 == 0 and number % 2]
-    assert all(len(request) <= 1 for request in asked_by)
+    assert all(len(names) <= 1 for names in filter_names_of_requests)

@@ -1,5 +1,7 @@
-"""An export refuses a table of another owner or a table without write rights before the first request.
-The table stays unchanged."""
+"""Tables of other programs, tables that refuse rows, and missing rights: the export ends, and the table is unchanged.
+
+What can be checked is checked before the list is read.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,16 +18,16 @@ from connector.warehouse.destination import Destination, Format, parse_destinati
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import Mode
 from tests.databases import Database
-from tests.export.people import beginning_of, run_of
-from tests.export.test_modes import person, publish, read
-from tests.export.warehouses import into, run_sql
+from tests.export.people import build_run, build_start
+from tests.export.test_modes import build_person, publish, read_rows
+from tests.export.warehouses import parametrize_table, run_sql
 
 
 def prepare(destination: Destination) -> None:
     """Prepare an export up to the point at which it reads the list."""
     writer = open_writer(destination)
     try:
-        writer.prepare(beginning_of(run_of(0)))
+        writer.prepare(build_start(build_run(0)))
     finally:
         writer.discard()
 
@@ -34,63 +36,61 @@ def test_a_table_of_another_program_is_refused_and_stays_unchanged(table: Destin
     run_sql(
         table, "create table {}subscribers (id bigint, note varchar(9))", "insert into {}subscribers values (7, 'x')"
     )
-    before = table.path.read_bytes() if table.url is None else b""
+    bytes_before = table.path.read_bytes() if table.url is None else b""
     with pytest.raises(ConfigurationError, match=r"has rows that the connector did not write.*--overwrite"):
         prepare(table)
     with pytest.raises(ConfigurationError, match=r"lacks base_id, .*drop this one"):
         prepare(replace(table, is_adopting=True))
     assert run_sql(table, "select * from {}subscribers") == [(7, "x")]
     if table.format is Format.SQLITE:
-        assert table.path.read_bytes() == before
+        assert table.path.read_bytes() == bytes_before
 
 
-def test_an_empty_or_adopted_table_is_written(table: Destination) -> None:
-    publish(table, [person(1)], 1)
+def test_an_empty_table_and_a_table_with_overwrite_are_written(table: Destination) -> None:
+    publish(table, [build_person(1)], 1)
     run_sql(table, "delete from {}_connector_runs")
     with pytest.raises(ConfigurationError, match="did not write"):
-        publish(table, [person(2)], 2)
-    publish(replace(table, is_adopting=True), [person(2)], 2)
-    assert read(table) == [(2, "Ann", 2)]
-    publish(table, [person(3)], 3)
+        publish(table, [build_person(2)], 2)
+    publish(replace(table, is_adopting=True), [build_person(2)], 2)
+    assert read_rows(table) == [(2, "Ann", 2)]
+    publish(table, [build_person(3)], 3)
     run_sql(table, "delete from {}_connector_runs", "delete from {}subscribers")
-    publish(table, [person(4)], 4)
-    assert read(table) == [(4, "Ann", 4)]
+    publish(table, [build_person(4)], 4)
+    assert read_rows(table) == [(4, "Ann", 4)]
 
 
-def test_a_table_with_foreign_keys_to_it_is_not_replaced(table: Destination) -> None:
-    publish(table, [person(1)], 1)
+def test_a_table_that_a_foreign_key_refers_to_is_not_replaced(table: Destination) -> None:
+    publish(table, [build_person(1)], 1)
     run_sql(table, "create table {}orders (of bigint references {}subscribers (id))"
             if table.format is not Format.MYSQL
             else "create table orders (of bigint, foreign key (of) references subscribers (id))")  # fmt: skip
     with pytest.raises(ConfigurationError, match="orders refer to"):
-        publish(table, [person(2)], 2)
-    assert read(table) == [(1, "Ann", 1)]
+        publish(table, [build_person(2)], 2)
+    assert read_rows(table) == [(1, "Ann", 1)]
 
 
-@into([Format.POSTGRESQL], "replace", "history")
+@parametrize_table([Format.POSTGRESQL], "replace", "history")
 def test_a_column_of_another_type_is_refused_before_the_list_is_read(table: Destination) -> None:
-    publish(table, [person(1)], 1)
+    publish(table, [build_person(1)], 1)
     run_sql(table, "alter table {}subscribers alter birthday type integer using null")
     with pytest.raises(ConfigurationError, match="birthday"):
         prepare(table)
 
 
-@pytest.mark.parametrize("form", ["sqlite", "duckdb"])
-def test_a_table_whose_name_differs_in_case_is_the_same_table(tmp_path: Path, form: str) -> None:
-    table = parse_destination(f"{form}:///{tmp_path}/w.db")
-    publish(table, [person(1)], 1)
+@pytest.mark.parametrize("scheme", ["sqlite", "duckdb"])
+def test_a_table_name_in_another_case_is_refused_with_the_existing_name(tmp_path: Path, scheme: str) -> None:
+    table = parse_destination(f"{scheme}:///{tmp_path}/w.db")
+    publish(table, [build_person(1)], 1)
     with pytest.raises(ConfigurationError, match=r"exists as subscribers, .*--table subscribers"):
-        publish(replace(table, table="Subscribers"), [person(2)], 2)
-    assert read(table) == [(1, "Ann", 1)]
+        publish(replace(table, table="Subscribers"), [build_person(2)], 2)
+    assert read_rows(table) == [(1, "Ann", 1)]
 
 
 def test_a_table_with_a_column_that_needs_a_value_is_refused(table: Destination) -> None:
-    publish(table, [person(1)], 1)
+    publish(table, [build_person(1)], 1)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
-    publish(table, [person(2)], 2)
-    if names := _COLUMN_NAMES.get(
-        table.format
-    ):  # SQLite and DuckDB add no column without a default that must be filled
+    publish(table, [build_person(2)], 2)
+    if names := _COLUMN_NAMES.get(table.format):  # SQLite and DuckDB cannot add a required column without a default
         columns = ", ".join(f"{name} text" for (name,) in run_sql(table, names))
         table = replace(table, table="other")
         run_sql(table, f"create table other ({columns}, note text not null)")
@@ -106,8 +106,8 @@ _COLUMN_NAMES = {
 }
 
 
-REFUSALS: dict[Format, dict[str, tuple[str, str]]] = {
-    # a change of the table, and a name in the error
+RULES: dict[Format, dict[str, tuple[str, str]]] = {
+    # by kind of rule: the SQL that adds the rule, and a text in the error
     Format.POSTGRESQL: {
         "check": ("alter table {}subscribers add constraint no_ann check (first_name <> 'Ann')", "no_ann"),
         "foreign key": ("alter table {}subscribers add constraint f foreign key (base_id) references {}b (id)", '"f"'),
@@ -137,38 +137,38 @@ REFUSALS: dict[Format, dict[str, tuple[str, str]]] = {
 }  # fmt: skip
 
 
-@into(list(REFUSALS))
+@parametrize_table(list(RULES))
 def test_a_row_that_the_table_refuses_is_a_configuration_error(table: Destination) -> None:
-    for rule, (change, named) in REFUSALS[table.format].items():
+    for rule, (change_sql, expected_text) in RULES[table.format].items():
         run_sql(table, "drop table if exists {}subscribers", "drop table if exists {}b")
         publish(table, [], 1)
-        run_sql(table, "create table {}b (id bigint primary key)", change)
-        with pytest.raises(ConfigurationError, match=f"does not take a row: .*{named}") as caught:
-            publish(table, [person(1, Base={"Id": 7}), person(2, Base={"Id": 7})], 2)
-        assert "What was there is as it was" in str(caught.value), rule
-        assert "Ann" not in str(caught.value), rule
-        assert read(table) == [], rule
+        run_sql(table, "create table {}b (id bigint primary key)", change_sql)
+        with pytest.raises(ConfigurationError, match=f"does not take a row: .*{expected_text}") as error:
+            publish(table, [build_person(1, Base={"Id": 7}), build_person(2, Base={"Id": 7})], 2)
+        assert "What was there is as it was" in str(error.value), rule
+        assert "Ann" not in str(error.value), rule
+        assert read_rows(table) == [], rule
 
 
 def test_a_table_with_default_and_generated_columns_is_written(table: Destination) -> None:
     publish(table, [], 1)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
-    if table.format is not Format.DUCKDB:  # which adds no generated column
+    if table.format is not Format.DUCKDB:  # DuckDB cannot add a generated column
         kind = "virtual" if table.format in (Format.SQLITE, Format.MYSQL) else "stored"
         run_sql(table, "alter table {}subscribers add column double_id bigint generated always as (id * 2) " + kind)
-    publish(table, [person(1)], 2)
-    assert read(table) == [(1, "Ann", 2)]
+    publish(table, [build_person(1)], 2)
+    assert read_rows(table) == [(1, "Ann", 2)]
 
 
-def test_a_history_without_a_column_of_its_filter_is_refused(tmp_path: Path) -> None:
+def test_a_history_without_the_column_of_its_filter_is_refused(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db", mode="history", columns=["email"])
     with pytest.raises(ConfigurationError, match="filtered by base_id, which its columns lack"):
-        publish(table, [], 1, asked={"base_id": 7})
+        publish(table, [], 1, filters={"base_id": 7})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destination) -> None:
-    publish(replace(table, columns=("id", "email")), [person(1, Email="a@x.example")], 1)
+    publish(replace(table, columns=("id", "email")), [build_person(1, Email="a@x.example")], 1)
     assert run_sql(table, "select id, email, _run_id from {}subscribers") == [(1, "a@x.example", "run-1")]
     with pytest.raises(ConfigurationError, match=r"lacks base_id, .*first_name.*Leave that out by --columns"):
         prepare(table)
@@ -176,51 +176,56 @@ def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destina
         run_sql(table, "select first_name from {}subscribers")
 
 
-GRANTS = {
+DOCUMENTED_RIGHTS = {
     "postgresql": ["usage, create on schema {}"],
     "mariadb": ["select, insert, update, delete, create, drop on {}.*"],
 }
-"""The documented rights of an export, and the rights that `upsert` and `history` need besides."""
-ALSO = {"mariadb": "create temporary tables on {}.*"}
+"""The documented rights of every export."""
+RIGHTS_FOR_MERGING = {"mariadb": "create temporary tables on {}.*"}  # additional rights for `upsert` and `history`
 
 
 @contextmanager
-def limited(server: Database, place: str, grants: list[str], **options: Any) -> Iterator[Destination]:
-    """Yield a destination in this schema, or database, for a user with these rights only."""
-    is_mysql, user = server.kind == "mariadb", f"limited_{place}"
+def open_limited_destination(
+    schema_on_server: Database, schema_name: str, grants: list[str], **options: Any
+) -> Iterator[Destination]:
+    """Yield a destination in this schema (MariaDB: this database) for a user with only these rights."""
+    is_mysql, user = schema_on_server.kind == "mariadb", f"limited_{schema_name}"
     name = f"{user}@'%%'" if is_mysql else user
-    server.run(f"create user {name} " + ("identified by 'pw'" if is_mysql else "password 'pw'"))
+    schema_on_server.run(f"create user {name} " + ("identified by 'pw'" if is_mysql else "password 'pw'"))
     try:
-        server.run(*(f"grant {grant.format(place)} to {name}" for grant in grants))
-        url = sa.make_url(server.url).set(username=user, password="pw")
-        url = url.set(database=place) if is_mysql else url
-        schema = None if is_mysql else place
+        schema_on_server.run(*(f"grant {grant.format(schema_name)} to {name}" for grant in grants))
+        url = sa.make_url(schema_on_server.url).set(username=user, password="pw")
+        url = url.set(database=schema_name) if is_mysql else url
+        schema = None if is_mysql else schema_name
         yield parse_destination(url.render_as_string(hide_password=False), schema=schema, **options)
     finally:
-        server.run(*([] if is_mysql else [f"drop owned by {user}"]), f"drop user {name}")
+        schema_on_server.run(*([] if is_mysql else [f"drop owned by {user}"]), f"drop user {name}")
 
 
-@pytest.fixture(params=list(GRANTS))
-def server(request: pytest.FixtureRequest) -> Iterator[tuple[Database, str]]:
-    """A server and an empty schema, or database, on it."""
+@pytest.fixture(params=list(DOCUMENTED_RIGHTS))
+def schema_on_server(request: pytest.FixtureRequest) -> Iterator[tuple[Database, str]]:
+    """A server, and the name of an empty schema (MariaDB: database) on the server."""
     database: Database = request.getfixturevalue("postgres" if request.param == "postgresql" else "mariadb")
-    place = f"rights_{id(request) % 10**6}"
-    database.run(f"create schema {place}")
-    yield database, place
-    database.run(f"drop schema {place}" + (" cascade" if request.param == "postgresql" else ""))
+    schema_name = f"rights_{id(request) % 10**6}"
+    database.run(f"create schema {schema_name}")
+    yield database, schema_name
+    database.run(f"drop schema {schema_name}" + (" cascade" if request.param == "postgresql" else ""))
 
 
 @pytest.mark.parametrize("mode", [Mode.REPLACE, Mode.HISTORY])
-def test_the_documented_rights_are_enough(server: tuple[Database, str], mode: Mode) -> None:
-    database, place = server
-    grants = [*GRANTS[database.kind], *([ALSO[database.kind]] if mode.is_by_id and database.kind in ALSO else [])]
-    with limited(database, place, grants, mode=mode) as table:
-        publish(table, [person(1), person(2)], 1)
-        publish(table, [person(2, "Bo")], 2)
-        assert (2, "Bo", 2) in read(table)
+def test_the_documented_rights_are_enough(schema_on_server: tuple[Database, str], mode: Mode) -> None:
+    database, schema_name = schema_on_server
+    grants = [
+        *DOCUMENTED_RIGHTS[database.kind],
+        *([RIGHTS_FOR_MERGING[database.kind]] if mode.is_by_id and database.kind in RIGHTS_FOR_MERGING else []),
+    ]
+    with open_limited_destination(database, schema_name, grants, mode=mode) as table:
+        publish(table, [build_person(1), build_person(2)], 1)
+        publish(table, [build_person(2, "Bo")], 2)
+        assert (2, "Bo", 2) in read_rows(table)
 
 
-MISSING = {
+INCOMPLETE_RIGHTS = {
     "postgresql": [["usage on schema {}"], ["create on schema {}"]],
     "mariadb": [
         ["insert, update, delete, create, drop on {}.*"], ["select, update, delete, create, drop on {}.*"],
@@ -230,22 +235,27 @@ MISSING = {
 }  # fmt: skip
 
 
-def test_a_missing_right_is_found_before_the_list_is_read(server: tuple[Database, str]) -> None:
-    database, place = server
-    for grants in MISSING[database.kind]:
-        database.run(*(f"drop table if exists {place}.{name}" for name in ("subscribers", "_connector_runs")))
-        with limited(database, place, grants) as table, pytest.raises(ConfigurationError, match=r"denied|permission"):
+def test_a_missing_right_is_found_before_the_list_is_read(schema_on_server: tuple[Database, str]) -> None:
+    database, schema_name = schema_on_server
+    for grants in INCOMPLETE_RIGHTS[database.kind]:
+        database.run(*(f"drop table if exists {schema_name}.{name}" for name in ("subscribers", "_connector_runs")))
+        with (
+            open_limited_destination(database, schema_name, grants) as table,
+            pytest.raises(ConfigurationError, match=r"denied|permission"),
+        ):
             prepare(table)
 
 
-def test_missing_temporary_tables_are_found_before_the_list_is_read(server: tuple[Database, str]) -> None:
-    database, place = server
+def test_a_missing_right_to_temporary_tables_is_found_before_the_list_is_read(
+    schema_on_server: tuple[Database, str],
+) -> None:
+    database, schema_name = schema_on_server
     name = sa.make_url(database.url).database
     if database.kind == "postgresql":
         database.run(f'revoke temporary on database "{name}" from public')
     try:
         with (
-            limited(database, place, GRANTS[database.kind], mode="history") as table,
+            open_limited_destination(database, schema_name, DOCUMENTED_RIGHTS[database.kind], mode="history") as table,
             pytest.raises(ConfigurationError, match=r"denied|permission"),
         ):
             prepare(table)
@@ -256,11 +266,11 @@ def test_missing_temporary_tables_are_found_before_the_list_is_read(server: tupl
 
 def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres: Database) -> None:
     destination = parse_destination(postgres.url, schema="made_by_an_export")
-    publish(destination, [person(1)], 1)
-    assert read(destination) == [(1, "Ann", 1)]
+    publish(destination, [build_person(1)], 1)
+    assert read_rows(destination) == [(1, "Ann", 1)]
     postgres.run("drop schema made_by_an_export cascade", "create schema rights_0")
     with (
-        limited(postgres, "rights_0", GRANTS["postgresql"]) as table,
+        open_limited_destination(postgres, "rights_0", DOCUMENTED_RIGHTS["postgresql"]) as table,
         pytest.raises(ConfigurationError, match="permission denied for database"),
     ):
         prepare(replace(table, schema="nowhere"))
@@ -268,12 +278,12 @@ def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres
 
 
 def test_a_run_without_its_row_in_the_table_of_runs_writes_nothing(table: Destination) -> None:
-    publish(table, [person(1)], 1)
-    writer, run = open_writer(table), run_of(0, run_id="run-2")
-    writer.prepare(beginning_of(run))
+    publish(table, [build_person(1)], 1)
+    writer, run = open_writer(table), build_run(0, run_id="run-2")
+    writer.prepare(build_start(run))
     writer.start()
     run_sql(table, "delete from {}_connector_runs where number = 2")
     with pytest.raises(RunAborted, match="line of this run is gone"):
         writer.publish(run)
     writer.discard()
-    assert read(table) == [(1, "Ann", 1)]
+    assert read_rows(table) == [(1, "Ann", 1)]

@@ -1,4 +1,4 @@
-"""A connection that is lost during the commit: the writer asks the database whether the commit succeeded."""
+"""Errors during a commit or while rows are written: what the writer finds out, and what the error says."""
 
 import dataclasses
 import sqlite3
@@ -24,21 +24,21 @@ from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.statements import TableStatements
 from connector.warehouse.table_writer import TableWriter
 from tests.databases import Database
-from tests.export.people import beginning_of, build_table, run_of
-from tests.export.test_modes import day, person, publish, read
+from tests.export.people import build_run, build_start, build_table
+from tests.export.test_modes import build_person, day, publish, read_rows
 
 
-class _LosesCommits(SqliteDatabase):
-    """The answer to a commit is lost, after or before it was done; afterwards the file may be out of reach."""
+class CommitLosingDatabase(SqliteDatabase):
+    """A database that loses the answer to a commit."""
 
     is_losing = False
-    is_done = True
-    is_reachable = True
-    _lost = False
+    is_done = True  # whether the commit takes effect
+    is_reachable = True  # whether the file can be opened after the loss
+    _has_lost = False
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
-        if self._lost and not self.is_reachable:
+        if self._has_lost and not self.is_reachable:
             raise sqlite3.OperationalError("unable to open database file")
         with super().connect(interruption):
             yield
@@ -48,96 +48,96 @@ class _LosesCommits(SqliteDatabase):
             super().commit(interruption)
         if not self.is_losing:
             return
-        self._lost = True
+        self._has_lost = True
         raise sqlite3.OperationalError("disk I/O error")
 
 
-def publish_and_lose(path: Path, *, is_done: bool, is_reachable: bool = True) -> None:
-    database = _LosesCommits(path)
+def publish_with_lost_commit(path: Path, *, is_done: bool, is_reachable: bool = True) -> None:
+    database = CommitLosingDatabase(path)
     database.is_done, database.is_reachable = is_done, is_reachable
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database)
-    run = run_of(1, run_id="run-2", at=day(2))
+    run = build_run(1, run_id="run-2", exported_at=day(2))
     try:
-        writer.prepare(beginning_of(run))
+        writer.prepare(build_start(run))
         database.is_losing = True
         writer.start()
-        writer.add(build_table([person(2)], run_id="run-2", exported_at=day(2)))
+        writer.add(build_table([build_person(2)], run_id="run-2", exported_at=day(2)))
         writer.publish(run)
     finally:
         writer.discard()
 
 
-def test_a_commit_without_an_answer_is_settled_or_the_error_names_the_row_to_check(tmp_path: Path) -> None:
+def test_a_lost_commit_is_looked_up_or_the_error_names_the_row_to_check(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db")
-    publish(table, [person(1)], 1)
+    publish(table, [build_person(1)], 1)
     with pytest.raises(RunAborted, match=r"disk I/O error.*as it was"):
-        publish_and_lose(table.path, is_done=False)
-    assert read(table) == [(1, "Ann", 1)]
-    publish_and_lose(table.path, is_done=True)
-    assert read(table) == [(2, "Ann", 2)]
+        publish_with_lost_commit(table.path, is_done=False)
+    assert read_rows(table) == [(1, "Ann", 1)]
+    publish_with_lost_commit(table.path, is_done=True)
+    assert read_rows(table) == [(2, "Ann", 2)]
     with pytest.raises(CommitUnknown, match=r"the line of the run run-2 .* has a finished_at; otherwise .* unchanged"):
-        publish_and_lose(table.path, is_done=True, is_reachable=False)
+        publish_with_lost_commit(table.path, is_done=True, is_reachable=False)
 
 
 def test_a_list_with_an_ignored_total_count_marks_no_subscriber_as_deleted() -> None:
-    run = run_of(3)
+    run = build_run(3)
     assert run.is_whole
     ignored = dataclasses.replace(run.certificate, total_count=TotalCount.IGNORED)
     assert not dataclasses.replace(run, certificate=ignored).is_whole
 
 
-def test_an_export_that_waited_for_another_export_sees_its_rows(postgres: Database) -> None:
-    """Also where the role's default is a snapshot of its beginning."""
+def test_a_transaction_in_postgresql_sees_rows_that_were_committed_after_its_start(postgres: Database) -> None:
+    """The default of the role is a transaction that sees only rows committed before its start."""
     url = parse_url(postgres.url).update_query_dict({"options": "-c default_transaction_isolation=serializable"})
     database = PostgresDatabase(url)
     with database.connect(Interruption()):
         assert database.fetch(Statement("show transaction_isolation"), 1) == [("read committed",)]
 
 
-def test_of_a_connection_that_is_lost_while_rows_are_copied_the_loss_is_shown(postgres: Database) -> None:
-    """And not that it cannot be rolled back."""
+def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(postgres: Database) -> None:
+    """The error does not show the failure of the rollback that follows."""
     database = PostgresDatabase(parse_url(postgres.url))
     statements = TableStatements(database.dialect, TableName("subscribers"), SCHEMA, Mode.UPSERT)
 
-    def load() -> None:
+    def lose_connection_during_copy() -> None:
         ((pid,),) = database.fetch(Statement("select pg_backend_pid()"), 1)
 
-        def read() -> Iterator[pa.RecordBatch]:
+        def read_batches() -> Iterator[pa.RecordBatch]:
             postgres.run(f"select pg_terminate_backend({pid}, 10000)")
-            yield build_columns([person(2)])
+            yield build_columns([build_person(2)])
 
         database.run(statements.create_stage())
-        database.load(statements.stage, StagedRows(PAGE_SCHEMA, read), {})
+        database.load(statements.stage, StagedRows(PAGE_SCHEMA, read_batches), {})
 
-    with pytest.raises(database.errors) as ended, database.connect(Interruption()):
-        load()
-    assert "terminating connection due to administrator command" in database.explain(ended.value)
-    assert database.is_passing(ended.value)
+    with pytest.raises(database.errors) as error, database.connect(Interruption()):
+        lose_connection_during_copy()
+    assert "terminating connection due to administrator command" in database.explain(error.value)
+    assert database.is_passing(error.value)
 
 
-def test_the_error_of_changes_beyond_the_memory_of_duckdb_names_the_remedy(tmp_path: Path) -> None:
-    path, people = tmp_path / "w.duckdb", [person(number) for number in range(20_000)]
+def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(tmp_path: Path) -> None:
+    path, people = tmp_path / "w.duckdb", [build_person(number) for number in range(20_000)]
     table = parse_destination(f"duckdb:///{path}", mode="history")
     publish(table, people, 1)
     database = DuckdbDatabase(path, memory="16MB")
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.HISTORY, database)
-    run = run_of(len(people), run_id="run-2", at=day(2))
-    writer.prepare(beginning_of(run))
+    run = build_run(len(people), run_id="run-2", exported_at=day(2))
+    writer.prepare(build_start(run))
     writer.start()
-    changed = [wire | {"FirstName": "Bo"} for wire in people]
-    writer.add(build_table(changed, run_id="run-2", exported_at=day(2)))
-    with pytest.raises(RunAborted, match=r"left as it was: DuckDB may use 16MB.*base by base") as ended:
+    changed_people = [wire | {"FirstName": "Bo"} for wire in people]
+    writer.add(build_table(changed_people, run_id="run-2", exported_at=day(2)))
+    with pytest.raises(RunAborted, match=r"left as it was: DuckDB may use 16MB.*base by base") as error:
         writer.publish(run)
     writer.discard()
-    assert "run it again" not in str(ended.value)
+    assert "run it again" not in str(error.value)
     assert list(tmp_path.iterdir()) == [path]
     with duckdb.connect(str(path)) as connection:
         assert connection.execute("select count(*) from subscribers where is_current").fetchall() == [(20_000,)]
 
 
-def test_duckdb_keeps_no_log_and_no_folder_beside_the_file(tmp_path: Path) -> None:
-    """They would hold subscribers, and the log would be readable by every user that may read the folder."""
+def test_an_export_to_duckdb_leaves_no_other_file_in_the_folder(tmp_path: Path) -> None:
+    """A log or a temporary folder of DuckDB would contain subscribers, and other users might read the log."""
     table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb")
     for number in (1, 2):
-        publish(table, [person(1)], number)
+        publish(table, [build_person(1)], number)
         assert [path.name for path in tmp_path.iterdir()] == ["w.duckdb"]

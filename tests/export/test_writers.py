@@ -1,4 +1,4 @@
-"""The writers of all destinations: a reader finds all rows of an export, or none."""
+"""The writers of all destinations: a reader finds all rows of an export or no row of it."""
 
 import os
 import random
@@ -23,22 +23,30 @@ from connector.warehouse.columns import SCHEMA
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import EXPORTED_AT, ExportRun, Writer
-from tests.export.people import AT, BARE, FULL, MIXED, beginning_of, run_of, table_of
-from tests.export.readers import hold_in_excel, place_in, read_back
+from tests.export.people import (
+    AT,
+    BARE_SUBSCRIBER,
+    FULL_SUBSCRIBER,
+    MIXED_TABLE,
+    build_run,
+    build_start,
+    build_test_table,
+)
+from tests.export.readers import choose_target, convert_for_excel, read_back
 from tests.export.warehouses import DATABASE_FILES, FILES, run_sql
 
-_MINUTES = count()
+_MINUTES = count()  # numbers of minutes, so that each run begins later than the run before
 
 
-def read_in_order(destination: Destination) -> pa.Table:
-    """Return the rows in the order of their ids: a database keeps no other order."""
+def read_sorted(destination: Destination) -> pa.Table:
+    """Return the rows in the order of their ids, because a database has no order of rows."""
     return read_back(destination).sort_by("id")
 
 
-def count_target(destination: Destination) -> int | None:
-    """Return the rows of the last export as its next export counts them, or None if there is no target."""
+def count_last_export(destination: Destination) -> int | None:
+    """Return the row count of the last export as the next export reads it, or None if there is no target."""
     writer = open_writer(destination)
-    writer.prepare(beginning_of(next_run(0)))
+    writer.prepare(build_start(build_next_run(0)))
     try:
         return writer.count_last({}) if writer.has_target else None
     finally:
@@ -46,32 +54,32 @@ def count_target(destination: Destination) -> int | None:
 
 
 def begin(writer: Writer) -> None:
-    writer.prepare(beginning_of(run_of(1)))
+    writer.prepare(build_start(build_run(1)))
     writer.start()
 
 
-def next_run(rows: int) -> ExportRun:
+def build_next_run(rows: int) -> ExportRun:
     """Return a run that begins after every other run."""
-    return run_of(rows, at=AT + timedelta(minutes=next(_MINUTES)))
+    return build_run(rows, exported_at=AT + timedelta(minutes=next(_MINUTES)))
 
 
 def write(destination: Destination, *tables: pa.Table) -> pa.Table:
     """Export these rows, and return the rows that a reader must find."""
-    run = next_run(sum(table.num_rows for table in tables))
-    stamped = [_stamp(table, run) for table in tables]
+    run = build_next_run(sum(table.num_rows for table in tables))
+    stamped_tables = [_stamp(table, run) for table in tables]
     writer = open_writer(destination)
-    writer.prepare(beginning_of(run))
+    writer.prepare(build_start(run))
     writer.start()
-    for table in stamped:
+    for table in stamped_tables:
         writer.add(table)
     writer.publish(run)
     writer.discard()
-    return as_held(destination, pa.concat_tables([SCHEMA.empty_table(), *stamped]))
+    return convert_for_format(destination, pa.concat_tables([SCHEMA.empty_table(), *stamped_tables]))
 
 
-def as_held(destination: Destination, table: pa.Table) -> pa.Table:
-    """The table as the format holds it."""
-    return hold_in_excel(table) if destination.format is Format.EXCEL else table
+def convert_for_format(destination: Destination, table: pa.Table) -> pa.Table:
+    """Return the table as the format stores it."""
+    return convert_for_excel(table) if destination.format is Format.EXCEL else table
 
 
 def _stamp(table: pa.Table, run: ExportRun) -> pa.Table:
@@ -79,64 +87,66 @@ def _stamp(table: pa.Table, run: ExportRun) -> pa.Table:
     return table.set_column(SCHEMA.get_field_index(EXPORTED_AT), EXPORTED_AT, times)
 
 
-def test_an_export_replaces_the_last_export_and_counts_its_rows(destination: Destination) -> None:
-    assert count_target(destination) is None
-    written = write(destination, MIXED, table_of({**FULL, "Id": 4}))
-    assert read_in_order(destination).equals(written.sort_by("id"))
-    assert count_target(destination) == 4
-    written = write(destination, table_of(BARE))
-    assert read_in_order(destination).equals(written.sort_by("id"))
+def test_an_export_replaces_the_last_export_and_knows_its_row_count(destination: Destination) -> None:
+    assert count_last_export(destination) is None
+    written_table = write(destination, MIXED_TABLE, build_test_table({**FULL_SUBSCRIBER, "Id": 4}))
+    assert read_sorted(destination).equals(written_table.sort_by("id"))
+    assert count_last_export(destination) == 4
+    written_table = write(destination, build_test_table(BARE_SUBSCRIBER))
+    assert read_sorted(destination).equals(written_table.sort_by("id"))
     write(destination)
     assert read_back(destination).equals(SCHEMA.empty_table())
 
 
 def test_a_second_start_discards_the_staged_rows(destination: Destination) -> None:
     writer = open_writer(destination)
-    writer.prepare(beginning_of(run_of(1)))
+    writer.prepare(build_start(build_run(1)))
     writer.start()
-    writer.add(MIXED)
+    writer.add(MIXED_TABLE)
     writer.start()
-    writer.add(table_of(BARE))
-    writer.publish(run_of(1))
+    writer.add(build_test_table(BARE_SUBSCRIBER))
+    writer.publish(build_run(1))
 
-    assert read_back(destination).equals(as_held(destination, table_of(BARE)))
+    assert read_back(destination).equals(convert_for_format(destination, build_test_table(BARE_SUBSCRIBER)))
 
 
-def test_a_discarded_export_leaves_the_target_unchanged_and_no_file(destination: Destination) -> None:
-    for written in (None, MIXED):
-        expected = None if written is None else write(destination, written)
-        before = {path.name for path in destination.path.parent.iterdir()}
+def test_a_discarded_export_leaves_the_target_unchanged_and_no_other_file(destination: Destination) -> None:
+    for table in (None, MIXED_TABLE):
+        expected = None if table is None else write(destination, table)
+        names_before = {path.name for path in destination.path.parent.iterdir()}
         writer = open_writer(destination)
-        writer.prepare(beginning_of(run_of(1)))
+        writer.prepare(build_start(build_run(1)))
         writer.start()
         for _ in range(3):
-            writer.add(pa.concat_tables([MIXED] * 100))
+            writer.add(pa.concat_tables([MIXED_TABLE] * 100))
         writer.discard()
         writer.discard()
 
-        created = {destination.path.name} if destination.format in DATABASE_FILES else set()  # a file without a table
-        assert {path.name for path in destination.path.parent.iterdir()} == before | created
+        created_names = (
+            {destination.path.name} if destination.format in DATABASE_FILES else set()
+        )  # the file of a database stays, without a table
+        assert {path.name for path in destination.path.parent.iterdir()} == names_before | created_names
         if expected is not None:
-            assert read_in_order(destination).equals(expected.sort_by("id"))
+            assert read_sorted(destination).equals(expected.sort_by("id"))
 
 
-def test_an_export_that_fails_leaves_the_target_unchanged_and_no_file(destination: Destination) -> None:
-    written = write(destination, MIXED)
-    before = sorted(file.name for file in destination.path.parent.iterdir())
+def test_an_export_that_fails_leaves_the_target_unchanged_and_no_other_file(destination: Destination) -> None:
+    written_table = write(destination, MIXED_TABLE)
+    names_before = sorted(file.name for file in destination.path.parent.iterdir())
     writer = open_writer(destination)
-    writer.prepare(beginning_of(run_of(1)))
+    writer.prepare(build_start(build_run(1)))
     writer.start()
-    writer.add(table_of(BARE))
-    with _broken(destination), pytest.raises(RunAborted, match="as it was"):
-        writer.publish(next_run(1))
+    writer.add(build_test_table(BARE_SUBSCRIBER))
+    with _BrokenDestination(destination), pytest.raises(RunAborted, match="as it was"):
+        writer.publish(build_next_run(1))
     writer.discard()
 
-    assert sorted(entry.name for entry in destination.path.parent.iterdir()) == before
-    assert read_in_order(destination).equals(written.sort_by("id"))
+    assert sorted(entry.name for entry in destination.path.parent.iterdir()) == names_before
+    assert read_sorted(destination).equals(written_table.sort_by("id"))
 
 
-class _broken:  # noqa: N801 - reads as a state of the destination
-    """Removes what an export needs: the partial file, or a column of the table."""
+class _BrokenDestination:
+    """A context in which the partial file, or a column of the table, is missing."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
@@ -166,51 +176,53 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
-def test_a_full_disk_under_a_new_database_can_be_tried_again(small_disk: Path, kind: str) -> None:
+def test_an_export_to_a_new_database_on_a_full_disk_can_be_run_again(small_disk: Path, kind: str) -> None:
     (small_disk / "other").write_bytes(bytes(20_000))
     destination = parse_destination(f"{kind}:///{small_disk}/new.db")
 
     with pytest.raises(RunAborted, match=r"no space left on device|full"):
-        write(destination, MIXED)
+        write(destination, MIXED_TABLE)
 
 
 @pytest.mark.parametrize("kind", ["sqlite:///", "duckdb:///", ""])
-def test_a_disk_without_inodes_can_be_tried_again(small_disk: Path, kind: str) -> None:
+def test_an_export_to_a_disk_without_inodes_can_be_run_again(small_disk: Path, kind: str) -> None:
     subprocess.run(["mount", "-o", "remount,nr_inodes=1", small_disk], check=True)
 
     with pytest.raises(RunAborted, match="free some room"):
-        write(parse_destination(f"{kind}{small_disk}/new.parquet"), MIXED)
+        write(parse_destination(f"{kind}{small_disk}/new.parquet"), MIXED_TABLE)
 
 
 def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination) -> None:
-    """The disk under the exported file is full. The state of the connector may be on another disk."""
-    written = write(file, MIXED)
-    chance = random.Random(7)
-    people = [{**FULL, "Id": number, "FirstName": chance.randbytes(200).hex()} for number in range(1000)]
-    writer, before = open_writer(file), resource.getrlimit(resource.RLIMIT_FSIZE)
-    writer.prepare(beginning_of(run_of(1000)))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    """A limit of the file size stands for a full disk, because the state of the connector may be on another disk."""
+    written_table = write(file, MIXED_TABLE)
+    random_source = random.Random(7)
+    people = [
+        {**FULL_SUBSCRIBER, "Id": number, "FirstName": random_source.randbytes(200).hex()} for number in range(1000)
+    ]
+    writer, limits_before = open_writer(file), resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer.prepare(build_start(build_run(1000)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits_before[1]))
     try:
         with pytest.raises(RunAborted, match=r"Could not write .*File too large.* as it was; run it again"):
-            fill(writer, people)
+            write_and_publish(writer, people)
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits_before)
         writer.discard()
     assert [entry.name for entry in file.path.parent.iterdir()] == [file.path.name]
-    assert read_in_order(file).equals(written.sort_by("id"))
+    assert read_sorted(file).equals(written_table.sort_by("id"))
 
 
-def fill(writer: Writer, people: list[dict[str, Any]]) -> None:
-    """Write these subscribers, and publish."""
-    for first in range(0, len(people), 100):
-        writer.add(table_of(*people[first : first + 100]))
-    writer.publish(next_run(len(people)))
+def write_and_publish(writer: Writer, people: list[dict[str, Any]]) -> None:
+    """Write these subscribers in parts of 100, and publish."""
+    for first_index in range(0, len(people), 100):
+        writer.add(build_test_table(*people[first_index : first_index + 100]))
+    writer.publish(build_next_run(len(people)))
 
 
 def test_only_the_owner_may_read_a_new_file_or_database(file: Destination) -> None:
     mask = os.umask(0)
     try:
-        write(file, MIXED)
+        write(file, MIXED_TABLE)
     finally:
         os.umask(mask)
 
@@ -218,58 +230,58 @@ def test_only_the_owner_may_read_a_new_file_or_database(file: Destination) -> No
 
 
 def test_an_export_to_a_link_replaces_the_target_of_the_link(file: Destination, tmp_path: Path) -> None:
-    real = tmp_path / "real"
-    real.mkdir()
-    file.path.symlink_to(real / file.path.name)
-    written = write(file, MIXED)
+    real_folder = tmp_path / "real"
+    real_folder.mkdir()
+    file.path.symlink_to(real_folder / file.path.name)
+    written_table = write(file, MIXED_TABLE)
 
     assert file.path.is_symlink()
-    assert [path.name for path in real.iterdir()] == [file.path.name]
-    assert read_in_order(file).equals(written.sort_by("id"))
+    assert [path.name for path in real_folder.iterdir()] == [file.path.name]
+    assert read_sorted(file).equals(written_table.sort_by("id"))
 
 
 def test_a_missing_directory_is_refused_before_the_list_is_read(tmp_path: Path) -> None:
-    for form in (*FILES, *DATABASE_FILES):
-        room = tmp_path / form
-        room.mkdir()
-        writer = open_writer(parse_destination(place_in(room, form)))
-        room.rmdir()
+    for file_format in (*FILES, *DATABASE_FILES):
+        folder = tmp_path / file_format
+        folder.mkdir()
+        writer = open_writer(parse_destination(choose_target(folder, file_format)))
+        folder.rmdir()
         with pytest.raises(ConfigurationError, match="Cannot write in"):
             begin(writer)
 
 
-@pytest.mark.parametrize("form", DATABASE_FILES)
-def test_a_file_that_is_not_a_database_is_refused_before_the_list_is_read(form: Format, tmp_path: Path) -> None:
-    destination = parse_destination(place_in(tmp_path, form))
+@pytest.mark.parametrize("file_format", DATABASE_FILES)
+def test_a_file_that_is_not_a_database_is_refused_before_the_list_is_read(file_format: Format, tmp_path: Path) -> None:
+    destination = parse_destination(choose_target(tmp_path, file_format))
     destination.path.write_bytes(b"id,email\n" * 1000)
 
     with pytest.raises(ConfigurationError, match="Cannot open or write"):
-        count_target(destination)
+        count_last_export(destination)
 
 
 def test_other_tables_and_views_of_a_database_stay_unchanged(table: Destination) -> None:
     run_sql(table, "create table {}other (x integer)", "insert into {}other values (1)")
-    write(table, MIXED)
+    write(table, MIXED_TABLE)
     run_sql(table, "create view {}active as select id from {}subscribers where is_active")
-    write(table, table_of(FULL))
+    write(table, build_test_table(FULL_SUBSCRIBER))
 
     assert run_sql(table, "select x from {}other") == [(1,)]
-    assert run_sql(table, "select id from {}active") == [(FULL["Id"],)]
+    assert run_sql(table, "select id from {}active") == [(FULL_SUBSCRIBER["Id"],)]
 
 
 def test_a_table_may_have_any_name(table: Destination) -> None:
     for name in ('odd "name"; drop table x -- 100%', "Select 日本"):
         destination = replace(table, table=name)
-        write(destination, MIXED)
-        write(destination, table_of(BARE))
+        write(destination, MIXED_TABLE)
+        write(destination, build_test_table(BARE_SUBSCRIBER))
         assert read_back(destination).num_rows == 1, name
 
 
 @pytest.mark.parametrize("schema", ["w", "memory"])
-def test_a_schema_of_duckdb_may_have_the_name_of_its_database(tmp_path: Path, schema: str) -> None:
+def test_a_schema_in_duckdb_may_have_the_name_of_its_database(tmp_path: Path, schema: str) -> None:
     destination = parse_destination(f"duckdb:///{tmp_path}/w.duckdb", schema=schema)
     for _ in range(2):
-        write(destination, MIXED)
+        write(destination, MIXED_TABLE)
     assert run_sql(destination, f"select count(*) from w.{schema}.subscribers") == [(3,)]
 
 
@@ -281,17 +293,23 @@ CELLS = st.tuples(TEXT, st.none() | TEXT, st.none() | st.lists(TEXT, max_size=3)
 
 @settings(max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(CELLS, max_size=15))
-def test_any_text_comes_back_unchanged(file: Destination, rows: list[tuple[str, str | None, list[str] | None]]) -> None:
-    if file.format is Format.EXCEL:  # XML excludes some characters
-        keep = partial(re.sub, "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "")
+def test_any_text_is_read_back_unchanged(
+    file: Destination, rows: list[tuple[str, str | None, list[str] | None]]
+) -> None:
+    if file.format is Format.EXCEL:  # XML does not allow some characters
+        remove_forbidden = partial(re.sub, "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "")
         rows = [
-            (keep(first), last and keep(last), None if tags is None else [keep(tag) for tag in tags])
-            for first, last, tags in rows
+            (
+                remove_forbidden(first_name),
+                last_name and remove_forbidden(last_name),
+                None if tags is None else [remove_forbidden(tag) for tag in tags],
+            )
+            for first_name, last_name, tags in rows
         ]
-    wires = [
-        {"Id": number, "FirstName": first, "LastName": last, "Tags": tags}
-        for number, (first, last, tags) in enumerate(rows)
+    wire_objects = [
+        {"Id": number, "FirstName": first_name, "LastName": last_name, "Tags": tags}
+        for number, (first_name, last_name, tags) in enumerate(rows)
     ]
-    written = write(file, table_of(*wires))
+    written_table = write(file, build_test_table(*wire_objects))
 
-    assert read_in_order(file).equals(written.sort_by("id"))
+    assert read_sorted(file).equals(written_table.sort_by("id"))

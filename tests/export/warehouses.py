@@ -13,46 +13,52 @@ import sqlalchemy as sa
 from connector.databases import build_engine
 from connector.warehouse.destination import Destination, Format, parse_destination
 from tests.databases import Database
-from tests.export.readers import place_in
+from tests.export.readers import choose_target
 
 SERVERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
 DATABASES = (Format.SQLITE, Format.DUCKDB, *SERVERS)
-MERGING = (Format.SQLITE, Format.DUCKDB, Format.POSTGRESQL, Format.MYSQL)
+MERGING_DATABASES = (Format.SQLITE, Format.DUCKDB, Format.POSTGRESQL, Format.MYSQL)
 DATABASE_FILES = (Format.SQLITE, Format.DUCKDB)
 FILES = (Format.PARQUET, Format.CSV, Format.JSON_LINES, Format.EXCEL)
 
-_NUMBERS = count()
+_SCHEMA_NUMBERS = count()
 
 
-def into(forms: Sequence[Format], *modes: str) -> pytest.MarkDecorator:
-    """Run the test with the fixture `table` in each of these formats in the first mode, and in the first format in the
-    other modes: the modes share the code of a database, and the databases share the statements of a mode."""
-    first, *others = modes or ("replace",)
-    pairs = [(form, first) for form in forms] + [(forms[0], mode) for mode in others]
+def parametrize_table(formats: Sequence[Format], *modes: str) -> pytest.MarkDecorator:
+    """Run the test with the fixture `table`: in each format in the first mode, and in the first format in each mode.
+
+    This is enough, because all modes share the code of a database, and all databases share the statements of a mode.
+    """
+    first_mode, *other_modes = modes or ("replace",)
+    pairs = [(database_format, first_mode) for database_format in formats] + [
+        (formats[0], mode) for mode in other_modes
+    ]
     return pytest.mark.parametrize("table", pairs, indirect=True, ids=["-".join(pair) for pair in pairs])
 
 
-def open_destination(request: pytest.FixtureRequest, folder: Path, form: Format, **options: Any) -> Destination:
+def open_destination(
+    request: pytest.FixtureRequest, folder: Path, database_format: Format, **options: Any
+) -> Destination:
     """Return a new destination of this format. A destination on a server has its own schema, dropped after the test."""
-    if form not in SERVERS:
-        return parse_destination(place_in(folder, form), **options)
-    if form is Format.MYSQL:
+    if database_format not in SERVERS:
+        return parse_destination(choose_target(folder, database_format), **options)
+    if database_format is Format.MYSQL:
         database: Database = request.getfixturevalue("mariadb")
-        name = f"{sa.make_url(database.url).database}_{next(_NUMBERS)}"
+        name = f"{sa.make_url(database.url).database}_{next(_SCHEMA_NUMBERS)}"
         database.run(f"create database {name} character set utf8mb4")
         request.addfinalizer(lambda: database.run(f"drop database {name}"))
         url = sa.make_url(database.url).set(database=name).render_as_string(hide_password=False)
         return parse_destination(url, **options)
     server: Database = request.getfixturevalue("postgres")
-    name = f"esp_{next(_NUMBERS)}"
+    name = f"esp_{next(_SCHEMA_NUMBERS)}"
     server.run(f"create schema {name}")
     request.addfinalizer(lambda: server.run(f"drop schema {name} cascade"))
-    return parse_destination(url_of(server, form), **({"schema": name} | options))
+    return parse_destination(find_url(server, database_format), **({"schema": name} | options))
 
 
-def url_of(server: Database, form: Format) -> str:
+def find_url(server: Database, database_format: Format) -> str:
     """Return the URL of the server for psycopg or, as for any other database, for pg8000."""
-    if form is Format.POSTGRESQL:
+    if database_format is Format.POSTGRESQL:
         return server.url
     pytest.importorskip("pg8000")
     url = sa.make_url(server.url)
@@ -62,17 +68,17 @@ def url_of(server: Database, form: Format) -> str:
 
 def run_sql(destination: Destination, *statements: str) -> list[tuple[Any, ...]]:
     """Run statements as another program, in one transaction, and return the rows of the last. `{}` is the schema."""
-    place = f"{destination.schema}." if destination.schema else ""
-    written = [statement.replace("{}", place) for statement in statements]
+    schema_prefix = f"{destination.schema}." if destination.schema else ""
+    rendered_statements = [statement.replace("{}", schema_prefix) for statement in statements]
     if destination.format is Format.DUCKDB:
         with duckdb.connect(str(destination.path)) as duck:
             duck.execute("set timezone = 'UTC'")
             rows: list[tuple[Any, ...]] = []
-            for statement in written:
+            for statement in rendered_statements:
                 rows = duck.execute(statement).fetchall()
             return rows
     with connect(destination) as connection:
-        results = [connection.exec_driver_sql(statement) for statement in written]
+        results = [connection.exec_driver_sql(statement) for statement in rendered_statements]
         return [tuple(row) for row in results[-1].fetchall()] if results[-1].returns_rows else []
 
 

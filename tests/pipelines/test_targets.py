@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.export.people import MIXED
+from tests.export.people import MIXED_TABLE
 from tests.export.readers import read_csv
 from tests.pipelines.conftest import ROOT, Connector, write_addresses
 
@@ -35,7 +35,7 @@ def filled(connector: Connector) -> Connector:
 
 def write_foreign_parquet(path: Path) -> bytes:
     """Write a Parquet file of another program that has the columns of a run."""
-    pq.write_table(pa.Table.from_batches(MIXED.to_batches()).drop_columns(["tags"]), path)
+    pq.write_table(pa.Table.from_batches(MIXED_TABLE.to_batches()).drop_columns(["tags"]), path)
     return path.read_bytes()
 
 
