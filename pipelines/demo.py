@@ -17,7 +17,7 @@ import duckdb
 from rich.console import Console
 
 from connector.control import Stop
-from connector.export.flow import run_export
+from connector.export import run_export
 from connector.fields import normalise_email
 from connector.imports.flow import run_load
 from connector.jobs.arguments import build_import_job

@@ -13,7 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
      "connector.clock", "connector.texts", "connector.progress", "connector.driver_errors",
      "connector.rows", "connector.shards"),
-    ("connector.descriptors", "connector.templates", "connector.control", "connector.pace"),
+    ("connector.settings", "connector.templates", "connector.control", "connector.pace"),
     (
         "connector.subscribers", "connector.states",
         "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.spool",
@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 APART = "connector.sandbox"
 MAY_START_THE_SANDBOX = ("pipelines",)
 MOST_FLOORS = {
-    "connector.service": 3, "connector.subscribers": 3, "connector.mail": 5, "connector.export": 2,
+    "connector.service": 3, "connector.subscribers": 3, "connector.mail": 5,
     "connector.listing": 5, "connector.sources": 3, "connector.ledger": 4, "connector.paging": 3, "connector.load": 4,
     "connector.warehouse": 5, "connector.pace": 3, "connector.imports": 3, "connector.runs": 4,
     "connector.library": 3, "connector.sandbox": 7, "connector.jobs": 5,

@@ -3,7 +3,7 @@
 from math import inf
 
 from connector.errors import ConfigurationError
-from connector.export.flow import ExportPlan
+from connector.export import ExportPlan
 from connector.jobs.build import build_query
 from connector.jobs.models import Job
 from connector.settings import Settings

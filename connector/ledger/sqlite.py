@@ -2,7 +2,7 @@
 damaged.
 
 Only the connection of the lock's holder writes. SQLite up to 3.51.2 can corrupt a WAL that two connections write or
-checkpoint at the same instant. The connection of a backup reads only, and does neither (see backup.py).
+checkpoint at the same instant. The connection of a backup reads only, and does neither (see copies.py).
 """
 
 import os

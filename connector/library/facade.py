@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from connector.clock import system_clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
-from connector.export.flow import run_export
+from connector.export import run_export
 from connector.imports.flow import run_load
 from connector.jobs.arguments import (
     FILE_ARGUMENTS,

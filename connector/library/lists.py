@@ -15,7 +15,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from connector.descriptors import bound_connections
 from connector.errors import ConfigurationError, RunAborted
 from connector.library.threads import ServiceOptions, make_token, override_environ, refuse_unknown, run_in_thread
 from connector.listing.columns import open_columns
@@ -23,7 +22,7 @@ from connector.listing.reader import LIST_CONNECTIONS, read_list
 from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
-from connector.settings import read_service
+from connector.settings import bound_connections, read_service
 from connector.warehouse.columns import SCHEMA, narrow_table, select_columns, stamp_columns
 from connector.warehouse.database import open_stage
 from connector.warehouse.destination import check_columns

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import connector
-from connector.descriptors import raise_descriptor_limit
 from connector.errors import ConnectorError, find_exit_code
+from connector.settings import raise_descriptor_limit
 from pipelines.cli.help import Group, write_rows
 from pipelines.cli.options import metrics_option, output_declarations
 

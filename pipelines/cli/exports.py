@@ -27,7 +27,7 @@ from pipelines.cli.options import (
 from pipelines.cli.output import Output, finish, job_start, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
-    from connector.export.flow import ExportPlan
+    from connector.export import ExportPlan
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -253,7 +253,7 @@ def export_command(
     a database URL, a Delta table such as delta://lake/subscribers, or - for standard output. With a JOB file (.yaml),
     the export section of the job has the values of the groups Destination, Columns, File and Filters.
     """
-    from connector.export.flow import ExportPlan, run_export
+    from connector.export import ExportPlan, run_export
     from connector.jobs.reader import read_settings
     from connector.service.wire import ListQuery
     from connector.warehouse.destination import MAX_SHRINK, parse_destination

@@ -127,7 +127,7 @@ def backup_command(target: Path, output: Output) -> None:
     The copy is consistent even while a run is active. The record of sent emails goes to a second file: for copy.db,
     copy-emails.db. Use `connector ledger restore` to put a backup back. A backup does not contain what was sent later.
     """
-    from connector.ledger.backup import back_up_ledger
+    from connector.ledger.copies import back_up_ledger
     from connector.ledger.sqlite import find_emails
     from connector.settings import read_state
 
@@ -157,7 +157,7 @@ def copy_command(url: str, output: Output) -> None:
 
     Arguments are visible in process lists, so URL cannot contain a password. Use PGPASSWORD or ~/.pgpass.
     """
-    from connector.ledger.copying import copy_ledger
+    from connector.ledger.copies import copy_ledger
     from connector.settings import read_state
 
     keys: dict[str, Any] = {"entries": 0, "emails": 0}
@@ -184,7 +184,7 @@ def restore_command(source: Path, output: Output) -> None:
     A backup does not contain what was sent later. The next load finds later subscribers by its look-up. Emails cannot
     be looked up, so `connector mail` refuses every campaign until you run the campaign with --reopen.
     """
-    from connector.ledger.backup import restore_ledger
+    from connector.ledger.copies import restore_ledger
     from connector.settings import read_state
 
     keys: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}

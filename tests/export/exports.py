@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from connector.clock import system_clock
-from connector.export.copying import Exported, export_subscribers
+from connector.export import Exported, export_subscribers
 from connector.listing.reader import ListProgress, read_list
 from connector.paging.certificate import Certificate
 from connector.sandbox import SandboxProcess

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from connector import read_subscribers
-from connector.export.copying import export_subscribers
+from connector.export import export_subscribers
 from connector.library.lists import build_frame
 from connector.listing.pages import ListFailed
 from connector.listing.reader import ListProgress

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.backup import Backup, back_up_ledger
+from connector.ledger.copies import Backup, back_up_ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, finish_run
 from connector.ledger.sqlite import hold_lock
@@ -219,7 +219,7 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     folder.mkdir()
     code = (
         "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
-        "from connector.ledger.backup import Backup, back_up_ledger\n"
+        "from connector.ledger.copies import Backup, back_up_ledger\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # room for the journal's index, 32 kB
         "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
         "except LedgerError as error:\n    print(error)"

@@ -7,8 +7,7 @@ from sqlalchemy import select
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, LockedError
-from connector.ledger.backup import back_up_ledger
-from connector.ledger.copying import copy_ledger
+from connector.ledger.copies import back_up_ledger, copy_ledger
 from connector.ledger.opening import open_emails, open_ledger
 from connector.ledger.records import start_run
 from connector.ledger.schema import emails_metadata, entry, metadata

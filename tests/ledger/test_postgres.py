@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.backup import back_up_ledger
+from connector.ledger.copies import back_up_ledger
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.states import State

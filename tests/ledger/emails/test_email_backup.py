@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError, LedgerError
-from connector.ledger.backup import Backup, back_up_ledger
+from connector.ledger.copies import Backup, back_up_ledger
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.store import StaleMoveError
 from connector.states import EmailState

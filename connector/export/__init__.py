@@ -1,1 +1,0 @@
-"""Exports: read the list, certify it, and only then publish it in a warehouse."""
