@@ -1,17 +1,13 @@
-"""Somebody's address for alerts, on loopback, and a clock that a test puts forward."""
+"""A receiver of alerts on loopback."""
 
-import asyncio
 import base64
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-from connector.clock import Clock, system_clock
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
@@ -62,26 +58,3 @@ def serve_hook() -> Iterator[Hook]:
     server.shutdown()
     thread.join()
     server.server_close()
-
-
-class VirtualTime:
-    """Time from `start` on. Requests take the machine's time, and a sleep moves the time forward at once."""
-
-    def __init__(self, start: datetime) -> None:
-        self._start, self._monotonic = start, system_clock().monotonic
-        self._offset_s = -self._monotonic()
-        self.clock = Clock(self._read_s, self._read_date, self._sleep)
-
-    def move_to(self, at: datetime) -> None:
-        """Move the time forward to this moment."""
-        self._offset_s += (at - self._read_date()).total_seconds()
-
-    def _read_s(self) -> float:
-        return self._monotonic() + self._offset_s
-
-    def _read_date(self) -> datetime:
-        return self._start + timedelta(seconds=self._read_s())
-
-    async def _sleep(self, seconds: float) -> None:
-        self._offset_s += max(seconds, 0.0)
-        await asyncio.sleep(0)

@@ -4,9 +4,9 @@ import gzip
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pandas as pd
@@ -119,13 +119,12 @@ def upload(path: Path) -> Iterator[None]:
 
     def write() -> None:
         with path.open("a", encoding="utf-8", buffering=1) as file:
-            for number in range(1_000_000):
-                if is_ended.is_set():
-                    return
-                for part in (f"late{number}@example.co", "m,Ann,true\n"):
+            for number in count():
+                for part in (f"late{number}@example.co", "m,Ann,Lee,true\n"):
                     file.write(part)
                     file.flush()
-                    time.sleep(0.01)
+                    if is_ended.wait(0.005):
+                        return
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -137,8 +136,7 @@ def upload(path: Path) -> Iterator[None]:
 
 
 def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 200)
-    path.write_text(HEADER + FULL, encoding="utf-8")
+    path = write_addresses(tmp_path / "people.csv", 10_000)  # so many that the upload goes on while they are read
     with upload(path):
         for command in (
             ("import", path, "--base-id", "7", "--quiet-period", "200ms"),
@@ -151,11 +149,7 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
             assert "people.csv: has changed since it was opened" in ended.stderr
             assert "Wait until it is complete, then run again" in ended.stderr
     assert count_stored(connector.sandbox) == {}
-    with path.open(encoding="utf-8") as file:
-        whole = file.read().rpartition("\n")[0]
-    path.write_text(whole, encoding="utf-8")  # its last line has no line break
-    ended = connector.run_json("import", path, "--base-id", "7", "--quiet-period", "200ms")
-    assert (ended.code, ended.rows["created"]) == (0, whole.count("\n")), ended.stderr
+    assert connector.run_json("validate", path).rows["read"] > 10_000
 
 
 def test_a_file_may_change_after_its_last_row_is_read(connector: Connector, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 from standardwebhooks.webhooks import Webhook
 
 from tests.pipelines.conftest import Connector
-from tests.pipelines.hooks import SECRET, Hook, VirtualTime
+from tests.pipelines.hooks import SECRET, Hook
 from tests.pipelines.test_opt_outs import set_activity
+from tests.pipelines.virtual_time import VirtualTime
 
 JOB = """\
 job: crm

@@ -2,7 +2,6 @@
 
 import json
 import stat
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 
 from connector.ledger.opening import open_ledger
 from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
-from tests.pipelines.hooks import SECRET, Hook, VirtualTime
+from tests.pipelines.hooks import SECRET, Hook
+from tests.pipelines.virtual_time import skip_waits
 
 JOB = """\
 job: crm
@@ -30,7 +30,7 @@ def write_job(folder: Path, hook: Hook, more: str = "", **notify: Any) -> None:
 
 def sync(connector: Connector, **environ: str | None) -> Ended:
     """Sync the job on virtual time, in which the pause before an alert is sent again takes no time."""
-    return connector.run_json("sync", "job.yaml", environ=environ, clock=VirtualTime(datetime.now(UTC)).clock)
+    return connector.run_json("sync", "job.yaml", environ=environ, clock=skip_waits())
 
 
 def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
