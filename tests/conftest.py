@@ -6,6 +6,7 @@ commits would wait for a disk.
 """
 
 import asyncio
+import atexit
 import gc
 import inspect
 import os
@@ -51,6 +52,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Loopback needs no certificates of the machine, which take 20 ms to load at each start and each connection to MySQL.
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
+atexit.register(gc.unfreeze)  # DuckDB warns about frozen objects at the end
 gc.disable()  # until all tests are collected: the search for garbage took half of the time of the collection
 
 _EXIT_STATUS = pytest.StashKey[int]()
@@ -102,7 +104,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Stop the PostgreSQL server of this process."""
     session.config.stash[_EXIT_STATUS] = exitstatus
     stop_postgres()
-    gc.unfreeze()  # DuckDB warns about frozen objects at the end
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
