@@ -74,10 +74,10 @@ class Connector:
         *arguments: str | Path,
         environ: Mapping[str, str | None] | None = None,
         stdin: str | bytes = "",
-        has_reader: bool = True,
+        **how: Any,
     ) -> Forked:
-        """Start a command in a fork. None removes a setting from the environment."""
-        return Forked(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, has_reader=has_reader)
+        """Start a command in a fork. None removes a setting from the environment. `how`: as for `Forked`."""
+        return Forked(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, **how)
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Start a command in a new process, like a user does. Its output streams are pipes."""
@@ -183,4 +183,4 @@ def wait_for(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline
-        time.sleep(0.01)
+        time.sleep(0.02)

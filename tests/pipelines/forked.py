@@ -25,6 +25,9 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
+from connector.ledger import postgres, store
+from tests.pipelines.virtual_time import skip_waits
+
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_OVER_FILES = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -51,9 +54,10 @@ class Forked:
         has_reader: bool = True,
         is_bound: bool = False,
         terminal: str = "",
+        lease_s: float | None = None,
     ) -> None:
         """Start the process. Without `has_reader`, stdout has no reader. `is_bound`: permissions bind root. `terminal`:
-        the path of a terminal for all streams."""
+        the path of a terminal for all streams. `lease_s`: the length of a lease of the ledger."""
         self._streams = TemporaryDirectory(prefix="connector-streams-")
         paths = [Path(self._streams.name) / name for name in ("stdin", "stdout", "stderr")]
         for path, content in zip(paths, (stdin, "", ""), strict=True):
@@ -65,7 +69,7 @@ class Forked:
         if terminal:
             paths = [Path(terminal)] * 3
         self._process = CONTEXT.Process(
-            target=_be_the_command, args=(arguments, dict(environ), folder, paths, is_bound)
+            target=_be_the_command, args=(arguments, dict(environ), folder, paths, is_bound, lease_s)
         )
         self._process.start()
 
@@ -116,7 +120,8 @@ class Forked:
 
 @contextmanager
 def serve_commands(program: Path) -> Iterator[None]:
-    """Write `program`, a script that runs `connector` in a fork with its arguments, environment and streams."""
+    """Write `program`, a script that runs `connector` in a fork with its arguments, environment and streams. Waits of
+    the command end at once."""
     with TemporaryDirectory(prefix="connector-commands-") as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen()
@@ -177,11 +182,16 @@ def _be_called(arguments: list[str], environ: dict[str, str], folder: str, strea
     for number, stream in enumerate(streams):
         os.dup2(stream.descriptor, number)
         os.close(stream.descriptor)
-    _run(arguments, environ, folder)
+    _run(arguments, environ, folder, skips_waits=True)
 
 
 def _be_the_command(
-    arguments: Sequence[str], environ: dict[str, str], folder: Path, streams: list[Path], is_bound: bool
+    arguments: Sequence[str],
+    environ: dict[str, str],
+    folder: Path,
+    streams: list[Path],
+    is_bound: bool,
+    lease_s: float | None,
 ) -> None:
     for descriptor, path in enumerate(streams):
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if path.is_fifo() else None
@@ -192,10 +202,13 @@ def _be_the_command(
         os.close(opened)
     if is_bound:
         _drop_rights_of_root()
+    if lease_s is not None:
+        for module in (store, postgres):
+            vars(module)["LEASE_S"] = lease_s
     _run(arguments, environ, folder)
 
 
-def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) -> None:
+def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path, *, skips_waits: bool = False) -> None:
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
@@ -209,7 +222,12 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path) 
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined] # removes temporary folders
     try:
-        runpy.run_module("pipelines", run_name="__main__", alter_sys=True)
+        if skips_waits:
+            from pipelines.cli import run
+
+            run(skip_waits())
+        else:
+            runpy.run_module("pipelines", run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()  # a forked process ends without
 

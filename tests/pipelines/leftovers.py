@@ -37,8 +37,8 @@ def hold_three(connector: Connector, path: Path) -> Ended:
     return ended
 
 
-def retry(connector: Connector, *options: str | Path) -> Ended:
-    return connector.run_json("retry", *options, "--quiet-period", "200ms")
+def retry(connector: Connector, *options: str | Path, **how: Any) -> Ended:
+    return connector.run_json("retry", *options, "--quiet-period", "200ms", **how)
 
 
 def read_rejects(ended: Ended) -> list[dict[str, str]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
 from tests.pipelines.forked import Forked
 
-PEOPLE = 1_500
-MANY = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "3000"))
+PEOPLE = 600
+MANY = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "1500"))
 """People of the tests with kills."""
 
 IS_CAMPAIGN = MANY >= 20_000

@@ -37,16 +37,6 @@ def fill(connector: Connector, people: Path, base: str) -> int:
     return base_id
 
 
-def test_an_active_subscriber_does_not_prove_that_an_inactive_one_is_absent(
-    connector: Connector, tmp_path: Path
-) -> None:
-    seed_others(connector, MANY_OTHERS)
-    connector.sandbox.switch(hide="inactive", drop_after=0.3, seed=4)
-    ended = load(connector, write_people(tmp_path, *["true", "false"] * 20), "--identity", "client_user_id")
-    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
-    assert ended.rows == {"read": 40, "created": 40}, ended.report["messages"]
-
-
 @pytest.mark.parametrize("loss", ["drop_after", "drop_before"])
 def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(
     connector: Connector, tmp_path: Path, loss: str

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, Ended, count_stored, has_stored, wait_for, write_addresses
 from tests.pipelines.leftovers import put_lag_on_record
 from tests.pipelines.reconciled import plant
 
@@ -33,7 +33,7 @@ def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create
     more = write_addresses(tmp_path / "more.csv", 40)
     assert has_found_another_account(connector.import_file(more))
     # Right after the previous run, the run waits: the list need not show the subscribers yet.
-    assert has_found_another_account(connector.import_file(more, "--quiet-period", "3s"))
+    assert has_found_another_account(connector.import_file(more, "--quiet-period", "1500ms"))
     assert sandbox.truth()["subscribers"] == others
 
 
@@ -55,8 +55,8 @@ def test_an_unknown_is_not_sent_again_into_another_account(connector: Connector,
 @pytest.mark.parametrize(
     ("switches", "recorded_lag_s", "quiet_period"),
     [
-        ({"list_lag_ms": 3000, "filters": "ignored", "max_limit": 10}, 0.0, "4s"),
-        ({"list_lag_ms": 5000}, 5.5, "200ms"),
+        ({"list_lag_ms": 1000, "filters": "ignored", "max_limit": 10}, 0.0, "1500ms"),
+        ({"list_lag_ms": 2500}, 2.7, "200ms"),
         ({"churn_delete": 1.0}, 0.0, "200ms"),
     ],
     ids=[
@@ -91,14 +91,14 @@ def test_a_run_without_new_rows_continues_if_the_filter_by_id_is_ignored(connect
 def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(
     connector: Connector, tmp_path: Path
 ) -> None:
-    connector.sandbox.switch(list_lag_ms=3000, latency_ms=50)
-    path = write_addresses(tmp_path / "people.csv", 300)
+    connector.sandbox.switch(list_lag_ms=1500, latency_ms=50)
+    path = write_addresses(tmp_path / "people.csv", 100)
     with connector.start("import", path, "--base-name", "News") as running:
-        wait_for(lambda: len(count_stored(connector.sandbox)) >= 150)
+        wait_for(lambda: has_stored(connector.sandbox, 50))
         running.kill()
     connector.sandbox.switch(latency_ms=0)
-    ended = connector.import_file(path, "--quiet-period", "4s")
-    assert (ended.code, ended.rows["read"]) in ((0, 300), (1, 300)), ended.stderr
+    ended = connector.import_file(path, "--quiet-period", "2s")
+    assert (ended.code, ended.rows["read"]) in ((0, 100), (1, 100)), ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 

@@ -103,16 +103,6 @@ def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
     assert ended.report["messages"][0].startswith(f"base {TOO_LARGE}: the service refused each")
 
 
-def test_the_limit_on_refused_first_creates_counts_the_creates_of_all_bases(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.sandbox.switch(blocked_from=1)
-    job = write_lists(tmp_path, *(f"p{number}@x.org,{number + 1}" for number in range(22)), base="{column: list}")
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (3, {"read": 22, "rejected": 20, "unsent": 2})
-    assert "refused each of the run's first 20 creates alike" in ended.report["messages"][0]
-
-
 def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector, tmp_path: Path) -> None:
     rows = [f"person{number}@x.org,{'old' if number < 10 else 'news'}" for number in range(100)]
     base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
@@ -161,27 +151,17 @@ def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Con
     assert connector.sandbox.stats()["peak_in_flight"] <= 3
 
 
-def test_the_limit_on_unreadable_first_answers_counts_the_creates_of_all_bases(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.sandbox.switch(garbage_after=1)
-    job = write_lists(tmp_path, *(f"p{number}@x.org,{number + 1}" for number in range(10)), base="{column: list}")
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (3, {"read": 10, "unknown": 3, "unsent": 7})
-    assert sum(count_by_base(connector.sandbox).values()) == 3
-
-
 def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector, tmp_path: Path) -> None:
     sandbox = connector.sandbox
-    sandbox.switch(latency_ms=100, list_lag_ms=500)
-    rows = [f"person{number}@x.org,{base}" for number in range(30) for base in range(1, 9)]
+    sandbox.switch(latency_ms=100, list_lag_ms=300)
+    rows = [f"person{number}@x.org,{base}" for number in range(15) for base in range(1, 9)]
     job = write_lists(tmp_path, *rows, base="{column: list}")
-    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "1s, max_concurrency: 8"), encoding="utf-8")
+    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "600ms, max_concurrency: 8"), encoding="utf-8")
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: len({base for base, _ in count_by_base(sandbox)}) == 8)  # the first of each base is there
         sandbox.switch(drop_before=0.1, drop_after=0.1)
         ended = end(process)
-    assert (ended.code, ended.rows) == (0, {"read": 240, "created": 240}), ended.stderr
+    assert (ended.code, ended.rows) == (0, {"read": 120, "created": 120}), ended.stderr
     assert set(count_by_base(sandbox).values()) == {1}
     assert min(ended.report["settled"].values()) > 0
     # Sweeps of all bases together, and a created subscriber by its Id in three of them.
@@ -212,7 +192,7 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
 
 def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connector: Connector, tmp_path: Path) -> None:
     """A lost create is not absent while a later subscriber of another base does not show (architecture 4.5)."""
-    connector.sandbox.switch(list_lag_ms=4000, latency_ms=500, drop_after=1)
+    connector.sandbox.switch(list_lag_ms=1500, latency_ms=300, drop_after=1)
     with connector.start(
         "sync", write_parts(tmp_path, ("ann@x.org,1",), ("bob@x.org,2",)), "--output", "json"
     ) as process:

@@ -21,11 +21,11 @@ def run_limited(connector: Connector, soft: int, hard: int, *arguments: str | Pa
 
 
 def test_a_load_creates_every_row_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 600)
-    connector.sandbox.switch(latency_ms=200)
+    people = write_addresses(tmp_path / "people.csv", 200)
+    connector.sandbox.switch(latency_ms=100)
     ended = run_limited(connector, 64, 64, "import", people, *INTO_NEWS)
     assert (ended.returncode, "fault of the program" in ended.stderr) == (0, False), ended.stderr
-    assert sorted(count_stored(connector.sandbox).values()) == [1] * 600
+    assert sorted(count_stored(connector.sandbox).values()) == [1] * 200
 
 
 def test_a_command_raises_the_soft_limit(connector: Connector, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_command_raises_the_soft_limit(connector: Connector, tmp_path: Path) -
 
 
 def test_exports_and_mail_are_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 300)
+    people = write_addresses(tmp_path / "people.csv", 120)
     assert connector.import_file(people).code == 0
     for destination in ("out.parquet", "duckdb:///out.duckdb"):
         ended = run_limited(connector, 64, 64, "export", destination)
@@ -47,9 +47,9 @@ def test_exports_and_mail_are_complete_with_few_descriptors(connector: Connector
         f"job: m\nsource: {{file: {{path: people.csv}}}}\nmail: {mail}\nload: {{max_rate: 2000, max_concurrency: 500}}"
     )
     (tmp_path / "mail.yaml").write_text(job, encoding="utf-8")
-    connector.sandbox.switch(latency_ms=200)
+    connector.sandbox.switch(latency_ms=100)
     ended = run_limited(connector, 64, 64, "mail", "mail.yaml")
-    assert (ended.returncode, len(connector.sandbox.outbox())) == (0, 300), ended.stderr
+    assert (ended.returncode, len(connector.sandbox.outbox())) == (0, 120), ended.stderr
 
 
 def test_too_few_descriptors_for_a_run_are_refused_with_one_message(connector: Connector, tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Conn
 
 def test_a_base_by_id_and_then_by_name_is_one_even_while_the_list_lags(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
-    sandbox.switch(list_lag_ms=5000)
+    sandbox.switch(list_lag_ms=2500)
     lose_three(connector, path, "--base-id", "1", base=None, drop_after=1)
     too_early = connector.import_file(path, "--limit", "3")
     assert (too_early.code, too_early.rows) == (3, {"read": 3, "unsent": 3}), too_early.stderr
     assert "may be this one" in too_early.stderr
-    settled = connector.run_json("import", path, "--base-id", "1", "--quiet-period", "2600ms")
+    settled = connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms")
     assert settled.rows == {"read": 3, "exists": 3}
     assert set(count_stored(sandbox).values()) == {1}
 

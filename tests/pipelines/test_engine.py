@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, wait_for
+from tests.pipelines.conftest import Connector, Ended, count_stored, has_stored, wait_for
 from tests.pipelines.dask_processes import (
     is_alive,
     list_children,
@@ -46,14 +46,14 @@ def start(
 
 
 def wait_for_creates(connector: Connector, number: int) -> None:
-    wait_for(lambda: count_stored(connector.sandbox).total() >= number)
+    wait_for(lambda: has_stored(connector.sandbox, number))
 
 
 def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[Ended, int]:
     """Sync with four workers, and kill a worker repeatedly after 300 more creates."""
     killed, enough = 0, count_stored(connector.sandbox).total() + 300
     with start(connector, workers=4) as process:
-        wait_for(lambda: process.poll() is not None or count_stored(connector.sandbox).total() >= enough)
+        wait_for(lambda: process.poll() is not None or has_stored(connector.sandbox, enough))
         while process.poll() is None:
             if workers := list_workers(process.pid):
                 os.kill(rng.choice(workers), signal.SIGKILL)
@@ -120,8 +120,9 @@ def test_an_incremental_run_whose_worker_died_is_partial_and_says_so(shared: Con
 
 
 def test_a_killed_command_leaves_no_process_and_the_next_command_continues(shared: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path)
-    shared.sandbox.switch(latency_ms=100)
+    people = 2 * PEOPLE
+    write_job(tmp_path, people=people)
+    shared.sandbox.switch(latency_ms=300)
     process = start(shared)
     wait_for_creates(shared, 100)
     children = list_children(process.pid)
@@ -133,13 +134,13 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(share
     wait_for(lambda: not any(is_alive(each) for each in children))
     shared.sandbox.switch(latency_ms=5)
     again = end(start(shared))
-    assert (again.code, again.rows["created"] + again.rows["exists"]) == (1, PEOPLE), again.stderr
-    assert has_everyone_once(shared)
+    assert (again.code, again.rows["created"] + again.rows["exists"]) == (1, people), again.stderr
+    assert has_everyone_once(shared, people)
 
 
 def test_the_first_signal_stops_the_shards_in_order_and_the_second_at_once(shared: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
-    shared.sandbox.switch(latency_ms=100)
+    shared.sandbox.switch(latency_ms=300)
     process = start(shared)
     wait_for_creates(shared, 100)
     for worker in (process.pid, *list_workers(process.pid)):  # as a terminal does, and a system that stops a service
@@ -187,7 +188,7 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_in_order(share
             write_job(tmp_path)
             shared.sandbox.switch(latency_ms=400)
             process = shared.start(*command, "--output", "json")
-            wait_for_creates(shared, 400)
+            wait_for_creates(shared, 350)
             scheduler.kill()
             ended = end(process)
             assert (ended.code, "the scheduler has ended" in ended.stderr) == (3, True), ended.stderr

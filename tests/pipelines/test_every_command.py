@@ -16,6 +16,7 @@ from connector.sandbox import SandboxProcess
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import Connector, wait_for, write_addresses
 from tests.pipelines.forked import Forked
+from tests.pipelines.virtual_time import skip_waits
 
 SOURCE = "source: {file: {path: people.csv}}\n"
 FILES = {
@@ -124,7 +125,7 @@ def run(world: Connector, condition: str, command: str) -> tuple[int, str, str]:
     }.get(condition, {})
     arguments = ALL[command].split()
     if environ:
-        ended = world.run(*arguments, environ=environ)
+        ended = world.run(*arguments, environ=environ, clock=skip_waits())
         return ended.code, ended.stdout, ended.stderr
     if condition == "no permission":
         state.chmod(0)

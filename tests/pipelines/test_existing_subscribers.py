@@ -8,6 +8,7 @@ import pytest
 from tests.pipelines.conftest import Connector, Ended, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, retry
 from tests.pipelines.reconciled import plant
+from tests.pipelines.virtual_time import skip_waits
 
 PEOPLE = 40
 CUSTOMERS = 30
@@ -59,9 +60,9 @@ def test_a_move_between_bases_is_noticed_by_the_ledger_alone(connector: Connecto
     """The list shows nothing yet: only the ledger knows the customers."""
     connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
     customers = write_addresses(tmp_path / "customers.csv", CUSTOMERS)
-    first = connector.run_json("import", customers, "--base-name", "Customers", "--active")
+    first = connector.run_json("import", customers, "--base-name", "Customers", "--active", clock=skip_waits())
     assert first.rows == {"read": CUSTOMERS, "created": CUSTOMERS}
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE), clock=skip_waits())
     check_held(ended, connector)
 
 

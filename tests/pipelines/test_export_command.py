@@ -29,18 +29,6 @@ def test_a_job_exports_with_its_filters(filled: Connector, tmp_path: Path) -> No
     assert ended.report["certificate"]["filters"]["sent"] == "email"
 
 
-@pytest.mark.parametrize("filters", [(), ("--email", "a@example.com")])
-def test_a_token_that_is_refused_at_the_first_request_is_a_usage_error(
-    connector: Connector, tmp_path: Path, filters: tuple[str, ...]
-) -> None:
-    ended = connector.run_json("export", "out.csv", *filters, environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
-    assert ended.is_refused
-    assert "401" in ended.stderr
-    assert "Check the token" in ended.stderr
-    assert "not-the-token" not in ended.stdout + ended.stderr
-    assert not list(tmp_path.glob("*out.csv*"))
-
-
 def test_a_filter_that_matches_nobody_replaces_nothing(filled: Connector, tmp_path: Path) -> None:
     filled.run_json("export", "out.csv")
     before = (tmp_path / "out.csv").read_bytes()

@@ -42,15 +42,3 @@ def test_an_unstable_list_and_ignored_filters_end_the_run_before_the_first_creat
     assert ended.rows == {"read": 5, "unsent": 5}
     assert "could not be read whole" in ended.stderr
     assert ended.report["requests"]["create"]["sent"] == 0
-
-
-def test_three_unknown_first_creates_end_the_run(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(garbage_after=1)
-    path = write_addresses(tmp_path / "people.csv", 50)
-    ended = connector.import_file(path)
-    assert ended.code == 3
-    assert ended.rows == {"read": 50, "unknown": 3, "unsent": 47}
-    connector.sandbox.switch(garbage_after=0)
-    again = connector.import_file(path)
-    assert again.rows == {"read": 50, "exists": 3, "created": 47}
-    assert set(count_stored(connector.sandbox).values()) == {1}

@@ -39,18 +39,6 @@ def write_job(folder: Path, file: str, more: str = "") -> Path:
     return write(folder, "job.yaml", JOB.format(file=file) + more)
 
 
-@pytest.mark.parametrize("name", ["people.txt", "people.zip", "people.xlsx", "parquet.zip", "people.ndjson.gz"])
-def test_the_same_people_are_created_from_every_format(connector: Connector, tmp_path: Path, name: str) -> None:
-    ended = connector.run_json("import", write(tmp_path, name, FILES[name]()), "--base-name", "News")
-    assert (ended.code, ended.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
-    assert read_stored(connector) == STORED
-    if ".xlsx" in name:
-        assert ended.report["rejects_file"].endswith(".xlsx")
-        return
-    (reject,) = read_rejects(ended)
-    assert (reject["email"], reject["_row"], reject["_file"]) == ("no address", "2", str(tmp_path / name))
-
-
 @pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
 def test_standard_input_is_imported_like_a_file(connector: Connector, name: str) -> None:
     ended = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())

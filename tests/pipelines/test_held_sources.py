@@ -12,7 +12,7 @@ import pytest
 from tests.databases import OPEN, Database
 from tests.pipelines.conftest import Connector, count_stored, end, has_stored, wait_for
 
-PEOPLE = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "300"))
+PEOPLE = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
 RATE = 250 if PEOPLE > 10_000 else 100  # creates a second
 PATIENCE_S = 1  # of the database, for a client that reads nothing
 
@@ -112,7 +112,7 @@ def test_a_campaign_closes_its_source_before_the_first_email(connector: Connecto
         )
         job.write_text(f"{text}mail: {mail}\nload: {{max_rate: 100}}\n", encoding="utf-8")
         with connector.start("mail", job, "--output", "json") as process:
-            wait_for(lambda: len(connector.sandbox.outbox()) > 0 or process.poll() is not None)
+            wait_for(lambda: connector.sandbox.stats()["emails"] > 0 or process.poll() is not None)
             assert count_readers(database) == 0
             ended = end(process)
         assert (ended.code, ended.rows) == (0, {"read": PEOPLE, "sent": PEOPLE}), ended.stderr

@@ -99,18 +99,6 @@ def test_nobody_of_two_hidden_classes_is_created_twice(
     assert (ended.code, ended.rows) == (0, {"read": 5, "exists": 5}), ended.report["messages"]
 
 
-@pytest.mark.parametrize(("hide", "gender", "active", "others", "base"), TWO_CLASSES)
-def test_no_lost_create_of_two_hidden_classes_is_sent_again(
-    connector: Connector, tmp_path: Path, hide: str, gender: str, active: bool, others: int, base: str
-) -> None:
-    seed_others(connector, others)
-    hide_classes(connector, hide)
-    connector.sandbox.switch(drop_after=0.4)
-    ended = load(connector, write_alike(tmp_path, gender, active), base)
-    assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
-    assert ended.rows["created"] + ended.rows.get("unknown", 0) == 5, ended.report["messages"]
-
-
 @pytest.mark.parametrize(
     ("hide", "active", "base_of_others"), [("inactive,male", False, 7), ("male,base", True, 50), ("inactive", False, 7)]
 )

@@ -47,11 +47,11 @@ def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
 
 
 def test_subscribers_that_the_list_need_not_show_yet_are_not_missing(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(list_lag_ms=2_500)
+    connector.sandbox.switch(list_lag_ms=1_000)
     people = write_addresses(tmp_path / "people.csv", 50)
-    connector.import_file(people, "--quiet-period", "3s")
+    connector.import_file(people, "--quiet-period", "1200ms")
     write_addresses(people, 51)
-    ended = connector.import_file(people, "--quiet-period", "3s")
+    ended = connector.import_file(people, "--quiet-period", "1200ms")
     assert ended.rows == {"read": 51, "exists": 50, "created": 1}, ended.stderr
     assert find_lacking(ended) == []
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.pipelines.conftest import INTO_NEWS, Connector, write_csv
 from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.virtual_time import skip_waits
 
 PERSONAL = {
     "email": "ann.lee@x.org",
@@ -89,7 +90,7 @@ def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None
     job = tmp_path / "crm.yaml"
     job.write_text("job: crm\nsource: {file: {path: changed.csv}}\nsubscriber: {base: {name: News}}\n")
     logged = [
-        connector.run(*command, "-vv").stderr
+        connector.run(*command, "-vv", clock=skip_waits()).stderr
         for command in (
             ("import", path, *INTO_NEWS),
             ("import", changed, *INTO_NEWS),

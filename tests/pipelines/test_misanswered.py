@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from connector.states import State
 from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, read_states, retry
 from tests.pipelines.reconciled import plant
@@ -80,16 +79,6 @@ def test_a_held_create_is_accepted_with_held_accept(connector: Connector, tmp_pa
     last = connector.import_file(path)
     assert (last.code, last.rows) == (0, {"read": 3, "exists": 1, "created": 2}), last.stderr
     assert read_states(connector) == []
-
-
-def test_a_held_create_is_rejected_with_held_drop(connector: Connector, tmp_path: Path) -> None:
-    path = write_tagged(tmp_path)
-    connector.sandbox.switch(alter_identity=True)
-    connector.import_file(path)
-    assert retry(connector, "--held", "drop").rows == {"read": 1, "rejected": 1}
-    last = connector.import_file(path)
-    assert (last.code, last.rows) == (1, {"read": 3, "created": 2, "rejected": 1}), last.stderr
-    assert read_states(connector) == [State.REJECTED]
 
 
 @pytest.mark.parametrize(

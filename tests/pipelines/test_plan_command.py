@@ -195,7 +195,7 @@ def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector,
     assert connector.run_json("sync", job).rows == {"read": 2, "exists": 1, "created": 1}
 
 
-SEEDS = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "150")) // 150, 1)
+SEEDS = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "100")) // 100, 1)
 
 
 def write_mess(path: Path, chance: random.Random, number: int) -> None:

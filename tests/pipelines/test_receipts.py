@@ -29,7 +29,7 @@ load: {quiet_period: 100ms}
 receipts: {to: "TO"}
 """
 KILLS = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
-STEP = 1 if KILLS >= 50 else 9
+STEP = 1 if KILLS >= 50 else 17
 """A campaign kills at every point."""
 
 Row = dict[str, Any]

@@ -236,11 +236,11 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(
 
 
 def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(list_lag_ms=5000)
+    connector.sandbox.switch(list_lag_ms=2500)
     job = write_job(tmp_path)
     write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(30)})
     assert connector.run_json("sync", job).code == 1  # the list does not show the new subscribers yet
-    put_lag_on_record(connector, 5.5)
+    put_lag_on_record(connector, 2.7)
     assert reconcile(connector, job).report["differences"] == NOTHING
 
 

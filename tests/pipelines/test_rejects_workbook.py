@@ -7,7 +7,7 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, list_stored, wait_for
+from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, has_stored, list_stored, wait_for
 
 HEADER = ("Email", "Vorname", "Telefon", "PLZ", "Geburtstag", "=Notiz")
 ROWS: tuple[tuple[object, ...], ...] = (
@@ -93,7 +93,7 @@ def test_a_killed_run_leaves_a_csv_and_no_partial_workbook(connector: Connector,
     people = write_workbook(tmp_path / "people.xlsx", ("bob at x", "Bob"), *good, header=("email", "first_name"))
     connector.sandbox.switch(hang_after=1)
     with connector.start("import", people, *INTO_NEWS, "--max-concurrency", "1") as process:
-        wait_for(lambda: sum(count_stored(connector.sandbox).values()) >= 2)
+        wait_for(lambda: has_stored(connector.sandbox, 1))
         process.kill()
         process.communicate()
     connector.sandbox.switch(hang_after=0)

@@ -32,6 +32,6 @@ def test_some_creates_that_are_executed_twice_are_named_at_the_end(connector: Co
 
 def test_creates_that_are_executed_twice_are_noticed_though_the_list_lags(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(repeat=1, list_lag_ms=500)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "2s")
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1s")
     assert ended.code == 1, ended.stderr
     assert "in the service twice" in ended.stderr

@@ -32,6 +32,7 @@ from tests.pipelines.leftovers import (
     retry,
 )
 from tests.pipelines.planned import count_requests
+from tests.pipelines.virtual_time import skip_waits
 
 # A run that was lost or killed, finished without its source
 
@@ -116,7 +117,7 @@ def test_a_list_that_fails_ends_the_retry_with_every_entry_accounted_for(connect
     hold_three(connector, path)
     lose_three(connector, write_addresses(tmp_path / "more.csv", 3, first=10), base="Shop", drop_before=1)
     connector.sandbox.switch(list_error=1)
-    ended = retry(connector)
+    ended = retry(connector, clock=skip_waits())
     assert (ended.code, ended.report["status"]) == (3, "aborted")
     assert "not taken up" in ended.stderr
     connector.sandbox.switch(list_error=0)

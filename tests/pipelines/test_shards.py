@@ -9,13 +9,14 @@ import random
 import signal
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.ledger.places import run_sql
 from tests.ledger.test_postgres import SESSIONS
-from tests.pipelines.conftest import Connector, count_stored, wait_for
+from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
 from tests.pipelines.sharded import (
     FAULTS,
     IS_CAMPAIGN,
@@ -41,8 +42,8 @@ def test_shards_send_each_row_once_and_count_each_row_once(shared: Connector, tm
     shared.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
     ended = sync_shards(shared, SHARDS)
     assert {each.code for each in ended} <= {0, 1}, [each.stderr for each in ended]
-    assert sum_rows(ended) == {"read": PEOPLE + 5, "created": PEOPLE, **ODD}
-    assert min(each.rows["created"] for each in ended) > PEOPLE // SHARDS - 150
+    assert sum_rows(ended) == {"read": PEOPLE + 5, "created": PEOPLE, **ODD}, [each.stderr for each in ended]
+    assert min(each.rows["created"] for each in ended) > PEOPLE // SHARDS - 75
     assert has_everyone_once(shared)
 
 
@@ -59,9 +60,9 @@ def test_a_run_that_overlaps_a_running_shard_is_refused(shared: Connector, tmp_p
     write_job(tmp_path, people=200)
     one_by_one = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_concurrency: 4}")
     (tmp_path / "job.yaml").write_text(one_by_one)
-    shared.sandbox.switch(latency_ms=1000)
+    shared.sandbox.switch(latency_ms=500)
     process = start_shard(shared, 1, 4)
-    wait_for(lambda: bool(count_stored(shared.sandbox)))
+    wait_for(lambda: has_stored(shared.sandbox, 1))
     for options in (("--shard", "1/4"), ("--shard", "2/3"), ()):
         ended = shared.run_json("sync", "job.yaml", *options)
         assert (ended.code, ended.report["status"]) == (4, "locked"), ended.stderr
@@ -99,14 +100,14 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(shared: Connecto
 
 
 def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(shared: Connector, tmp_path: Path) -> None:
-    """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 30 s ends."""
-    write_job(tmp_path, people=300)
+    """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 8 s ends."""
+    write_job(tmp_path, people=120)
     slowly = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
     (tmp_path / "job.yaml").write_text(slowly)
     shared.sandbox.switch(duplicates="accept", latency_ms=50)
-    resting = shared.start("sync", "job.yaml", "--output", "json")
-    for retry_after_s, created in ((1, 10), (5, 30)):  # only the first 429 of a run is looked up
-        wait_for(lambda number=created: count_stored(shared.sandbox).total() > number)  # type: ignore[misc]
+    resting = shared.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
+    for retry_after_s, created in ((1, 10), (5, 20)):  # only the first 429 of a run is looked up
+        wait_for(partial(has_stored, shared.sandbox, created + 1))
         refused = shared.sandbox.stats()["faults"].get("refuse", 0)
         shared.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)
         wait_for(lambda number=refused: shared.sandbox.stats()["faults"].get("refuse", 0) > number)  # type: ignore[misc]
@@ -118,7 +119,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(shar
     os.kill(resting.pid, signal.SIGCONT)
     late = end(resting)
     assert (following.code, late.code) == (1, 3), late.stderr
-    assert has_everyone_once(shared, 300)
+    assert has_everyone_once(shared, 120)
 
 
 def test_each_shard_has_its_own_cursor(shared: Connector, tmp_path: Path) -> None:

@@ -143,28 +143,6 @@ def test_a_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
     assert connector.sandbox.stats()["requests"] == {}
 
 
-def test_an_unknown_create_of_a_subscriber_that_was_listed_later_is_not_sent_again(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox, job = connector.sandbox, write_job(tmp_path)
-    write_addresses(tmp_path / "people.csv", 3)
-    write_csv(tmp_path / "gone.csv", "address", "somebody@example.com")
-    sandbox.switch(drop_before=1)
-    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
-    sandbox.switch(drop_before=0)
-    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
-    ended = connector.run_json("sync", job)
-    assert (ended.code, ended.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
-    assert "given up" in find_message(ended, "1 unresolved create from earlier runs")
-    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
-    write_csv(tmp_path / "gone.csv", "address", "somebody@example.com")
-    assert connector.run_json("sync", job).rows == {
-        "read": 3,
-        "exists": 2,
-        "created": 1,
-    }  # the ledger has no entry any more
-
-
 def read_list(folder: Path, cell: str) -> Suppression:
     """Read a list of zoe@x.org and this cell."""
     quoted = cell.replace('"', '""')

@@ -4,7 +4,16 @@ import os
 import signal
 from pathlib import Path
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, Ended, count_stored, end, wait_for, write_addresses
+from tests.pipelines.conftest import (
+    INTO_NEWS,
+    Connector,
+    Ended,
+    count_stored,
+    end,
+    has_stored,
+    wait_for,
+    write_addresses,
+)
 from tests.pipelines.planned import count_requests
 
 
@@ -13,12 +22,12 @@ def find_newcomers(ended: Ended) -> list[str]:
 
 
 def import_beside(connector: Connector, beside: Path) -> tuple[Ended, Ended]:
-    """Import 60 people, and import another file with another ledger while the first import is paused."""
+    """Import 40 people, and import another file with another ledger while the first import is paused."""
     connector.import_file(write_addresses(connector.folder / "first.csv", 5))
-    people = write_addresses(connector.folder / "people.csv", 60, first=5)
+    people = write_addresses(connector.folder / "people.csv", 40, first=5)
     connector.sandbox.switch(latency_ms=20)
     with connector.start("import", people, *INTO_NEWS, "--max-rate", "20", "--output", "json") as process:
-        wait_for(lambda: len(count_stored(connector.sandbox)) > 8)
+        wait_for(lambda: has_stored(connector.sandbox, 9))
         os.kill(process.pid, signal.SIGSTOP)
         other = connector.import_file(beside, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")})
         os.kill(process.pid, signal.SIGCONT)
@@ -27,13 +36,13 @@ def import_beside(connector: Connector, beside: Path) -> tuple[Ended, Ended]:
 
 def test_a_load_reports_the_number_of_arrivals_from_other_programs(connector: Connector, tmp_path: Path) -> None:
     ended, other = import_beside(connector, write_addresses(tmp_path / "other.csv", 10, first=100))
-    assert (ended.code, ended.rows, other.rows["created"]) == (0, {"read": 60, "created": 60}, 10)
+    assert (ended.code, ended.rows, other.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
     (message,) = find_newcomers(ended)
     assert message.startswith("10 subscribers came into the base during this run")
 
 
 def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: Connector, tmp_path: Path) -> None:
-    ended, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first=63))
+    ended, _ = import_beside(connector, write_addresses(tmp_path / "last.csv", 2, first=43))
     assert max(count_stored(connector.sandbox).values()) == 2
     (message,) = find_newcomers(ended)
     assert message.startswith("2 subscribers came into the base")

@@ -24,8 +24,8 @@ def test_a_service_that_stores_nothing_makes_the_run_partial(connector: Connecto
 
 
 def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(list_lag_ms=1500)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "3s")
+    connector.sandbox.switch(list_lag_ms=700)
+    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1500ms")
     assert (ended.code, find_unseen(ended)) == (0, []), ended.stderr
 
 

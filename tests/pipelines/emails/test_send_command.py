@@ -13,6 +13,7 @@ from connector.sandbox import SandboxProcess
 from connector.states import EmailState
 from tests.pipelines.conftest import Connector, wait_for
 from tests.pipelines.emails.outbox import interrupt_twice, read_outbox
+from tests.pipelines.virtual_time import skip_waits
 
 PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
 PLAIN = ("--to", "ann@example.net", "--from", "Shop <hello@example.com>", "--subject", "Hi", "--text", "hi.txt")
@@ -150,7 +151,7 @@ def test_an_email_without_a_certain_answer_is_not_sent_again(
 
 
 def test_an_email_that_was_not_sent_is_unsent(mailer: Connector, sandbox: SandboxProcess) -> None:
-    ended = mailer.run_json("send", *PLAIN, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"})
+    ended = mailer.run_json("send", *PLAIN, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits())
 
     assert (ended.code, ended.report["email"]["state"], ended.rows) == (3, "unsent", {"read": 1, "unsent": 1})
 
