@@ -306,14 +306,14 @@ async def _sweep(
         )
     values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
-    await access.control.until_stopped(try_unlisted(access, certificate.unlisted))
+    await access.control.until_stopped(try_unlisted(access, certificate.unlisted_ids))
     seen_ids = frozenset(watching.seen_ids)
     state.swept_sentinel_ids, state.is_list_unreadable = seen_ids & sentinel_ids, not certificate.is_complete
     state.swept_activity = watching.activity
     state.unreadable_reason = describe_unreadable(certificate)
     state.are_classes_known |= certificate.is_complete
     state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
-    state.unshown_classes = certificate.unshown
+    state.unshown_classes = certificate.unshown_classes
     is_still = certificate.total_first == certificate.total_last and not (certificate.appeared or certificate.vanished)
     state.swept_base_ids = frozenset(base_ids if certificate.is_complete and is_still else ())
     watching.stats.total, watching.stats.request_count = certificate.total_last, certificate.pages

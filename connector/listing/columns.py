@@ -1,8 +1,8 @@
 """Pages of the list as typed Arrow columns: the `Form` in which exports read the list.
 
-Arrow's JSON parser reads the bytes of a page without a Python object for each value. If its result could differ from a
-reading value by value, the page is read value by value (`build_columns`). A value that does not fit the type of its
-field is kept in the column `_invalid`. The columns derive from the kinds of the field table, not from field names.
+Arrow's JSON parser reads the bytes of a page without a Python object for each value. If the parser could read a page
+in another way than `build_columns`, `build_columns` reads the page value by value. The column `_invalid` has the values
+that do not fit the type of their field. The columns follow from the field table (connector/fields.py).
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from connector.service.wire import Ambiguous, ListPage, Mask as WordMask, Refuse
 from connector.warehouse.columns import EMPTY, PAGE_SCHEMA, build_null, find_type
 from connector.warehouse.runs import INVALID
 
-_DECODERS = 2  # pages that are decoded at once: more would only wait for the service, or for each other
+_DECODER_COUNT = 2  # threads: more threads would only wait for the service, or for each other
 
-_BROKEN = object()  # stands for a number beyond a double, which `_invalid` has as null; equals no requested value
+_TOO_LARGE = object()  # a number that is too large for a double; `_invalid` has null, and no requested value equals it
 
 _INT64 = range(-(2**63), 2**63)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -40,15 +40,15 @@ _PYTHON_TYPES = {pa.int64(): int, pa.bool_(): bool, pa.list_(pa.string()): list,
 """The Python type of a value in JSON by the type of its column."""
 
 _NOTHING = build_null(pa.string())
-_LARGEST_BLOCK = 2**30  # larger than any answer, so that the parser never divides one
+_BLOCK_BYTES = 2**30  # larger than any answer, so that the parser never divides an answer
 
-_BLANKS_BEFORE = 64  # with more leading blanks, the page is read value by value
+_MOST_LEADING_BLANKS = 64  # a page with more leading blanks is read value by value
 
-_NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
+_NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
 
 def _read_type(field: Field) -> pa.DataType:
-    """Return the type that the parser expects: dates are parsed as texts."""
+    """Return the type of the field for the parser, which parses dates as texts."""
     return pa.string() if field.kind is Kind.DATE else find_type(field.kind)
 
 
@@ -58,7 +58,7 @@ def _build_row_type() -> pa.StructType:
         children.setdefault(field.path[0], []).append(pa.field(field.path[-1], _read_type(field)))
     parents = {field.path[0] for field in FIELDS if len(field.path) > 1}
     return pa.struct(
-        [pa.field(key, pa.struct(inner)) if key in parents else inner[0] for key, inner in children.items()]
+        [pa.field(key, pa.struct(fields)) if key in parents else fields[0] for key, fields in children.items()]
     )
 
 
@@ -68,8 +68,8 @@ _LISTS = tuple(child.name for child in _ROW if pa.types.is_list(child.type))
 _PAGE = pa.struct([*(pa.field(name, pa.int64()) for name in ECHOES), pa.field("Subscribers", pa.list_(_ROW))])
 _ANSWER = pa.schema([pa.field("success", pa.bool_()), pa.field("SubscribersList", _PAGE)])
 
-_READ = arrow_json.ReadOptions(use_threads=False, block_size=_LARGEST_BLOCK)
-_ONE_LINE, _MANY_LINES = (
+_READ_OPTIONS = arrow_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+_ONE_LINE_OPTIONS, _MANY_LINES_OPTIONS = (
     arrow_json.ParseOptions(
         explicit_schema=_ANSWER, unexpected_field_behavior="ignore", newlines_in_values=has_many_lines
     )
@@ -80,8 +80,8 @@ _ONE_LINE, _MANY_LINES = (
 def parse_columns(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask = str
 ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
-    """Return the result of `parse_listed` as columns: by Arrow's parser if the page is as in service-api.md, otherwise
-    value by value."""
+    """Return the result of `parse_listed` as columns. Arrow's parser reads the page if the page is as in
+    service-api.md; otherwise the page is read value by value."""
     page = decode_page(body) if 200 <= status < 300 else None
     if page is not None:
         return page
@@ -92,7 +92,7 @@ def parse_columns(
 
 
 class Columns:
-    """Rows as a record batch of `PAGE_SCHEMA`, a `Form`; made by `open_columns`."""
+    """The `Form` of rows as a record batch of `PAGE_SCHEMA`. Use `open_columns` to make one."""
 
     def __init__(self, decoder: Executor) -> None:
         self._decoder = decoder
@@ -100,9 +100,9 @@ class Columns:
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
-        """Run `parse_columns` in a thread: the parser releases the GIL, so the next page is received meanwhile."""
-        work = partial(parse_columns, status, headers, body, now, mask=mask)
-        return await asyncio.get_running_loop().run_in_executor(self._decoder, work)
+        """Run `parse_columns` in a thread. The parser releases the GIL, so the next page can be received meanwhile."""
+        parse = partial(parse_columns, status, headers, body, now, mask=mask)
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, parse)
 
     def read_ids(self, rows: pa.RecordBatch) -> IdArray | None:
         """See `Form`."""
@@ -112,12 +112,12 @@ class Columns:
         numbers = cast(IdArray, np.from_dlpack(ids))  # `to_numpy` imports pandas
         return None if (numbers < -LARGEST_ID).any() else numbers
 
-    def keep(self, rows: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
+    def keep(self, rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
         """See `Form`. Adjacent rows, such as the new rows of a page, are not copied."""
-        indexes = np.flatnonzero(kept)
+        indexes = np.flatnonzero(mask)
         if len(indexes) and indexes[-1] - indexes[0] == len(indexes) - 1:
             return rows.slice(indexes[0], len(indexes))
-        return rows.filter(pa.array(kept))
+        return rows.filter(pa.array(mask))
 
     def read_values(self, rows: pa.RecordBatch, name: str) -> Sequence[Any]:
         """See `Form`."""
@@ -126,7 +126,7 @@ class Columns:
         for row in np.flatnonzero(pc.is_valid(invalid)).tolist() if invalid.null_count < len(invalid) else ():
             invalid_values = json.loads(invalid[row].as_py())
             if name in invalid_values:
-                values[row] = _BROKEN if invalid_values[name] is None else invalid_values[name]
+                values[row] = _TOO_LARGE if invalid_values[name] is None else invalid_values[name]
         return values
 
     def count_values(self, rows: pa.RecordBatch, name: str) -> Mapping[Any, int]:
@@ -136,8 +136,8 @@ class Columns:
 
 @contextmanager
 def open_columns() -> Iterator[Columns]:
-    """Yield the form of columns, with its decoding threads. All threads have ended at the end of the block."""
-    with ThreadPoolExecutor(_DECODERS, thread_name_prefix="connector decodes") as decoder:
+    """Yield the form of columns, with its decoding threads. The end of the block waits for the threads."""
+    with ThreadPoolExecutor(_DECODER_COUNT, thread_name_prefix="connector decodes") as decoder:
         yield Columns(decoder)
 
 
@@ -145,23 +145,23 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
     """Return the page (service-api.md 4.3) in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with an empty
     `_invalid`.
 
-    Return None if a reading value by value may differ: without success, for a body that is not a page, for a value that
-    does not fit the type of its field, for a repeated key, or for invalid JSON or UTF-8.
+    Return None if `build_columns` may read the body in another way: if the answer has no success, the body is not a
+    page, a value does not fit the type of its field, a key is repeated, or the JSON or UTF-8 is invalid.
     """
     if not _is_safe(body):
         return None
     try:
         is_one_line = body.find(b"\n") in (-1, len(body) - 1)
-        options = _ONE_LINE if is_one_line else _MANY_LINES  # parsing many lines takes longer
-        answers = arrow_json.read_json(pa.py_buffer(body), _READ, options)
-        found = _find_page(answers)
-        if found is None:
+        options = _ONE_LINE_OPTIONS if is_one_line else _MANY_LINES_OPTIONS  # parsing many lines takes longer
+        answers = arrow_json.read_json(pa.py_buffer(body), _READ_OPTIONS, options)
+        page_and_rows = _find_page(answers)
+        if page_and_rows is None:
             return None
-        page, rows = found
+        page, rows = page_and_rows
         columns = _read_columns(rows)
         if columns is None:
             return None
-        columns.validate(full=True)  # a lone surrogate is not a text, and not every RapidJSON refuses it
+        columns.validate(full=True)  # a lone surrogate is not valid text, and some versions of RapidJSON accept it
     except pa.ArrowException:
         return None
     return ListPage(columns, *(read_whole_number(page.field(name)[0].as_py()) for name in ECHOES))
@@ -170,21 +170,21 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
 def _is_safe(body: bytes) -> bool:
     """Return whether Arrow's parser can read the body. The parser ends the process at a `null` outside of any object
     (apache/arrow#47409), accepts NaN as a number, and does not check the encoding."""
-    is_object = body[:_BLANKS_BEFORE].lstrip(b" \t\r\n").startswith(b"{")
-    return is_object and not _has_no_numbers(body) and _is_utf8(body)
+    is_object = body[:_MOST_LEADING_BLANKS].lstrip(b" \t\r\n").startswith(b"{")
+    return is_object and not _may_have_nan(body) and _is_utf8(body)
 
 
-def _has_no_numbers(body: bytes) -> bool:
+def _may_have_nan(body: bytes) -> bool:
     """Return whether the body may have NaN or Infinity as a value."""
-    may_be = (_holds_pair(body, b"aN") and b"NaN" in body) or (_holds_pair(body, b"In") and b"Inf" in body)
-    return may_be and _NO_NUMBER.search(body) is not None
+    has_text = (_holds_pair(body, b"aN") and b"NaN" in body) or (_holds_pair(body, b"In") and b"Inf" in body)
+    return has_text and _NAN_OR_INFINITY.search(body) is not None
 
 
 def _holds_pair(body: bytes, pair: bytes) -> bool:
-    """Return whether the body contains this pair of bytes: the result of `in`, in a tenth of the time."""
-    wanted = np.frombuffer(pair, np.uint16)
-    even, odd = (np.frombuffer(body, np.uint16, (len(body) - start) // 2, start) for start in (0, 1))
-    return bool((even == wanted).any() or (odd == wanted).any())
+    """Return whether the body contains this pair of bytes. This takes a tenth of the time of `in`."""
+    searched = np.frombuffer(pair, np.uint16)
+    even_pairs, odd_pairs = (np.frombuffer(body, np.uint16, (len(body) - start) // 2, start) for start in (0, 1))
+    return bool((even_pairs == searched).any() or (odd_pairs == searched).any())
 
 
 def _is_utf8(body: bytes) -> bool:
@@ -199,7 +199,7 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | None:
-    """Return (the page, its rows) of a single successful answer with a list of objects, or None for anything else."""
+    """Return the page and its rows if there is a single successful answer with a list of objects, or None otherwise."""
     if answers.num_rows != 1 or answers["success"][0].as_py() is not True:
         return None
     page = answers["SubscribersList"].chunk(0)
@@ -211,10 +211,10 @@ def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | Non
 
 
 def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
-    inner = {name: rows.field(name) for name in _PARENTS}
+    parent_arrays = {name: rows.field(name) for name in _PARENTS}
     parents = {
         name: dict(zip([child.name for child in array.type], array.flatten(), strict=True))
-        for name, array in inner.items()
+        for name, array in parent_arrays.items()
     }
     columns = []
     for field in FIELDS:
@@ -232,16 +232,16 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
 
 
 def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Return wire objects as columns of `PAGE_SCHEMA`, value by value. Every faster way must return the same result."""
-    broken: dict[int, dict[str, object]] = {}
-    parents = {"": wire_objects} | {name: _read_parents(wire_objects, name, broken) for name in _PARENTS}
-    columns = [_build_column(field, parents, broken) for field in FIELDS]
-    columns.append(_write_invalid(broken, len(wire_objects)))
+    """Return wire objects as columns of `PAGE_SCHEMA`, value by value. Arrow's parser must return the same columns."""
+    invalid_by_row: dict[int, dict[str, object]] = {}
+    parents = {"": wire_objects} | {name: _read_parents(wire_objects, name, invalid_by_row) for name in _PARENTS}
+    columns = [_build_column(field, parents, invalid_by_row) for field in FIELDS]
+    columns.append(_write_invalid(invalid_by_row, len(wire_objects)))
     return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
 
 
 def _read_parents(
-    wire_objects: Sequence[dict[str, Any]], name: str, broken: dict[int, dict[str, object]]
+    wire_objects: Sequence[dict[str, Any]], name: str, invalid_by_row: dict[int, dict[str, object]]
 ) -> list[dict[str, Any]]:
     """Return the object `name` of each subscriber; an empty dict if it is absent, null or not an object."""
     parents = [wire.get(name) for wire in wire_objects]
@@ -249,29 +249,29 @@ def _read_parents(
         if type(parent) is not dict:
             parents[row] = {}
             if parent is not None:
-                broken.setdefault(row, {})[name] = parent
+                invalid_by_row.setdefault(row, {})[name] = parent
     return parents  # type: ignore[return-value] # the loop leaves only objects
 
 
 def _build_column(
-    field: Field, parents: dict[str, Sequence[dict[str, Any]]], broken: dict[int, dict[str, object]]
+    field: Field, parents: dict[str, Sequence[dict[str, Any]]], invalid_by_row: dict[int, dict[str, object]]
 ) -> pa.Array:
     *parent, key = field.path
     values = [parent_object.get(key) for parent_object in parents["".join(parent)]]
-    column = _read_at_once(field.kind, values)
+    column = _read_column(field.kind, values)
     if column is not None:
         return column
-    typed = list[object]()
+    typed_values = list[object]()
     for row, value in enumerate(values):
-        read = _read_value(field.kind, value)
-        typed.append(read)
-        if read is None and value is not None and not (field.kind is Kind.DATE and value == ""):
-            broken.setdefault(row, {})[field.name] = value
-    return pa.array(typed, find_type(field.kind))
+        typed_value = _read_value(field.kind, value)
+        typed_values.append(typed_value)
+        if typed_value is None and value is not None and not (field.kind is Kind.DATE and value == ""):
+            invalid_by_row.setdefault(row, {})[field.name] = value
+    return pa.array(typed_values, find_type(field.kind))
 
 
-def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
-    """Return the whole column if every value fits its type, else None. That is ten times faster than one by one."""
+def _read_column(kind: Kind, values: list[Any]) -> pa.Array | None:
+    """Return the whole column if every value fits its type, else None. This is ten times faster than value by value."""
     if not set(map(type, values)) <= {_PYTHON_TYPES[find_type(kind)], type(None)}:
         return None
     try:
@@ -284,11 +284,11 @@ def _read_at_once(kind: Kind, values: list[Any]) -> pa.Array | None:
 
 
 def read_dates(texts: pa.Array) -> pa.Array | None:
-    """Return texts as dates if each is a date YYYY-MM-DD. For other texts return None or raise ArrowInvalid."""
+    """Return texts as dates if every text is a date YYYY-MM-DD. Otherwise return None or raise ArrowInvalid."""
     dates = texts.cast(pa.date32())
     if dates.null_count == len(dates):
         return dates
-    return dates if pc.min(texts).as_py() >= "0001" else None  # only Arrow has a year 0
+    return dates if pc.min(texts).as_py() >= "0001" else None  # Arrow accepts the year 0, and Python does not
 
 
 def _read_number(value: Any) -> int | None:
@@ -304,7 +304,7 @@ def _read_text(value: Any) -> str | None:
         return None
     try:
         value.encode()
-    except UnicodeEncodeError:  # a lone surrogate is not a text
+    except UnicodeEncodeError:  # a lone surrogate is not valid text
         return None
     return value
 
@@ -346,14 +346,16 @@ def _read_value(kind: Kind, value: Any) -> object:
             assert_never(kind)
 
 
-def _write_invalid(broken: dict[int, dict[str, object]], rows: int) -> pa.Array:
-    if not broken:
-        return pa.nulls(rows, pa.string())
-    return pa.array([_write_json(broken[row]) if row in broken else None for row in range(rows)], pa.string())
+def _write_invalid(invalid_by_row: dict[int, dict[str, object]], row_count: int) -> pa.Array:
+    if not invalid_by_row:
+        return pa.nulls(row_count, pa.string())
+    return pa.array(
+        [_write_json(invalid_by_row[row]) if row in invalid_by_row else None for row in range(row_count)], pa.string()
+    )
 
 
 def _write_json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # a lone surrogate, or a number beyond 64 bits: json can write both
+    except orjson.JSONEncodeError:  # the value has a lone surrogate or a number beyond 64 bits, which json can write
         return json.dumps(value)

@@ -1,10 +1,11 @@
-"""Tries a filter of the list: with a made-up value, and with listed subscribers whose value is of the class asked for.
+"""Tries a filter of the list: with a made-up value, and with listed subscribers whose value is spelt like the requested
+value.
 
 The connector compares each row of a filtered reading, so a filter that lists too many subscribers does no harm. A
-filter that does not find a subscriber leaves subscribers out unnoticed, and only a trial shows that (rule 6). The
-interface does not say how filters combine (service-api.md 4.3). So a reading uses at most one filter, and only a
-filter that has found a subscriber whose value is spelt like the requested one. Look-ups, exports and the evidence for
-a certificate all use these trials.
+filter that does not find its subscribers does harm, and only a trial shows that (architecture 7, rule 6). The interface
+does not say how filters combine (service-api.md 4.3). So a reading uses at most one filter, and only a filter that has
+found a subscriber whose value is spelt like the requested value. Look-ups, exports and the evidence for a certificate
+all use these trials.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,43 +22,49 @@ from connector.service.wire import ListPage, ListQuery, read_field
 from connector.subscribers.identity import describe_spelling, has_spellings_by_case_alone
 
 Ask = Callable[[ListQuery], Awaitable[ListPage | None]]
-"""Returns one page, or None if the service returns no page."""
+"""A function that returns one page, or None if the service returns no page."""
 Draw = Callable[[int], bytes]
+"""A function that returns this many random bytes."""
+
 ReadValues = Callable[[str], Sequence[Any]]
-"""Returns the values of a field by its name, one for each row of a page: as received, None if absent or null."""
+"""A function that returns the value of a field in each row of a page: as received, or None for an absent or null
+value."""
 
 Match = Callable[[ReadValues], Mask]
+"""A function that returns a mask of the rows that match filters."""
+
 Sample = tuple[int, object]
 """A listed subscriber: the Id, and the value of the filter's field."""
 
-_SENTINELS = 2  # subscribers that a filter is tried with: the first may have vanished meanwhile
-_SAMPLE = 200  # subscribers at the head of the list, among which the trials choose
-_FEW_VALUES = ("is_active", "gender")  # fields whose every value is a class
+_SAMPLES_TRIED = 2  # a filter is tried with this many subscribers, because the first one may have vanished
+_HEAD_ROWS = 200  # rows at the head of the list, from which the trials choose subscribers
+_CLASS_FIELDS = ("is_active", "gender")  # fields with two or three values: each value is a class
 _NARROWEST_FIRST = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
 
 class Control(StrEnum):
     """The result of the trial of one filter."""
 
-    EXACT = "exact"  # lists the subscriber of the trial, and only subscribers with the requested value
-    PARTIAL = "partial"  # lists the subscriber of the trial, and others with other values
-    IGNORED = "ignored"  # lists subscribers that do not have the requested value
-    BY_CASE = "by_case"  # finds an address only in the same case, so it leaves out other spellings
-    BROKEN = "broken"  # does not find a listed subscriber by its own value
-    INCONCLUSIVE = "untold"  # no listed subscriber of that class to try it with, or no answer
+    EXACT = "exact"  # the filter lists the subscriber of the trial, and only subscribers with the requested value
+    PARTIAL = "partial"  # the filter lists the subscriber of the trial, and subscribers with other values
+    IGNORED = "ignored"  # the filter lists subscribers that do not have the requested value
+    BY_CASE = "by_case"  # the filter finds an address only in the same case, so it leaves out other spellings
+    BROKEN = "broken"  # the filter does not find a listed subscriber by the subscriber's value
+    INCONCLUSIVE = "untold"  # the list shows no subscriber of the class, or the service did not answer
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The result of a trial with listed subscribers. `is_proof`: the answer had the subscriber, and all that
-    match, so an answer without a subscriber can prove absence."""
+    """The result of a trial with listed subscribers. `is_proof`: the answer had the subscriber of the trial, and was
+    whole. So another answer that lacks a subscriber can prove the subscriber absent."""
 
     control: Control = Control.INCONCLUSIVE
     is_proof: bool = False
 
 
 async def try_made_up(ask: Ask, name: str, draw: Draw) -> Control:
-    """Ask for a value that nobody has. Return EXACT if the answer is empty, or if the field has no such value."""
+    """Ask for a value that nobody has. Return EXACT if the answer is empty, or if every value of the field is in
+    use."""
     made_up = make_up_value(name, draw)
     if made_up is None:
         return Control.EXACT
@@ -68,8 +75,8 @@ async def try_made_up(ask: Ask, name: str, draw: Draw) -> Control:
 
 
 async def try_samples(ask: Ask, name: str, samples: Iterable[Sample]) -> Trial:
-    """Ask for the values of these subscribers, one after another, until the filter finds a subscriber. The subscribers
-    before may have vanished."""
+    """Ask for the values of these subscribers, one after another, until the filter finds a subscriber. A subscriber
+    that the filter does not find may have vanished."""
     trial = Trial()
     for sample in samples:
         trial = await try_sample(ask, name, sample)
@@ -90,86 +97,90 @@ async def try_sample(ask: Ask, name: str, sample: Sample) -> Trial:
 
 
 def _decide(name: str, value: object, page: ListPage, *, is_found: bool) -> Control:
-    """Return the result of asking for a listed subscriber's own value."""
+    """Return the result of a request for the value of a listed subscriber. `is_found`: the answer has the
+    subscriber."""
     holds_all = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (holds_all or not page.subscribers):
         return Control.BROKEN
     if are_as_asked({name: value}, page.subscribers):  # the page may be full before the subscriber of the trial
         return Control.EXACT
-    # A filter of two or three values that lists another value than asked for does not filter.
-    return Control.PARTIAL if is_found and name not in _FEW_VALUES else Control.IGNORED
+    # If a field has only two or three values, a filter that lists another value does not filter.
+    return Control.PARTIAL if is_found and name not in _CLASS_FIELDS else Control.IGNORED
 
 
 def is_whole(page: ListPage) -> bool:
-    """Return whether the answer has all matching subscribers: TotalCount rows, each once, and fewer than its limit."""
+    """Return whether the answer has all matching subscribers: it has TotalCount different rows, and fewer than its
+    limit allows."""
     if page.total_count is None or page.limit is None:
         return False
-    distinct = len({row.get("Id") for row in page.subscribers})
-    return distinct == len(page.subscribers) == page.total_count < page.limit
+    id_count = len({row.get("Id") for row in page.subscribers})
+    return id_count == len(page.subscribers) == page.total_count < page.limit
 
 
 def change_case(text: str) -> str:
     """Return the address in lower case, or in upper case if it is in lower case already."""
-    lower = text.lower()
-    return lower if lower != text else text.upper()
+    lower_text = text.lower()
+    return lower_text if lower_text != text else text.upper()
 
 
-# Filters of a reading
+# Filters of a reading of the list
 
 
 @dataclass(frozen=True, slots=True)
 class FilterTrials:
-    """The result of each filter's trial, the filter to send (None: no filter), and the `expected` ids: subscribers at
-    the head of the list that match all filters. The reading must show those that do not vanish."""
+    """The results of the trials of a reading's filters."""
 
-    controls: dict[str, Control]
-    sent: str | None
-    expected: frozenset[int]
+    controls: dict[str, Control]  # by field name
+    sent: str | None  # the filter to send; None: no filter
+    expected_ids: frozenset[int]
+    """Subscribers at the head of the list that match all filters. The filtered list must show each of them, unless the
+    subscriber has vanished."""
 
 
 async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> FilterTrials:
-    """Try each of these filters by itself (service-api.md 4.3): one request for all, and at most five for each."""
-    listed = await _read_head(ask)
-    if not listed and "base_id" in filters:  # the list may hide a base from a request without its Id
-        listed = await _read_head(ask, filters["base_id"])
-    controls = {name: await _try_filter(ask, name, asked, listed, draw) for name, asked in filters.items()}
-    works = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
-    return FilterTrials(controls, min(works, key=_NARROWEST_FIRST.index, default=None), _find_matching(filters, listed))
+    """Try each of these filters alone (service-api.md 4.3): one request for all filters, and at most five for each."""
+    head_rows = await _read_head(ask)
+    if not head_rows and "base_id" in filters:  # the list may show the base only to a request with its Id
+        head_rows = await _read_head(ask, filters["base_id"])
+    controls = {name: await _try_filter(ask, name, value, head_rows, draw) for name, value in filters.items()}
+    working_filters = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
+    sent = min(working_filters, key=_NARROWEST_FIRST.index, default=None)
+    return FilterTrials(controls, sent, _find_matching(filters, head_rows))
 
 
-async def find_missed(ask: Ask, filters: Mapping[str, object], missed: frozenset[int]) -> frozenset[int]:
-    """Return which of the ids that a reading missed are on the list all the same, as far as its head shows."""
-    return missed & _find_matching(filters, await _read_head(ask)) if missed else missed
+async def find_missed(ask: Ask, filters: Mapping[str, object], missing_ids: frozenset[int]) -> frozenset[int]:
+    """Return those of the ids missing from a filtered reading that the head of the unfiltered list still shows."""
+    return missing_ids & _find_matching(filters, await _read_head(ask)) if missing_ids else missing_ids
 
 
 async def _read_head(ask: Ask, base_id: Any = None) -> Sequence[dict[str, Any]]:
-    sample = await ask(ListQuery(limit=_SAMPLE, base_id=base_id))
-    return sample.subscribers if sample is not None else []
+    page = await ask(ListQuery(limit=_HEAD_ROWS, base_id=base_id))
+    return page.subscribers if page is not None else []
 
 
-def _find_matching(filters: Mapping[str, object], listed: Sequence[dict[str, Any]]) -> frozenset[int]:
-    chosen = _match(filters, listed).tolist()
+def _find_matching(filters: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> frozenset[int]:
+    """Return the ids of the rows that match the filters."""
+    match_mask = _match(filters, rows).tolist()
     return frozenset(
-        subscriber["Id"]
-        for subscriber, is_chosen in zip(listed, chosen, strict=True)
-        if is_chosen and type(subscriber.get("Id")) is int
+        row["Id"] for row, is_match in zip(rows, match_mask, strict=True) if is_match and type(row.get("Id")) is int
     )
 
 
-async def _try_filter(ask: Ask, name: str, asked: object, listed: Sequence[dict[str, Any]], draw: Draw) -> Control:
-    made_up = await try_made_up(ask, name, draw)
-    if made_up is not Control.EXACT:
-        return made_up
+async def _try_filter(ask: Ask, name: str, asked_value: object, rows: Sequence[dict[str, Any]], draw: Draw) -> Control:
+    negative_control = await try_made_up(ask, name, draw)
+    if negative_control is not Control.EXACT:
+        return negative_control
     control = Control.INCONCLUSIVE
-    for subscriber, value in _choose_samples(name, asked, listed):
-        control = await _try_spellings(ask, name, (subscriber["Id"], value))
+    for row, value in _choose_samples(name, asked_value, rows):
+        control = await _try_spellings(ask, name, (row["Id"], value))
         if control is not Control.BROKEN:
             return control
     return control
 
 
 async def _try_spellings(ask: Ask, name: str, sample: Sample) -> Control:
-    """Ask for an address in other capitals first: an address is one however it is spelt (architecture 3)."""
+    """Try the filter with a listed subscriber. Ask for an address in other capitals first, because capitals do not
+    distinguish addresses (architecture 3)."""
     if name != "email":
         return (await try_sample(ask, name, sample)).control
     subscriber_id, value = sample
@@ -181,20 +192,22 @@ async def _try_spellings(ask: Ask, name: str, sample: Sample) -> Control:
 
 
 def are_as_asked(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
-    """Return whether all wire objects have the requested values, by field name."""
+    """Return whether all rows have the requested values, by field name."""
     return bool(_match(asked, rows).all())
 
 
 def is_missing_false(inactive_rows: Sequence[dict[str, Any]], active_rows: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a missing IsActive means false, which is the documented default: all rows of a request for
-    IsActive=0 have false or no value, and all rows of a request for IsActive=1 have true."""
+    """Return whether a missing IsActive means false, which is the documented default.
+
+    It does if all rows of a request for IsActive=0 have false or no value, and all rows of a request for IsActive=1
+    have true."""
     is_filtered = bool(inactive_rows) and all(row.get("IsActive") in (None, False) for row in inactive_rows)
     return is_filtered and all(row.get("IsActive") is True for row in active_rows)
 
 
 def make_up_value(name: str, draw: Draw) -> Any:
-    """Return a value that no subscriber has, as a negative control, or None if the field has no such value."""
-    if name in _FEW_VALUES:
+    """Return a value that no subscriber has, as a negative control, or None if every value of the field is in use."""
+    if name in _CLASS_FIELDS:
         return None
     random_hex = draw(16).hex()
     if name in ("id", "base_id"):
@@ -212,28 +225,29 @@ def _match(asked: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
 
 
 def _choose_samples(
-    name: str, asked: object, listed: Sequence[dict[str, Any]]
+    name: str, asked_value: object, rows: Sequence[dict[str, Any]]
 ) -> Sequence[tuple[dict[str, Any], object]]:
-    """Return listed subscribers whose value is of the class of `asked`, because a trial proves nothing for other
-    classes. Subscribers with the same value come first."""
-    wanted_class = _classify(name, asked)
-    if wanted_class is None:
+    """Return listed subscribers, each with its value, whose value is of the class of the requested value: a trial
+    proves nothing for other classes. Subscribers with the requested value come first."""
+    asked_class = _classify(name, asked_value)
+    if asked_class is None:
         return []
-    usable = ((subscriber, value) for subscriber in listed if _is_usable(name, value := _read_value(subscriber, name)))
-    of_class = [sample for sample in usable if _classify(name, sample[1]) == wanted_class]
-    return sorted(of_class, key=lambda sample: sample[1] != asked)[:_SENTINELS]
+    usable_samples = ((row, value) for row in rows if _is_usable(name, value := _read_value(row, name)))
+    samples = [sample for sample in usable_samples if _classify(name, sample[1]) == asked_class]
+    return sorted(samples, key=lambda sample: sample[1] != asked_value)[:_SAMPLES_TRIED]
 
 
 def _classify(name: str, value: object) -> object:
-    """Return the class of a value: a filter is assumed to treat the values of a class alike. None: no trial can show
-    how the filter treats the value."""
-    if name in _FEW_VALUES:
+    """Return the class of a value, or None if no trial can show how the filter treats the value. A filter is assumed to
+    treat all values of a class alike."""
+    if name in _CLASS_FIELDS:
         return (value,)
     if not isinstance(value, str):
         return (type(value),)
     if name != "email":
         return describe_spelling(value)
-    # A filter that finds an address in both cases finds it in any case, unless a letter has more than two forms.
+    # A filter that finds an address in lower case and in upper case finds the address in every mixture of cases, unless
+    # a letter has more than two forms.
     return describe_spelling(value.lower()) if has_spellings_by_case_alone("email", value) else None
 
 
@@ -251,7 +265,7 @@ def _is_usable(name: str, value: object) -> bool:
 
 
 def _build_query(name: str, value: Any) -> ListQuery | None:
-    """Return the query, or None for a value that cannot be sent (a lone surrogate)."""
+    """Return the query, or None if the value cannot be sent because it has a lone surrogate."""
     try:
         return ListQuery(**{name: value})
     except ConfigurationError:
@@ -259,26 +273,30 @@ def _build_query(name: str, value: Any) -> ListQuery | None:
 
 
 def build_match(asked: Mapping[str, object]) -> Match | None:
-    """Return a function that tests the rows of a page for the values `asked`, by field name. None: no value is asked.
+    """Return a function that compares the rows of a page with the requested values, by field name. Return None if no
+    value is requested.
 
     Emails are compared as identities. None (null or absent) equals the service's default: gender "", is_active False.
-    All other values are compared exactly. An email with blanks around it equals only itself, because no trial shows
-    whether the service's filter ignores the blanks.
+    All other values are compared exactly. An email with blanks around it equals only the same text, because no trial
+    shows whether the service's filter ignores the blanks.
     """
-    wanted = {name: _plain(name, value) for name, value in asked.items()}
-    if not wanted:
+    asked_forms = {name: _normalise(name, value) for name, value in asked.items()}
+    if not asked_forms:
         return None
 
-    def match(read: ReadValues) -> Mask:
-        tests = [[_plain(name, value) == plain for value in read(name)] for name, plain in wanted.items()]
-        matches: Mask = np.logical_and.reduce(np.array(tests, dtype=np.bool_))
-        return matches
+    def match(read_values: ReadValues) -> Mask:
+        field_masks = [
+            [_normalise(name, value) == asked_form for value in read_values(name)]
+            for name, asked_form in asked_forms.items()
+        ]
+        match_mask: Mask = np.logical_and.reduce(np.array(field_masks, dtype=np.bool_))
+        return match_mask
 
     return match
 
 
-def _plain(name: str, value: object) -> object:
-    """Return the form in which equal values of the field are equal. It includes the type, because True is not 1."""
+def _normalise(name: str, value: object) -> object:
+    """Return the same object for all values of the field that count as equal. The type counts: True is not 1."""
     if value is None:  # the service's defaults (service-api.md 2.1)
         value = {"gender": "", "is_active": False}.get(name)
     if isinstance(value, str):

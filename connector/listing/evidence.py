@@ -1,11 +1,11 @@
 """Evidence from outside a sweep that the list shows every subscriber (architecture 7, rule 7).
 
 A list that a result window cuts off, or that hides a class of subscribers, looks complete: its TotalCount, its pages
-and its end leave out the same subscribers. Other questions show the gap: counts of classes and bases, look-ups by Id
-of subscribers that the ledger knows and the sweep lacks, and look-ups of Ids that no page showed.
+and its end leave out the same subscribers. Other questions show that they are missing: counts of classes and bases,
+look-ups by Id of subscribers that the ledger knows and the sweep lacks, and look-ups of Ids that no page showed.
 
 `plan_questions` returns the next questions, and `ask_together` asks them. `connector.listing.findings` decides what the
-answers mean. Both decisions are pure.
+answers prove. The plan and the decision are pure functions.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from connector.listing.findings import (
     contradicts,
     decide_partition,
     find_hidden,
-    find_present,
+    find_present_ids,
     find_side,
     list_unshown,
     read_rounds,
@@ -48,41 +48,42 @@ MOST_REQUESTS = 25
 """The largest number of requests for evidence of one reading."""
 
 FindLacking = Callable[[IdArray], Awaitable[Sequence[int]]]
-"""Return a few Ids of confirmed ledger entries that are not among these ids (ascending)."""
+"""A function that returns a few Ids of confirmed ledger entries that are not among the given ids (ascending)."""
 
-_SAMPLE = 50  # rows of a part that are compared with the question
-_MOST_BASES = 3  # listed bases that are counted: those of the job, then the largest
-_MOST_UNLISTED = 3  # bases that are counted although no row shows them
-_INSIDE = 3  # ids that are looked up between the first and the last listed one
-_BEFORE = 1  # ids that are looked up beyond the other end
-_LACKING_FIRST = 4  # ledger entries that are looked up before the combinations of classes
-_RESERVE = 4  # requests that are reserved for second counts and look-ups
-_END_READINGS = 2  # readings of the end at which new ids are listed: one may come from a replica that lags
-_OVERLAP = 500  # rows before the end at which the list is read again; half a page, if pages are smaller
+_SAMPLE_ROWS = 50  # rows of a part that are compared with the question
+_MOST_BASES = 3  # listed bases that are counted: first the bases of the job, then the largest bases
+_MOST_UNLISTED_BASES = 3  # bases that are counted although no row shows them
+_IDS_INSIDE = 3  # look-ups of ids that are missing between the first and the last listed id
+_IDS_BEYOND_OTHER_END = 1  # look-ups of ids beyond the end at which no window cuts the list off
+_FIRST_ENTRIES = 4  # ledger entries that are looked up before the combinations of classes
+_RESERVED_REQUESTS = 4  # requests for second counts and second look-ups
+_END_READINGS = 2  # readings of the end at which new ids are listed, because one may come from a replica that lags
+_OVERLAP_ROWS = 500  # a reading of the end begins this many rows before the end; half a page, if pages are smaller
 
 
-async def gather_answers(ask: Ask, suspect: Suspect, at_once: int) -> list[Answer]:
-    """Ask for evidence, at most `at_once` questions at a time, until no question is left; return the answers."""
+async def gather_answers(ask: Ask, suspect: Suspect, concurrency: int) -> list[Answer]:
+    """Ask for evidence, at most `concurrency` questions at a time, until no question is left. Return the answers."""
     answers: list[Answer] = []
     while questions := plan_questions(suspect, answers):
-        answers += await ask_together(ask, questions, at_once)
+        answers += await ask_together(ask, questions, concurrency)
     return answers
 
 
-async def ask_lacking(ask: Ask, lacking: Sequence[int], answers: Sequence[Answer], at_once: int) -> list[Answer]:
-    """Look up some of the ledger's subscribers that a reading with separate classes still lacks, as far as the requests
-    reach after `answers`."""
-    asked = {answer.question.value for answer in answers if answer.question.topic is Topic.LACKING}
-    room = MOST_REQUESTS - len(answers)
-    questions = [_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in lacking if subscriber_id not in asked][
-        : max(0, room)
+async def ask_lacking(
+    ask: Ask, lacking_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
+) -> list[Answer]:
+    """Look up some of the ledger's subscribers that the reading lacks, although hidden classes were read separately.
+    Make no more requests than MOST_REQUESTS allow after `answers`."""
+    asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.LACKING}
+    questions = [
+        _ask_id(Topic.LACKING, subscriber_id) for subscriber_id in lacking_ids if subscriber_id not in asked_ids
     ]
-    return await ask_together(ask, questions, at_once)
+    return await ask_together(ask, questions[: max(0, MOST_REQUESTS - len(answers))], concurrency)
 
 
-async def ask_together(ask: Ask, questions: Sequence[Question], at_once: int) -> list[Answer]:
-    """Ask the questions, at most `at_once` at a time, and return the answers in the order of the questions."""
-    slots = asyncio.Semaphore(max(1, at_once))
+async def ask_together(ask: Ask, questions: Sequence[Question], concurrency: int) -> list[Answer]:
+    """Ask the questions, at most `concurrency` at a time, and return the answers in the order of the questions."""
+    slots = asyncio.Semaphore(max(1, concurrency))
 
     async def ask_one(question: Question) -> Answer:
         async with slots:
@@ -97,40 +98,42 @@ async def ask_together(ask: Ask, questions: Sequence[Question], at_once: int) ->
 
 
 async def ask_combinations(
-    ask: Ask, combinations: Sequence[Sequence[HiddenClass]], at_once: int
+    ask: Ask, combinations: Sequence[Sequence[HiddenClass]], concurrency: int
 ) -> dict[tuple[HiddenClass, ...], Sequence[dict[str, Any]]]:
-    """Return the subscribers that a request for several classes at once shows, by combination. Combinations of which no
-    subscriber is shown are left out. Ask `at_once` questions at a time."""
+    """Ask for each combination of classes, `concurrency` questions at a time. Return the subscribers of the answers, by
+    combination, without combinations that show no subscriber."""
     questions = [
         Question(
             Topic.COMBINATION,
-            ListQuery(limit=_SAMPLE, **dict(combination)),  # type: ignore[arg-type] # each is of its field's type
+            ListQuery(limit=_SAMPLE_ROWS, **dict(combination)),  # type: ignore[arg-type] # each value has its field's type
             classes=tuple(combination),
         )
         for combination in combinations
     ]
-    answers = await ask_together(ask, questions, at_once)
-    rows = {answer.question.classes: () if answer.page is None else answer.page.subscribers for answer in answers}
-    return {classes: shown for classes, shown in rows.items() if shown and are_as_asked(dict(classes), shown)}
+    answers = await ask_together(ask, questions, concurrency)
+    rows_by_classes = {
+        answer.question.classes: () if answer.page is None else answer.page.subscribers for answer in answers
+    }
+    return {classes: rows for classes, rows in rows_by_classes.items() if rows and are_as_asked(dict(classes), rows)}
 
 
 def draw_absent_values(filters: Collection[str], draw: Draw) -> dict[str, object]:
-    """Return a value of each filter that no subscriber has, as far as the filter has such values."""
+    """Return a value that no subscriber has for each filter, except for filters of which every value is in use."""
     values = {name: make_up_value(name, draw) for name in filters}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return the next questions: counts, repeated counts if the counts contradict, look-ups by Id, second look-ups of
-    the found ids, combinations of classes, and look-ups of more ledger entries. Return none if the answers decide.
-    Return no more than MOST_REQUESTS allow.
+    """Return the next questions, or no question if the answers decide. Return no more than MOST_REQUESTS allow.
 
-    If the list changes, counts may have to be repeated twice, so look-ups wait until the counts agree.
+    The order is: counts, repeated counts if the counts contradict, look-ups by Id, second look-ups of ids that exist,
+    combinations of classes, and look-ups of more ledger entries. If the list changes, counts may have to be repeated
+    twice, so look-ups come after the counts.
     """
     if not answers:
-        counts = _plan_counts(suspect)  # if TotalCount is ignored, for the rows alone
-        is_one_wave = suspect.is_quiet or not suspect.is_counted
-        return [*counts, *_plan_look_ups(suspect, len(counts))] if is_one_wave else counts
+        counts = _plan_counts(suspect)  # if TotalCount is ignored, only the rows of the answers are used
+        has_one_wave = suspect.is_quiet or not suspect.is_counted
+        return [*counts, *_plan_look_ups(suspect, len(counts))] if has_one_wave else counts
     questions = _plan_recount(suspect, answers)
     has_looked_up = any(answer.question.topic in TOPICS_BY_ID for answer in answers)
     if not questions and not has_looked_up and not contradicts(suspect, answers):
@@ -143,7 +146,7 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
 
 
 def _plan_counts(suspect: Suspect) -> list[Question]:
-    names = [name for name in PARTITIONS if name not in {*suspect.filters, *suspect.skipped}]
+    names = [name for name in PARTITIONS if name not in {*suspect.filters, *suspect.skipped_partitions}]
     questions = [_ask_whole(suspect, 0)]
     for name in names:
         questions += [
@@ -155,153 +158,160 @@ def _plan_counts(suspect: Suspect) -> list[Question]:
 
 
 def _choose_bases(suspect: Suspect) -> list[int]:
-    """Return the bases to count: those of the job first, then the largest, then those that no row shows.
-
-    A single base that holds every row is not counted."""
-    if suspect.filters or "base_id" in suspect.skipped:
+    """Return the bases to count: first the bases of the job, then the largest bases, then bases that no row shows.
+    Return no base if one base has every row."""
+    if suspect.filters or "base_id" in suspect.skipped_partitions:
         return []
-    largest = sorted(suspect.bases, key=lambda base: -suspect.bases[base])
-    chosen = sorted(largest, key=lambda base: base not in (suspect.base_ids or ()))[:_MOST_BASES]
-    chosen += [base_id for base_id in suspect.unlisted_bases if base_id not in suspect.bases][:_MOST_UNLISTED]
-    return chosen if len(chosen) > 1 or not largest else []
+    listed_bases = sorted(suspect.base_counts, key=lambda base_id: -suspect.base_counts[base_id])
+    bases = sorted(listed_bases, key=lambda base_id: base_id not in (suspect.base_ids or ()))[:_MOST_BASES]
+    unlisted_bases = [base_id for base_id in suspect.unlisted_bases if base_id not in suspect.base_counts]
+    bases += unlisted_bases[:_MOST_UNLISTED_BASES]
+    return bases if len(bases) > 1 or not listed_bases else []
 
 
 def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return the counts of the first partition whose parts exceed the whole, once more and in the other order."""
+    """Return questions that count the first partition whose parts exceed the whole once more, in the opposite order."""
     for name in CLASS_FIELDS:
         rounds = read_rounds(suspect, name, answers)
         if rounds and decide_partition(suspect, name, answers) is None:
             values = PARTITIONS.get(name) or _choose_bases(suspect)
-            number = len(rounds)
-            in_turn = values if number % 2 == 0 else values[::-1]
-            return [*_ask_parts(suspect, name, in_turn, number), _ask_whole(suspect, number)]
+            round_index = len(rounds)
+            ordered_values = values if round_index % 2 == 0 else values[::-1]
+            return [*_ask_parts(suspect, name, ordered_values, round_index), _ask_whole(suspect, round_index)]
     return []
 
 
 def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return questions for the bases of the load that no row shows, and for several classes at once.
 
-    The list may hide two classes, and every subscriber of one may be of the other as well. Then no request for one
-    class shows a subscriber. A class that a request has shown is of interest beside a base that nothing has shown."""
+    The list may hide two classes, and every subscriber of one class may be of the other class, too. Then no request for
+    a single class shows a subscriber. A class that a request has shown is combined only with a base that nothing has
+    shown."""
     is_asked = any(answer.question.topic is Topic.COMBINATION for answer in answers)
     if is_asked or contradicts(suspect, answers):
         return []
     base_ids = () if "base_id" in suspect.filters else suspect.base_ids or ()
     unshown = list_unshown(suspect, answers)
-    ours: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in suspect.bases]
-    bases = {*ours, *(class_ for class_ in unshown if class_[0] == "base_id")}
-    classes = dict.fromkeys([*unshown, *find_hidden(suspect, answers), *ours])
-    is_elsewhere = 0 < len(base_ids) == len(ours)  # a subscriber without one of our bases does not concern the load
+    load_bases: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in suspect.base_counts]
+    bases = {*load_bases, *(class_ for class_ in unshown if class_[0] == "base_id")}
+    classes = dict.fromkeys([*unshown, *find_hidden(suspect, answers), *load_bases])
+    needs_base = 0 < len(base_ids) == len(load_bases)  # only subscribers of the load's bases concern the load
     combinations = [
         combination
         for combination in combine_classes(list(classes), fewest=2)
-        if not bases.isdisjoint(combination) or (set(unshown).issuperset(combination) and not is_elsewhere)
+        if not bases.isdisjoint(combination) or (set(unshown).issuperset(combination) and not needs_base)
     ]
-    asked = [*((own_class,) for own_class in ours), *combinations]
     return [
-        Question(Topic.COMBINATION, _narrow(suspect, dict(combination)), classes=combination) for combination in asked
+        Question(Topic.COMBINATION, _narrow(suspect, dict(combination)), classes=combination)
+        for combination in [*((load_base,) for load_base in load_bases), *combinations]
     ]
 
 
 def combine_classes(classes: Sequence[HiddenClass], fewest: int = 1) -> list[tuple[HiddenClass, ...]]:
-    """Return each combination of at least `fewest` of these classes of different filters, the small ones first.
+    """Return each combination of at least `fewest` of these classes, the small combinations first. The classes of a
+    combination are of different filters.
 
-    If all values of a filter are among the classes, each combination has one of the values: a subscriber of a
-    combination without the filter has one of the values, too."""
+    If all values of a filter are among the classes, and `fewest` is more than one, each combination has one of these
+    values: every subscriber has one of them."""
     names = list(dict.fromkeys(name for name, _ in classes))
     choices = list[list[HiddenClass | None]]()
     for name in names:
-        chosen = [class_ for class_ in classes if class_[0] == name]
-        is_whole = len(chosen) == len(PARTITIONS.get(name, ())) > 0
-        choices.append([*chosen] if is_whole and fewest > 1 else [None, *chosen])
+        classes_of_name = [class_ for class_ in classes if class_[0] == name]
+        has_all_values = len(classes_of_name) == len(PARTITIONS.get(name, ())) > 0
+        choices.append([*classes_of_name] if has_all_values and fewest > 1 else [None, *classes_of_name])
     combinations = [tuple(class_ for class_ in combination if class_ is not None) for combination in product(*choices)]
     return sorted((combination for combination in combinations if len(combination) >= fewest), key=len)
 
 
-def _plan_look_ups(suspect: Suspect, spent: int) -> list[Question]:
-    """Return look-ups by Id, and of a few ledger entries, as far as the requests reach after `spent` requests."""
-    questions = _plan_ids(suspect)[: MOST_REQUESTS - spent]
-    room = max(0, MOST_REQUESTS - _RESERVE - spent - len(questions))
-    return [
-        *(_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in suspect.lacking[: min(room, _LACKING_FIRST)]),
-        *questions,
-    ]
+def _plan_look_ups(suspect: Suspect, request_count: int) -> list[Question]:
+    """Return look-ups of ids, and of a few ledger entries. Return no more than MOST_REQUESTS allow after
+    `request_count` requests."""
+    questions = _plan_ids(suspect)[: MOST_REQUESTS - request_count]
+    remaining_count = max(0, MOST_REQUESTS - _RESERVED_REQUESTS - request_count - len(questions))
+    lacking_ids = suspect.lacking_ids[: min(remaining_count, _FIRST_ENTRIES)]
+    return [*(_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in lacking_ids), *questions]
 
 
 def _plan_lacking(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return look-ups of the ledger entries that were not looked up yet. Return none if the answers contradict."""
+    """Return look-ups of the ledger entries that were not looked up yet, or no look-up if the answers contradict."""
     if contradicts(suspect, answers) or find_hidden(suspect, answers):
         return []
-    asked = {answer.question.value for answer in answers if answer.question.topic is Topic.LACKING}
-    return [_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in suspect.lacking if subscriber_id not in asked]
+    asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.LACKING}
+    lacking_ids = [subscriber_id for subscriber_id in suspect.lacking_ids if subscriber_id not in asked_ids]
+    return [_ask_id(Topic.LACKING, subscriber_id) for subscriber_id in lacking_ids]
 
 
 def _plan_ids(suspect: Suspect) -> list[Question]:
-    """Return look-ups of a listed id, of ids beyond both ends, and of missing ids in between."""
+    """Return look-ups of a listed id, of ids beyond both ends, and of ids that are missing between listed ids."""
     ids = suspect.ids
     if suspect.filters or not len(ids):
         return []
     step, is_descending = compute_step(ids), suspect.certificate.order is Order.ID_DESC
-    low, high = int(ids[0]), int(ids[-1])
-    below, above = (IDS_BEYOND, _BEFORE) if is_descending else (_BEFORE, IDS_BEYOND)
-    beyond = [
-        *(high + step * step_number for step_number in range(1, above + 1)),
-        *(low - step * step_number for step_number in range(1, below + 1)),
+    smallest_id, largest_id = int(ids[0]), int(ids[-1])
+    counts = IDS_BEYOND, _IDS_BEYOND_OTHER_END
+    count_below, count_above = counts if is_descending else counts[::-1]
+    ids_beyond = [
+        *(largest_id + step * step_number for step_number in range(1, count_above + 1)),
+        *(smallest_id - step * step_number for step_number in range(1, count_below + 1)),
     ]
     return [
         _ask_id(Topic.KNOWN, int(ids[len(ids) // 2])),
-        *(_ask_id(Topic.BEYOND, subscriber_id) for subscriber_id in beyond if subscriber_id > 0),
-        *(_ask_id(Topic.MISSING, subscriber_id) for subscriber_id in _choose_inside(ids, step, suspect.seed)),
+        *(_ask_id(Topic.BEYOND, subscriber_id) for subscriber_id in ids_beyond if subscriber_id > 0),
+        *(_ask_id(Topic.MISSING, subscriber_id) for subscriber_id in _choose_missing_ids(ids, step, suspect.seed)),
     ]
 
 
-def _choose_inside(ids: IdArray, step: int, seed: bytes) -> list[int]:
-    """Return a few ids that are missing between the first and the last listed id, each from another gap."""
+def _choose_missing_ids(ids: IdArray, step: int, seed: bytes) -> list[int]:
+    """Return a few ids that are missing between listed ids, each from another gap."""
     distances = np.diff(ids)
     gaps, random = np.flatnonzero(distances > step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
-    chosen = random.sample(gaps, min(_INSIDE, len(gaps)))
-    return [int(ids[gap]) + step * random.randrange(1, int(distances[gap]) // step) for gap in chosen]
+    chosen_gaps = random.sample(gaps, min(_IDS_INSIDE, len(gaps)))
+    return [int(ids[gap]) + step * random.randrange(1, int(distances[gap]) // step) for gap in chosen_gaps]
 
 
 def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return second look-ups of unlisted ids that exist, and readings of the ends beyond which ids exist."""
-    asked = [answer.question for answer in answers]
+    """Return second look-ups of unlisted ids that exist, and readings of each end beyond which ids exist."""
+    asked_questions = [answer.question for answer in answers]
     questions = []
-    for subscriber_id in sorted(find_present(suspect, answers, Topic.MISSING)):
+    for subscriber_id in sorted(find_present_ids(suspect, answers, Topic.MISSING)):
         question = _ask_id(Topic.MISSING, subscriber_id, 1)
-        questions += [question] if question not in asked else []
+        questions += [question] if question not in asked_questions else []
     if suspect.certificate.order in (Order.ID, Order.ID_DESC) and not any(
-        question.topic is Topic.END for question in asked
+        question.topic is Topic.END for question in asked_questions
     ):
-        sides = {find_side(suspect, subscriber_id) for subscriber_id in find_present(suspect, answers, Topic.BEYOND)}
+        sides = {
+            find_side(suspect, subscriber_id) for subscriber_id in find_present_ids(suspect, answers, Topic.BEYOND)
+        }
         if max(read_totals(answers), default=0) > (suspect.certificate.total_last or 0):
-            sides.add("above")  # where newcomers are, if the list has grown
+            sides.add("above")  # the list has grown, and newcomers have the largest ids
         for side in sorted(sides):
             is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
-            overlap = min(_OVERLAP, suspect.page_rows // 2)
-            offset = max(0, suspect.certificate.distinct - overlap) if is_tail else 0
+            overlap_rows = min(_OVERLAP_ROWS, suspect.page_rows // 2)
+            offset = max(0, suspect.certificate.distinct - overlap_rows) if is_tail else 0
             query = replace(suspect.query, offset=offset, limit=LARGEST_PAGE - 1)
             questions += [Question(Topic.END, query, side)] * _END_READINGS
     return questions
 
 
-def _ask_whole(suspect: Suspect, number: int) -> Question:
+def _ask_whole(suspect: Suspect, round_index: int) -> Question:
     """Return the question that reads a list of one page a second time, or counts a longer list.
 
-    The limit differs from the limit of the reading, so that no cache repeats an answer."""
+    The limit differs from the limit of the reading, so that no cache returns an old answer."""
     limit = suspect.query.limit
     is_one_page = suspect.certificate.distinct <= limit
-    query = replace(suspect.query, offset=0, limit=max(1, limit - 1) if is_one_page and not number else _SAMPLE)
-    return Question(Topic.WHOLE, query, round=number)
+    query = replace(
+        suspect.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else _SAMPLE_ROWS
+    )
+    return Question(Topic.WHOLE, query, round_index=round_index)
 
 
-def _ask_parts(suspect: Suspect, name: str, values: Sequence[object], number: int) -> list[Question]:
-    return [Question(Topic.PART, _narrow(suspect, {name: value}), name, value, number) for value in values]
+def _ask_parts(suspect: Suspect, name: str, values: Sequence[object], round_index: int) -> list[Question]:
+    return [Question(Topic.PART, _narrow(suspect, {name: value}), name, value, round_index) for value in values]
 
 
-def _ask_id(topic: Topic, subscriber_id: int, number: int = 0) -> Question:
-    return Question(topic, ListQuery(limit=_SAMPLE, id=subscriber_id), "id", subscriber_id, number)
+def _ask_id(topic: Topic, subscriber_id: int, round_index: int = 0) -> Question:
+    return Question(topic, ListQuery(limit=_SAMPLE_ROWS, id=subscriber_id), "id", subscriber_id, round_index)
 
 
 def _narrow(suspect: Suspect, values: Mapping[str, object]) -> ListQuery:
-    return replace(suspect.query, offset=0, limit=_SAMPLE, **values)  # type: ignore[arg-type] # each is of its field's type
+    return replace(suspect.query, offset=0, limit=_SAMPLE_ROWS, **values)  # type: ignore[arg-type] # each value has its field's type

@@ -1,7 +1,7 @@
-"""Questions about a list that a reading shows as complete, and what their answers prove: whether the list shows every
+"""Questions about a list whose reading seems complete, and decisions about the answers: whether the list shows every
 subscriber (architecture 7, rule 7).
 
-All functions are pure. A filter counts only with a control: the rows of an answer must match the question.
+All functions are pure. The answer to a filter counts only if the rows of the answer match the filter.
 """
 
 import math
@@ -27,26 +27,27 @@ from connector.paging.overlap import IdArray, contained
 from connector.service.wire import LARGEST_PAGE, ListPage, ListQuery
 
 PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
-"""Filters with all of their values (service-api.md 4.3): the parts add up to the whole. The most stable one first."""
+"""Filters with all of their values (service-api.md 4.3), so that the parts add up to the whole list. The filter whose
+values change least often is the first."""
 
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
-IDS_BEYOND = 3  # ids that are looked up beyond the end at which a window would cut the list off
+IDS_BEYOND = 3  # look-ups of ids beyond the end of the list at which a window would cut the list off
 
 
 class Topic(Enum):
     """The topic of a question."""
 
     WHOLE = "whole"  # TotalCount of the suspected query, and its first rows
-    PAIR = "pair"  # whether a filter of the query still works beside a filter of a partition
+    PAIR = "pair"  # whether a filter of the query still works together with a filter of a partition
     PART = "part"  # TotalCount of one class or base
-    COMBINATION = "combination"  # several classes at once, if no request for one of them showed a subscriber
-    KNOWN = "known"  # control of the filter Id: a listed subscriber
-    MISSING = "missing"  # an id between two that were listed
-    BEYOND = "beyond"  # an id below the smallest or above the largest, where newcomers may be
+    COMBINATION = "combination"  # several classes at once, if no request for a single class showed a subscriber
+    KNOWN = "known"  # a listed subscriber, as a control of the filter Id
+    MISSING = "missing"  # an id that is missing between two listed ids
+    BEYOND = "beyond"  # an id below the smallest or above the largest listed id, where newcomers may be
     LACKING = "lacking"  # a subscriber that the ledger has confirmed and no page showed
-    END = "end"  # the page where ids below the smallest, or above the largest, are listed
+    END = "end"  # the page at the end of the list where ids beyond the smallest or the largest id are listed
 
 
 TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.LACKING})
@@ -54,14 +55,14 @@ TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.LACKIN
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request for evidence. `name` and `value` describe the part or the id, `classes` the combination. `round` is
-    the number of the repetition of a count (0 = first)."""
+    """One request for evidence. `name` and `value` are the filter of the part or the id, `classes` the combination.
+    `round_index` is the number of earlier questions for the same count."""
 
     topic: Topic
     query: ListQuery
     name: str = ""
     value: object = None
-    round: int = 0
+    round_index: int = 0
     classes: tuple[HiddenClass, ...] = ()
 
 
@@ -80,46 +81,38 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A reading of the list that seems complete: its certificate, its query, the filters of the query by name, and the
-    ids of the listed subscribers (ascending).
-
-    `page_rows` is the number of rows of a full page. `listed` has the number of rows of each class: by the name of a
-    field, then by value. `base_ids` are the bases of a load, as far as their Ids are known (None: the reading is for
-    every base). `unlisted_bases` are bases that are counted even if no row shows them. `hidden` has the classes that
-    were read separately; their rows are among `ids` and `listed`. Partitions in `skipped` are not counted.
-    `earlier_total` is the TotalCount that the run saw shortly before the reading. `lacking` has the ids of confirmed
-    ledger entries that are not among the listed ids. `seed` is random. `absent_values` has, for each filter, a random
-    value that no subscriber has.
-    """
+    """A reading of the list that seems complete, with the facts that questions and decisions need."""
 
     certificate: Certificate
     query: ListQuery
-    filters: Mapping[str, object]
-    ids: IdArray
-    page_rows: int = LARGEST_PAGE
-    listed: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
-    base_ids: Sequence[int] | None = None
-    unlisted_bases: Sequence[int] = ()
-    hidden: tuple[HiddenClass, ...] = ()
-    skipped: Collection[str] = ()
-    earlier_total: int | None = None
-    lacking: Sequence[int] = ()
-    seed: bytes = b""
-    absent_values: Mapping[str, object] = field(default_factory=dict)
+    filters: Mapping[str, object]  # the filters of the query, by field name
+    ids: IdArray  # the listed ids, ascending
+    page_rows: int = LARGEST_PAGE  # rows of a full page
+    class_counts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
+    """The number of listed rows of each class: by field name, then by value."""
+    base_ids: Sequence[int] | None = None  # the known Ids of a load's bases; None: the reading is for every base
+    unlisted_bases: Sequence[int] = ()  # bases that are counted even if no row shows them
+    hidden_classes: tuple[HiddenClass, ...] = ()
+    """Classes that were read separately. Their rows are among `ids` and `class_counts`."""
+    skipped_partitions: Collection[str] = ()  # partitions that are not counted
+    earlier_total: int | None = None  # TotalCount of shortly before the reading
+    lacking_ids: Sequence[int] = ()  # ids of confirmed ledger entries that the reading lacks
+    seed: bytes = b""  # random bytes for the choice of ids
+    absent_values: Mapping[str, object] = field(default_factory=dict)  # a random unused value for each filter
 
     @property
     def is_counted(self) -> bool:
-        """Whether TotalCount is checked, so that the counts of the service can be compared."""
+        """Whether TotalCount is checked, so that the counts of the service can be used."""
         return self.certificate.total_count is TotalCount.CHECKED
 
     @property
-    def bases(self) -> Mapping[int, int]:
+    def base_counts(self) -> Mapping[int, int]:
         """The number of listed rows of each base."""
-        return {value: rows for value, rows in self.listed.get("base_id", {}).items() if type(value) is int}
+        return {value: rows for value, rows in self.class_counts.get("base_id", {}).items() if type(value) is int}
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the reading noticed no change."""
+        """Whether the list did not change during the reading, as far as the reading shows."""
         certificate = self.certificate
         is_still = certificate.total_first == certificate.total_last
         return is_still and not (certificate.appeared or certificate.vanished)
@@ -130,10 +123,10 @@ def read_ids(answer: Answer) -> list[int]:
     return [subscriber_id for row in rows if type(subscriber_id := row.get("Id")) is int]
 
 
-def read_unseen(suspect: Suspect, answer: Answer) -> IdArray:
-    shown = np.array(sorted(set(read_ids(answer))), dtype=np.int64)
-    unseen: IdArray = shown[~contained(suspect.ids, shown)]
-    return unseen
+def read_unlisted_ids(suspect: Suspect, answer: Answer) -> IdArray:
+    ids = np.array(sorted(set(read_ids(answer))), dtype=np.int64)
+    unlisted_ids: IdArray = ids[~contained(suspect.ids, ids)]
+    return unlisted_ids
 
 
 def read_totals(answers: Sequence[Answer]) -> list[int]:
@@ -152,27 +145,29 @@ def compute_step(ids: IdArray) -> int:
     return int(np.gcd.reduce(np.diff(ids))) if len(ids) > 1 else 1
 
 
-_TAIL = 1000  # ids at the end of the list from which the density of ids is computed
-_CHANCE = 0.001  # the absence of ids is evidence if the chance of an accident is at most this
-_JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # rows, and share of the list, that do not come between two requests
-_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # rows, and share of the list, that do not come while evidence is gathered
-_SHOWN_SHARE = 0.1  # share of a hidden class that the list may show, as its subscribers change
-_LEAST_UNSEEN = 3  # unlisted subscribers that contradict the list: fewer may have come meanwhile
+_TAIL_IDS = 1000  # ids at the end of the list from which the density of ids is computed
+_LARGEST_CHANCE = 0.001  # absent ids are evidence if the chance of an accident is at most this large
+_JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # assumed: between two requests, the list grows by fewer rows or a smaller share
+_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: so does the list while all evidence is gathered
+_SHOWN_SHARE = 0.1  # the list may show this share of a hidden class, because subscribers change their class
+_LEAST_UNSEEN = 3  # this many unlisted subscribers contradict the list: fewer may be newcomers
 
 
 def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding]:
-    """Return a finding for each kind of evidence: whether it contradicts the size of the list."""
+    """Return a finding for each kind of evidence: whether the evidence contradicts the size of the list."""
     findings = []
     for name in CLASS_FIELDS:
         if rounds := read_rounds(suspect, name, answers):
             says = decide_partition(suspect, name, answers) or Says.NOTHING
-            last = rounds[-1]
-            words = f"{' + '.join(f'{part_count:,}' for part_count in last.parts)} of {last.after:,}"
-            hidden = _find_too_few(suspect, name, answers) if says is Says.CONTRADICTS else ()
-            findings.append(Finding(name, says, words, tuple((name, value) for value in hidden)))
-        elif not suspect.is_counted and (unshown := _find_unshown(suspect, name, answers)):
-            words = f"{len(unshown)} classes of which only unlisted subscribers are shown"
-            findings.append(Finding(name, Says.CONTRADICTS, words, tuple((name, value) for value in unshown)))
+            last_round = rounds[-1]
+            sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.parts)
+            hidden_values = _find_too_few(suspect, name, answers) if says is Says.CONTRADICTS else ()
+            hidden_classes = tuple((name, value) for value in hidden_values)
+            findings.append(Finding(name, says, f"{sum_text} of {last_round.after:,}", hidden_classes))
+        elif not suspect.is_counted and (unlisted_values := _find_unlisted_values(suspect, name, answers)):
+            message = f"requests for {len(unlisted_values)} classes show only unlisted subscribers"
+            hidden_classes = tuple((name, value) for value in unlisted_values)
+            findings.append(Finding(name, Says.CONTRADICTS, message, hidden_classes))
     for finding in (
         _decide_combinations(suspect, answers),
         _decide_totals(suspect, answers),
@@ -185,122 +180,131 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
 
 
 def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
-    """Return the classes that the list shows only to a request that asks for them, according to the answers."""
-    return [class_ for finding in decide_evidence(suspect, answers) for class_ in finding.hidden]
+    """Return the classes that the list shows only to a request for the class, according to the answers."""
+    return [class_ for finding in decide_evidence(suspect, answers) for class_ in finding.hidden_classes]
 
 
 def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     findings = decide_evidence(suspect, answers)
-    return any(finding.says is Says.CONTRADICTS and not finding.hidden for finding in findings)
+    return any(finding.says is Says.CONTRADICTS and not finding.hidden_classes for finding in findings)
 
 
 def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes of which neither the reading nor a request for the class showed a subscriber."""
-    rounds = {name: _read_parts(suspect, name, answers) for name in CLASS_FIELDS}
+    parts_by_name = {name: _read_parts(suspect, name, answers) for name in CLASS_FIELDS}
     return [
         (name, value)
-        for name, counts in rounds.items()
-        for value in (counts[-1] if counts else ())
-        if not counts[-1][value] and not suspect.listed.get(name, {}).get(value)
+        for name, rounds in parts_by_name.items()
+        for value in (rounds[-1] if rounds else ())
+        if not rounds[-1][value] and not suspect.class_counts.get(name, {}).get(value)
     ]
 
 
 def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Says | None:
     """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
     certificate = suspect.certificate
-    known = {total for total in (certificate.total_first, certificate.total_last) if total is not None}
+    known_totals = {total for total in (certificate.total_first, certificate.total_last) if total is not None}
     rounds = read_rounds(suspect, name, answers)
-    if any(hidden_name == name for hidden_name, _ in suspect.hidden):
+    if any(hidden_name == name for hidden_name, _ in suspect.hidden_classes):
         return Says.CONTRADICTS if _find_too_few(suspect, name, answers) else Says.NOTHING
-    if _find_unshown(suspect, name, answers):
+    if _find_unlisted_values(suspect, name, answers):
         return Says.CONTRADICTS
-    says = decide_counts(rounds, suspect.is_quiet, known)
+    says = decide_counts(rounds, suspect.is_quiet, known_totals)
     if name != "base_id":
         return says
-    # Bases that no page showed may be missing in both sums, and the bases that are not counted may have changed since.
-    is_large = all(
+    # Bases that no page showed may be missing in both sums, and bases that are not counted may have changed meanwhile.
+    exceeds_clearly = all(
         sum(counts_of_round.parts) - counts_of_round.after >= _compute_jump(counts_of_round.after)
         for counts_of_round in rounds
     )
-    parts = _read_parts(suspect, name, answers)
-    asked = parts[0] if parts else {}
-    has_unlisted = any(all(part[base] for part in parts) and not suspect.bases.get(int(str(base))) for base in asked)
-    return says if says is not Says.AGREES and (is_large or has_unlisted) else Says.NOTHING
+    part_rounds = _read_parts(suspect, name, answers)
+    counted_bases = part_rounds[0] if part_rounds else {}
+    has_unlisted_base = any(
+        all(parts[base] for parts in part_rounds) and not suspect.base_counts.get(int(str(base)))
+        for base in counted_bases
+    )
+    return says if says is not Says.AGREES and (exceeds_clearly or has_unlisted_base) else Says.NOTHING
 
 
 def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
-    """Return the values of a partition of which the reading has too few rows. Before classes were read separately,
-    return none if the reading has more than a few rows of such a value: then a window cuts the list off."""
-    if unshown := _find_unshown(suspect, name, answers):
-        return unshown
-    counts, listed = _read_parts(suspect, name, answers)[-1], suspect.listed.get(name, {})
-    slack = _compute_jump(suspect.certificate.distinct) if suspect.hidden or not suspect.is_quiet else 0
-    too_few = [value for value, count in counts.items() if count - listed.get(value, 0) > slack]
-    is_window = any(listed.get(value, 0) > _SHOWN_SHARE * counts[value] for value in too_few)
-    return [] if is_window and not suspect.hidden else too_few
+    """Return the values of a partition of which the reading has too few rows.
+
+    As long as no class has been read separately, return no value if the reading has more than a few rows of such a
+    value: a window cuts the list off, and the list hides no class."""
+    if unlisted_values := _find_unlisted_values(suspect, name, answers):
+        return unlisted_values
+    counts, listed_counts = _read_parts(suspect, name, answers)[-1], suspect.class_counts.get(name, {})
+    slack = _compute_jump(suspect.certificate.distinct) if suspect.hidden_classes or not suspect.is_quiet else 0
+    values = [value for value, count in counts.items() if count - listed_counts.get(value, 0) > slack]
+    is_window = any(listed_counts.get(value, 0) > _SHOWN_SHARE * counts[value] for value in values)
+    return [] if is_window and not suspect.hidden_classes else values
 
 
-def _find_unshown(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
-    """Return the values of a partition of which no row was listed, although several subscribers have the value and all
-    that an answer shows of them are unlisted."""
-    listed = suspect.listed.get(name, {})
-    unshown = list[object]()
+def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
+    """Return the values of a partition that no listed row has, although requests for the value show subscribers."""
+    listed_counts = suspect.class_counts.get(name, {})
+    values = list[object]()
     is_read = bool(read_rounds(suspect, name, answers)) or not suspect.is_counted
     for value in (_read_parts(suspect, name, answers) or [{}])[-1] if is_read else ():
         parts = [answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name]
-        shown = [part for part in parts if part.question.value == value]
-        is_unseen = all(_shows_unlisted_alone(suspect, answer) for answer in shown)
-        unshown += [value] if is_unseen and not listed.get(value) else []
-    return unshown
+        parts_of_value = [part for part in parts if part.question.value == value]
+        is_unlisted = all(_shows_only_unlisted(suspect, answer) for answer in parts_of_value)
+        values += [value] if is_unlisted and not listed_counts.get(value) else []
+    return values
 
 
-def _shows_unlisted_alone(suspect: Suspect, answer: Answer) -> bool:
-    """Return whether all rows of a part are unlisted, and cannot all be of newcomers: they are several, or one has an
-    id between the listed ones."""
-    unseen, ids = read_unseen(suspect, answer), suspect.ids
-    if not len(unseen) or len(unseen) < len(read_ids(answer)):
+def _shows_only_unlisted(suspect: Suspect, answer: Answer) -> bool:
+    """Return whether all rows of a part are unlisted and at least one of them is no newcomer: there are several rows,
+    or one row has an id between listed ids."""
+    unlisted_ids, ids = read_unlisted_ids(suspect, answer), suspect.ids
+    if not len(unlisted_ids) or len(unlisted_ids) < len(read_ids(answer)):
         return False
-    is_inside = len(ids) > 1 and bool(((unseen > ids[0]) & (unseen < ids[-1])).any())
-    return is_inside or len(unseen) >= _LEAST_UNSEEN
+    is_inside = len(ids) > 1 and bool(((unlisted_ids > ids[0]) & (unlisted_ids < ids[-1])).any())
+    return is_inside or len(unlisted_ids) >= _LEAST_UNSEEN
 
 
 def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[Counts]:
-    """Return the counts of a partition, round by round; none where an answer is missing or is not as asked."""
+    """Return the counts of a partition, one for each round. Return an empty list if any answer is missing or does not
+    match its question."""
     wholes = [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_counted else []
     rounds: list[Counts] = []
-    for number, counts in enumerate(_read_parts(suspect, name, answers)):
-        around = [answer.total for answer in wholes if answer.question.round in (number - 1, number)]
-        totals = [total for total in around if total is not None]
-        if len(totals) < len(around) or len(totals) < 2:
+    for round_index, counts in enumerate(_read_parts(suspect, name, answers)):
+        answered_totals = [
+            answer.total for answer in wholes if answer.question.round_index in (round_index - 1, round_index)
+        ]
+        totals = [total for total in answered_totals if total is not None]
+        if len(totals) < len(answered_totals) or len(totals) < 2:
             return []
-        known = list(counts.values())
-        if name == "base_id":  # the bases that are not counted keep the rows that the reading showed
-            known.append(
-                suspect.certificate.distinct - sum(suspect.bases.get(int(str(base_id)), 0) for base_id in counts)
+        parts = list(counts.values())
+        if name == "base_id":  # assumed: the other bases still have as many rows as the reading showed
+            parts.append(
+                suspect.certificate.distinct - sum(suspect.base_counts.get(int(str(base_id)), 0) for base_id in counts)
             )
-        rounds.append(Counts(totals[0], known, totals[-1]))
+        rounds.append(Counts(totals[0], parts, totals[-1]))
     return rounds
 
 
 def _read_parts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
-    """Return the counts of a partition by value, round by round; none where an answer is missing or not as asked."""
+    """Return the counts of a partition by value, one mapping for each round. Return an empty list if any answer is
+    missing or does not match its question."""
     pairs = [answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.name == name]
     if len(pairs) < len(suspect.absent_values) or not all(_is_empty(answer) for answer in pairs):
         return []
     parts = [answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name]
     rounds = list[dict[object, int]]()
-    for number in sorted({part.question.round for part in parts}):
-        counts = {part.question.value: _read_count(suspect, part) for part in parts if part.question.round == number}
-        known = {value: count for value, count in counts.items() if count is not None}
-        if len(known) < len(counts):
+    for round_index in sorted({part.question.round_index for part in parts}):
+        parts_of_round = [part for part in parts if part.question.round_index == round_index]
+        counts = {part.question.value: _read_count(suspect, part) for part in parts_of_round}
+        valid_counts = {value: count for value, count in counts.items() if count is not None}
+        if len(valid_counts) < len(counts):
             return []
-        rounds.append(known)
+        rounds.append(valid_counts)
     return rounds
 
 
 def _read_count(suspect: Suspect, answer: Answer) -> int | None:
-    """Return TotalCount of a part; if TotalCount is ignored, the number of rows that the answer shows. Return None if
-    the rows are not as asked."""
+    """Return TotalCount of a part or, if TotalCount is ignored, the number of rows of the answer. Return None if the
+    rows do not match the question."""
     page = answer.page
     total = None if page is None else page.total_count if suspect.is_counted else len(page.subscribers)
     if page is None or total is None or bool(page.subscribers) != bool(total):
@@ -314,30 +318,33 @@ def _is_empty(answer: Answer) -> bool:
 
 
 def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Return what requests for several classes at once say; None if none shows a subscriber that is not listed.
+    """Return the finding of the requests for several classes at once, or None if no request shows an unlisted
+    subscriber.
 
-    No request for one of the classes has shown a subscriber. So the list hides the classes, or a newcomer is of them.
-    One subscriber contradicts a quiet list before the classes are read separately."""
-    shown, number = list[tuple[HiddenClass, ...]](), 0
+    No request for a single class has shown a subscriber. So either the list hides the classes, or the subscriber is a
+    newcomer. As long as no class has been read separately, one subscriber contradicts a quiet list."""
+    combinations, unlisted_count = list[tuple[HiddenClass, ...]](), 0
     for answer in answers:  # the small combinations first
         classes, page = answer.question.classes, answer.page
-        if any(set(shown_classes) <= set(classes) for shown_classes in shown) or not classes or page is None:
+        is_covered = any(set(combination) <= set(classes) for combination in combinations)
+        if is_covered or not classes or page is None:
             continue
-        unseen = len(read_unseen(suspect, answer))
-        if unseen and are_as_asked({**suspect.filters, **dict(classes)}, page.subscribers):
-            number += unseen
-            shown.append(classes)
-    if number < (1 if suspect.is_quiet and not suspect.hidden else _LEAST_UNSEEN):
+        unlisted_ids = read_unlisted_ids(suspect, answer)
+        if len(unlisted_ids) and are_as_asked({**suspect.filters, **dict(classes)}, page.subscribers):
+            unlisted_count += len(unlisted_ids)
+            combinations.append(classes)
+    if unlisted_count < (1 if suspect.is_quiet and not suspect.hidden_classes else _LEAST_UNSEEN):
         return None
-    hidden = dict.fromkeys(class_ for classes in shown for class_ in classes)
-    words = f"{number:,} subscribers are shown only to a request for {' and '.join(name for name, _ in shown[0])}"
-    return Finding("classes", Says.CONTRADICTS, words, tuple(hidden))
+    hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
+    names = " and ".join(name for name, _ in combinations[0])
+    message = f"{unlisted_count:,} subscribers are shown only to a request for {names}"
+    return Finding("classes", Says.CONTRADICTS, message, tuple(hidden_classes))
 
 
 def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Compare the TotalCounts of the run.
+    """Return the finding of the TotalCounts of the run, or None if they show nothing.
 
-    If nothing changes, a list whose TotalCount is much larger at another time has left subscribers out."""
+    A list that does not change has left subscribers out if its TotalCount is much larger at another time."""
     certificate = suspect.certificate
     last = certificate.total_last
     wholes = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
@@ -347,14 +354,15 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     highest = max([certificate.total_first or 0, *totals])
     if _has_grown_at_end(suspect, answers):
         return Finding("total_count", Says.NOTHING, f"{highest:,} at another time than {last:,}, new ids at the end")
-    largest = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
-    unseen = max((int(np.count_nonzero(read_unseen(suspect, answer) < largest)) for answer in wholes), default=0)
-    least = _compute_jump(last)
+    largest_id = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
+    older_counts = [int(np.count_nonzero(read_unlisted_ids(suspect, answer) < largest_id)) for answer in wholes]
+    unlisted_count = max(older_counts, default=0)
+    jump = _compute_jump(last)
     is_still = suspect.is_quiet and len(set(totals)) == 1
-    if is_still and max(totals[0] - last, unseen) >= least:
-        words = f"{totals[0]:,} in a second reading, {unseen:,} of them with ids between the listed ones"
-        return Finding("total_count", Says.CONTRADICTS, words)
-    if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= least:
+    if is_still and max(totals[0] - last, unlisted_count) >= jump:
+        message = f"{totals[0]:,} in a second reading, and {unlisted_count:,} unlisted ids between the listed ids"
+        return Finding("total_count", Says.CONTRADICTS, message)
+    if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last >= jump:
         return Finding("total_count", Says.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last:,}")
     if suspect.is_quiet and highest - last >= max(_GROWTH_ROWS, _GROWTH_SHARE * last):
         return Finding("total_count", Says.CONTRADICTS, f"{last:,} in the reading, then {highest:,}")
@@ -366,125 +374,127 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
 
 
 def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
-    """Return whether subscribers were added to the list, and all of them beyond its largest id: other runs create
-    subscribers.
+    """Return whether subscribers were added to the list and all of them have larger ids than the listed subscribers, so
+    that they are newcomers of other runs.
 
-    A second reading of a list of one page shows all ids. In a longer list in id order, the largest listed id still has
-    the rank that it had, counted from the end where no newcomers are.
+    For a list of one page, a second reading shows all ids. In a longer list in id order, the largest listed id must
+    still have its rank, counted from the end without newcomers.
     """
     if not len(suspect.ids):
         return False
-    largest, order, distinct = int(suspect.ids[-1]), suspect.certificate.order, len(suspect.ids)
+    largest_id, order, id_count = int(suspect.ids[-1]), suspect.certificate.order, len(suspect.ids)
     for answer in answers:
-        shown, offset = read_ids(answer), answer.question.query.offset
-        newer = sum(subscriber_id > largest for subscriber_id in shown)
-        if answer.page is None or answer.total is None or not newer:
+        answered_ids, offset = read_ids(answer), answer.question.query.offset
+        has_newcomers = any(subscriber_id > largest_id for subscriber_id in answered_ids)
+        if answer.page is None or answer.total is None or not has_newcomers:
             continue
-        if answer.question.topic is Topic.WHOLE and len(shown) >= answer.total:
-            older = np.array(
-                sorted(subscriber_id for subscriber_id in set(shown) if subscriber_id <= largest), dtype=np.int64
-            )
-            if np.array_equal(older, suspect.ids):
+        if answer.question.topic is Topic.WHOLE and len(answered_ids) >= answer.total:
+            older_ids = sorted(subscriber_id for subscriber_id in set(answered_ids) if subscriber_id <= largest_id)
+            if np.array_equal(np.array(older_ids, dtype=np.int64), suspect.ids):
                 return True
-        if answer.question.topic is Topic.END and largest in shown:
-            rank = offset + shown.index(largest)
-            if rank == (distinct - 1 if order is Order.ID else answer.total - distinct):
+        if answer.question.topic is Topic.END and largest_id in answered_ids:
+            rank = offset + answered_ids.index(largest_id)
+            if rank == (id_count - 1 if order is Order.ID else answer.total - id_count):
                 return True
     return False
 
 
 def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Compare the rows of counts with the listed rows: unlisted ids between listed ones contradict the list, because
-    newcomers have ids beyond the end."""
+    """Return the finding of the rows of counts, or None if they show nothing. Several unlisted ids between listed ids
+    contradict the list, because newcomers have ids beyond the end."""
     if len(suspect.ids) < 2:
         return None
-    low, high = int(suspect.ids[0]), int(suspect.ids[-1])
-    hidden = {(name, value) for name in CLASS_FIELDS for value in _find_unshown(suspect, name, answers)}
+    smallest_id, largest_id = int(suspect.ids[0]), int(suspect.ids[-1])
+    hidden_classes = {(name, value) for name in CLASS_FIELDS for value in _find_unlisted_values(suspect, name, answers)}
     for answer in answers:
         question = answer.question
-        if question.topic not in (Topic.WHOLE, Topic.PART) or (question.name, question.value) in hidden:
+        if question.topic not in (Topic.WHOLE, Topic.PART) or (question.name, question.value) in hidden_classes:
             continue
         if answer.page is None or not are_as_asked(suspect.filters, answer.page.subscribers):
             continue
-        unseen = read_unseen(suspect, answer)
-        inside = int(np.count_nonzero((unseen > low) & (unseen < high)))
-        if inside >= max(_LEAST_UNSEEN, _JUMP_SHARE * len(read_ids(answer))):
-            return Finding("rows", Says.CONTRADICTS, f"{inside:,} rows of another answer are not on the list")
+        unlisted_ids = read_unlisted_ids(suspect, answer)
+        inside_count = int(np.count_nonzero((unlisted_ids > smallest_id) & (unlisted_ids < largest_id)))
+        if inside_count >= max(_LEAST_UNSEEN, _JUMP_SHARE * len(read_ids(answer))):
+            return Finding("rows", Says.CONTRADICTS, f"{inside_count:,} rows of another answer are not on the list")
     return None
 
 
 def _compute_jump(total: int) -> float:
-    """Return the change of TotalCount that is too large to happen between two requests if the list seems unchanged."""
+    """Return the smallest change of TotalCount that cannot happen between two requests, if the list seems unchanged."""
     return max(_JUMP_ROWS, _JUMP_SHARE * total)
 
 
 def _decide_lacking(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the look-ups of confirmed subscribers that the list lacks, or None without such look-ups.
 
-    If one of these subscribers exists, the finding contradicts the list. If the query has a filter besides the base,
-    two must exist, because the values of one may have changed."""
-    asked = [answer for answer in answers if answer.question.topic is Topic.LACKING]
-    if not asked:
+    One existing subscriber contradicts the list. If the query has a filter besides the base, two must exist, because
+    the values of one subscriber may have changed."""
+    lookups = [answer for answer in answers if answer.question.topic is Topic.LACKING]
+    if not lookups:
         return None
-    found = find_present(suspect, answers, Topic.LACKING)
-    is_by_filter = bool(set(suspect.filters) - {"base_id"})
-    says = Says.CONTRADICTS if len(found) > is_by_filter else Says.NOTHING
-    words = f"{len(found)} of {len(asked)} that the list lacks are there"
-    return Finding("ledger", says, words, unlisted=tuple(sorted(found)))
+    present_ids = find_present_ids(suspect, answers, Topic.LACKING)
+    least_count = 2 if set(suspect.filters) - {"base_id"} else 1
+    says = Says.CONTRADICTS if len(present_ids) >= least_count else Says.NOTHING
+    message = f"{len(present_ids)} of {len(lookups)} that the list lacks are there"
+    return Finding("ledger", says, message, unlisted_ids=tuple(sorted(present_ids)))
 
 
 def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the look-ups of ids that the list lacks, or None without such look-ups.
 
-    An id that exists contradicts the list, unless its subscriber was created meanwhile. If the ids at the end are dense
-    and no id exists beyond the end, the list is not cut off there."""
-    asked = [answer for answer in answers if answer.question.topic in (Topic.MISSING, Topic.BEYOND)]
-    if not asked:
+    An existing id contradicts the list, unless its subscriber is a newcomer. If the ids at the end of the list are
+    dense and no id exists beyond the end, the list is not cut off there."""
+    lookups = [answer for answer in answers if answer.question.topic in (Topic.MISSING, Topic.BEYOND)]
+    if not lookups:
         return None
-    missing = find_present(suspect, answers, Topic.MISSING)
-    beyond = find_present(suspect, answers, Topic.BEYOND)
-    again = [answer for answer in asked if answer.question.round]
-    hidden = missing.intersection(answer.question.value for answer in again if _is_present(suspect, answer))
-    for subscriber_id in beyond:
+    inside_ids = find_present_ids(suspect, answers, Topic.MISSING)
+    outside_ids = find_present_ids(suspect, answers, Topic.BEYOND)
+    second_lookups = [answer for answer in lookups if answer.question.round_index]
+    unlisted_ids = inside_ids.intersection(
+        answer.question.value for answer in second_lookups if _is_present(suspect, answer)
+    )
+    for subscriber_id in outside_ids:
         side = find_side(suspect, subscriber_id)
         ends = [answer for answer in answers if answer.question.topic is Topic.END and answer.question.name == side]
-        shown = [set(read_ids(answer)) for answer in ends if answer.page is not None]
-        if shown and not any(subscriber_id in end_ids for end_ids in shown):
-            hidden.add(subscriber_id)
+        shown_ids = [set(read_ids(answer)) for answer in ends if answer.page is not None]
+        if shown_ids and not any(subscriber_id in end_ids for end_ids in shown_ids):
+            unlisted_ids.add(subscriber_id)
     total = max(read_totals(answers), default=0)
     is_window = suspect.is_counted and total == len(suspect.ids) and (total % 100 == 0 or is_window_size(total))
-    if is_window and len(beyond) >= _JUMP_ROWS:
-        hidden |= beyond  # newcomers change TotalCount, unless a window caps it at a round number
-    number = len({answer.question.value for answer in asked})
-    words = f"{len(missing | beyond) or 'none'} of {number} ids that the list lacks exist"
-    if hidden:
-        return Finding("ids", Says.CONTRADICTS, words, unlisted=tuple(sorted(hidden)))
-    is_known = any(answer.question.topic is Topic.KNOWN and _is_present(suspect, answer) for answer in answers)
-    is_proof = is_known and not missing and not beyond and _compute_chance(suspect) <= _CHANCE
-    return Finding("ids", Says.AGREES if is_proof else Says.NOTHING, words)
+    if is_window and len(outside_ids) >= _JUMP_ROWS:
+        unlisted_ids |= outside_ids  # newcomers would change TotalCount, unless a window limits TotalCount
+    asked_count = len({answer.question.value for answer in lookups})
+    message = f"{len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks exist"
+    if unlisted_ids:
+        return Finding("ids", Says.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
+    has_control = any(answer.question.topic is Topic.KNOWN and _is_present(suspect, answer) for answer in answers)
+    is_proof = has_control and not inside_ids and not outside_ids and _compute_chance(suspect) <= _LARGEST_CHANCE
+    return Finding("ids", Says.AGREES if is_proof else Says.NOTHING, message)
 
 
 def _compute_chance(suspect: Suspect) -> float:
-    """Return the chance that all ids asked for beyond the end are unused although subscribers follow beyond the end."""
+    """Return the chance that all looked-up ids beyond the end are unused although the list goes on beyond the end."""
     order, ids = suspect.certificate.order, suspect.ids
     if order not in (Order.ID, Order.ID_DESC) or len(ids) < 2:
         return 1.0
     step = compute_step(ids)
-    tail = ids[-_TAIL:] if order is Order.ID else ids[:_TAIL]
+    tail = ids[-_TAIL_IDS:] if order is Order.ID else ids[:_TAIL_IDS]
     density = (len(tail) - 1) * step / int(tail[-1] - tail[0])
-    end = IDS_BEYOND if order is Order.ID else min(IDS_BEYOND, int(ids[0] - 1) // step)
-    return float((1 - density) ** end)
+    lookup_count = IDS_BEYOND if order is Order.ID else min(IDS_BEYOND, int(ids[0] - 1) // step)
+    return float((1 - density) ** lookup_count)
 
 
-def find_present(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> set[int]:
-    """Return the ids of this topic that exist and were not listed."""
-    present = [answer for answer in answers if answer.question.topic is topic and _is_present(suspect, answer)]
-    return {subscriber_id for answer in present for subscriber_id in read_unseen(suspect, answer).tolist()}
+def find_present_ids(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> set[int]:
+    """Return the unlisted ids of this topic that exist, by the answers."""
+    present_answers = [answer for answer in answers if answer.question.topic is topic and _is_present(suspect, answer)]
+    return {
+        subscriber_id for answer in present_answers for subscriber_id in read_unlisted_ids(suspect, answer).tolist()
+    }
 
 
 def _is_present(suspect: Suspect, answer: Answer) -> bool:
-    """Return whether the service shows this subscriber alone for the Id, and the subscriber matches the filters of the
-    suspected query."""
+    """Return whether the answer to a look-up by Id has only the subscriber with this Id, and the subscriber matches the
+    filters of the suspected query."""
     if answer.page is None or read_ids(answer) != [answer.question.value]:
         return False
     return are_as_asked(suspect.filters, answer.page.subscribers)

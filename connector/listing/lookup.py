@@ -1,13 +1,15 @@
-"""Looks subscribers up by the filters of the list, one request for each spelling, between controls of the filters
-(architecture 2).
+"""Looks subscribers up by the filters of the list, one request for each spelling. Controls of the filters come before
+and after the look-ups (architecture 2).
 
-A subscriber whom a filter shows is present. A subscriber whom a filter does not show is absent only if every answer was
-whole, and the controls of each spelling's class passed before and after the look-up. If a filter lists subscribers for
-a made-up value, the service ignores the filter, and the run no longer uses it. A class passes if the filter finds a
-listed subscriber of the class by the subscriber's own text. A sentinel of this run is the best control, because its
-text is as we sent it; otherwise a subscriber that the list has shown is used. A sentinel that does not show may only be
-late. If the sentinel shows by its id and not by its text, the filter fails. A sentinel proves the list fresh only for
-look-ups after it, so the sentinels are looked up first.
+- A subscriber that a filter shows is present.
+- A subscriber that a filter does not show is absent only if every answer was whole, and the controls of each spelling's
+  class passed before and after the look-up.
+- If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
+- A class passes if the filter finds a listed subscriber of the class by the subscriber's text. The best control is a
+  sentinel of this run, because this run has sent its text. Otherwise a listed subscriber is used.
+- If the list shows a sentinel by its id and not by its text, the filter fails. If the list does not show the sentinel
+  by its id either, the sentinel may only be late.
+- A sentinel proves that the list is fresh only for later look-ups. So the sentinels are looked up first.
 """
 
 import logging
@@ -37,23 +39,22 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-_SENTINELS_AT_A_TIME = 8  # latest sentinels that are looked up; if none shows, the next look is a quiet period later
-_SENTINELS_TRIED = 2  # the first sentinels of the run are the likeliest to show; one of them may have been erased
-_CLASS_SAMPLE = 50  # rows of a class that are compared with the question
+_LATEST_SENTINELS = 8  # latest sentinels that are looked up; if none shows, the next look-up is a quiet period later
+_FIRST_SENTINELS = 2  # first sentinels of the run, which are the likeliest to show; one of them may have been erased
+_CLASS_SAMPLE_ROWS = 50  # rows of a class that are compared with the question
 _SAMPLES_TRIED = 3  # subscribers of the class that are looked up, because the first ones may have vanished
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """The results of controls: the classes that `passed`, the classes that `failed` or whose filter is not usable, the
-    sentinels that were `shown`, and whether the filter by email ignores case. A class in neither set was not tried,
-    because no subscriber of the class is known."""
+    """The results of controls. A class that has neither passed nor failed was not tried, because no subscriber of the
+    class is known."""
 
-    passed: frozenset[SpellingClass] = frozenset()
-    failed: frozenset[SpellingClass] = frozenset()
-    shown: tuple[Sentinel, ...] = ()
-    is_case_blind: bool = False
+    passed_classes: frozenset[SpellingClass] = frozenset()
+    failed_classes: frozenset[SpellingClass] = frozenset()  # also the classes of a field whose filter is not usable
+    seen_sentinels: tuple[Sentinel, ...] = ()
+    is_case_blind: bool = False  # whether the filter by email ignores case
 
 
 async def check_filters(
@@ -122,12 +123,12 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
 
 
 async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> tuple[bool | None, Sentinel | None]:
-    """Try the class by sentinels first, then by listed subscribers; the first conclusive trial counts.
+    """Try the class by sentinels first, then by listed subscribers. The first conclusive trial counts.
 
-    Return whether the filter passed (None: no trial was conclusive), and the sentinel that showed.
+    Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
     """
     page = partial(ask_page, access)
-    for sentinel in islice(_find_sentinels(access, spelling_class), _SENTINELS_TRIED):
+    for sentinel in islice(_find_sentinels(access, spelling_class), _FIRST_SENTINELS):
         is_passed = await _try_sentinel(access, sentinel)
         if is_passed is not None:
             return is_passed, sentinel if is_passed else None
@@ -138,56 +139,58 @@ async def _try_class(access: ListAccess, spelling_class: SpellingClass) -> tuple
 
 
 async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
-    """Return whether the filter finds a sentinel by its text as sent; None if it does not show by its id either."""
+    """Return whether the filter finds a sentinel by its text as sent. Return None if the list does not show the
+    sentinel by its id either."""
     page, sample = partial(ask_page, access), (sentinel.subscriber_id, sentinel.value)
     if (await try_sample(page, sentinel.field, sample)).is_proof:
         return True
     if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).holds(sentinel.subscriber_id):
         return None
-    return (await try_sample(page, sentinel.field, sample)).is_proof  # the sentinel may have begun to show meanwhile
+    return (await try_sample(page, sentinel.field, sample)).is_proof  # the list may show the sentinel only now
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
-    """Yield the sentinels of this class, by their text as sent, in the order in which they were confirmed."""
+    """Yield the sentinels whose text as sent is of this class, in the order of their confirmation."""
     for sentinel in tuple(access.sentinels):
         if sentinel.field == spelling_class.field and classify(sentinel.field, sentinel.value) == spelling_class:
             yield sentinel
 
 
 async def _is_case_blind(access: ListAccess) -> bool | None:
-    """Return whether the filter by email finds listed emails, with and without capitals, by a text in the other case.
-
-    Return None if no such email is known.
+    """Return whether the filter by email finds listed emails by a text in the other case. Try emails with capitals, and
+    emails without. Return None if no such email is known.
     """
     stats = access.state.stats
     if stats is None:
         return None
     groups = [group for group in (stats.find_samples_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
     page = partial(ask_page, access)
-    changed = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
-    trials = await look_up_together(access, [partial(try_samples, page, "email", samples) for samples in changed])
+    recased_groups = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
+    trials = await look_up_together(
+        access, [partial(try_samples, page, "email", samples) for samples in recased_groups]
+    )
     return all(trial.is_proof for trial in trials) if trials else None
 
 
 async def find_visibility(
-    access: ListAccess, checked: FilterCheck, started_at: float, fields: Collection[str]
+    access: ListAccess, check: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
     """Return the sentinels that the filters of these fields show, and the largest lag of the fields.
 
-    The sentinels are those of one field: the field whose latest sentinel is the oldest. Raises ListFailed.
+    The sentinels are of one field only: the field whose latest sentinel is the oldest. Raises ListFailed.
     """
-    by_field = [await _find_by_filter(access, checked, started_at, field) for field in fields]
+    visibilities = [await _find_by_filter(access, check, started_at, field) for field in fields]
     return Visibility(
-        min((visibility.seen_sentinels for visibility in by_field), key=find_latest_time),
-        max(visibility.lag_s for visibility in by_field),
+        min((visibility.seen_sentinels for visibility in visibilities), key=find_latest_time),
+        max(visibility.lag_s for visibility in visibilities),
     )
 
 
-async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: float, field: str) -> Visibility:
-    """Look the latest sentinel of each class of the base up. If the latest of all does not show, look a few earlier
-    sentinels up.
+async def _find_by_filter(access: ListAccess, check: FilterCheck, started_at: float, field: str) -> Visibility:
+    """Look up the latest sentinel, and the latest sentinel of each class of the base. If the filter does not show the
+    latest sentinel, look a few earlier sentinels up.
 
-    A sentinel that does not show is a sign of lag only if the filter has passed for the class of its spelling.
+    A sentinel that the filter does not show is a sign of lag only if the filter has passed for the class of its text.
     """
     sentinels = [
         sentinel for sentinel in access.sentinels if sentinel.confirmed_at < started_at and sentinel.field == field
@@ -196,40 +199,46 @@ async def _find_by_filter(access: ListAccess, checked: FilterCheck, started_at: 
         return Visibility()
     base_id, newest = access.journal.base.service_id, sentinels[-1]
     latest_by_class = {sentinel.is_active: sentinel for sentinel in sentinels if sentinel.base_id == base_id}
-    latest = dict.fromkeys([newest, *latest_by_class.values()])
-    seen = {sentinel for sentinel in latest if sentinel in checked.shown or await _is_shown(access, sentinel)}
-    if newest in seen:
-        return Visibility(frozenset(seen))
-    findable = [sentinel for sentinel in sentinels if classify(sentinel.field, sentinel.value) in checked.passed]
-    earlier = findable[-_SENTINELS_AT_A_TIME:]
-    are_shown = await look_up_together(access, [partial(_is_shown, access, sentinel) for sentinel in earlier])
-    looked_up = list(zip(earlier, are_shown, strict=True))
-    seen |= {sentinel for sentinel, is_shown in looked_up if is_shown}
-    missed = [sentinel for sentinel, is_shown in looked_up if is_shown is False]
-    return Visibility(frozenset(seen), measure_lag(missed, started_at))
+    latest_sentinels = dict.fromkeys([newest, *latest_by_class.values()])
+    seen_sentinels = {
+        sentinel
+        for sentinel in latest_sentinels
+        if sentinel in check.seen_sentinels or await _is_shown(access, sentinel)
+    }
+    if newest in seen_sentinels:
+        return Visibility(frozenset(seen_sentinels))
+    findable = [sentinel for sentinel in sentinels if classify(sentinel.field, sentinel.value) in check.passed_classes]
+    earlier_sentinels = findable[-_LATEST_SENTINELS:]
+    look_ups = [partial(_is_shown, access, sentinel) for sentinel in earlier_sentinels]
+    results = list(zip(earlier_sentinels, await look_up_together(access, look_ups), strict=True))
+    seen_sentinels |= {sentinel for sentinel, is_shown in results if is_shown}
+    missed_sentinels = [sentinel for sentinel, is_shown in results if is_shown is False]
+    return Visibility(frozenset(seen_sentinels), measure_lag(missed_sentinels, started_at))
 
 
 async def _confirm_visibility(access: ListAccess, visibility: Visibility, started_at: float) -> Visibility:
-    """Return the sentinels that the filters still show. A sentinel that no longer shows proves that replicas lag."""
-    sentinels = sorted(visibility.seen_sentinels, key=lambda each: each.confirmed_at)
-    are_shown = await look_up_together(access, [partial(_is_shown, access, sentinel) for sentinel in sentinels])
-    seen = frozenset(sentinel for sentinel, is_shown in zip(sentinels, are_shown, strict=True) if is_shown)
-    missed = [sentinel for sentinel, is_shown in zip(sentinels, are_shown, strict=True) if is_shown is False]
-    return Visibility(seen, max(visibility.lag_s, measure_lag(missed, started_at)))
+    """Return the sentinels that the filters still show. If the filters no longer show a sentinel, a replica lags."""
+    sentinels = sorted(visibility.seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
+    look_ups = [partial(_is_shown, access, sentinel) for sentinel in sentinels]
+    results = list(zip(sentinels, await look_up_together(access, look_ups), strict=True))
+    seen_sentinels = frozenset(sentinel for sentinel, is_shown in results if is_shown)
+    missed_sentinels = [sentinel for sentinel, is_shown in results if is_shown is False]
+    return Visibility(seen_sentinels, max(visibility.lag_s, measure_lag(missed_sentinels, started_at)))
 
 
 async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool) -> bool | None:
-    """Return whether look-ups of this kind show subscribers with this `is_active`, or None if that is not known.
+    """Return whether look-ups of this kind (`by_filter`, or sweeps) show subscribers with this `is_active`, or None if
+    this is not known.
 
-    If a look-up has shown such a subscriber, they do. Otherwise the list is asked for the class by its filter. An empty
-    answer means that the class has no subscriber. A subscriber whom the look-ups leave out proves that they hide the
-    class.
+    If a look-up has shown such a subscriber, return True. Otherwise ask the list with the filter `is_active`. An empty
+    answer means that no such subscriber exists. A subscriber in the answer proves that sweeps hide the class. It proves
+    the same of the identity filter, unless that filter finds the subscriber.
     """
     state, field_name = access.state, access.policy.identity
     if is_active in (state.filtered_activity if by_filter else state.swept_activity):
         return True
     try:
-        page = await ask_page(access, ListQuery(limit=_CLASS_SAMPLE, base_id=state.base_id, is_active=is_active))
+        page = await ask_page(access, ListQuery(limit=_CLASS_SAMPLE_ROWS, base_id=state.base_id, is_active=is_active))
     except ListFailed:
         return None
     if page is None or not are_as_asked({"is_active": is_active}, page.subscribers):
@@ -245,22 +254,22 @@ async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
     """Return whether the list shows the sentinel by any spelling of its text, or None if an answer was not whole."""
     is_whole = True
     for text in build_spellings(sentinel.field, sentinel.value):
-        shown = await look_up(access, sentinel.field, text)
-        if shown.holds(sentinel.subscriber_id):
+        answer = await look_up(access, sentinel.field, text)
+        if answer.holds(sentinel.subscriber_id):
             return True
-        is_whole = is_whole and shown.is_whole
+        is_whole = is_whole and answer.is_whole
     return False if is_whole else None
 
 
-ASKED_TOGETHER = 300  # identities between two rounds of controls: if a filter stops working, only these are spoiled
+ASKED_TOGETHER = 300  # identities between two controls: if a filter stops working, only these are inconclusive
 
 
 async def look_by_filter(
     access: ListAccess, keys: Sequence[LookupKey], *, remaining_count: int | None = None
 ) -> LookupResult:
-    """Look the keys up by filters alone. With a case-sensitive filter no key with `in_any_spelling` is proved absent.
+    """Look the keys up by filters alone. A case-sensitive filter proves no key with `in_any_spelling` absent.
 
-    `remaining_count` is the number of keys that the run still looks up, these included, for the progress line.
+    `remaining_count` is the number of keys that the run still has to look up, including `keys`, for the progress line.
 
     Raises ListFailed if the service does not answer, and RunAborted if the base is not the intended one or the run must
     stop.
@@ -277,7 +286,7 @@ async def look_by_filter(
 
 
 def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
-    """Return whether a filter may prove this identity absent, because a subscriber is known for each control.
+    """Return whether a filter may prove this identity absent, because each control has a known subscriber.
 
     The list's stats must be known.
     """
@@ -292,18 +301,19 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
     and the stats are known."""
     questions = [_build_question(key) for key in keys]
     classes = frozenset[SpellingClass]().union(*(question.classes for question in questions))
-    controls = len(classes) + 2 * any(question.needs_case_blind for question in questions)
-    rounds = 1 + -(-len(questions) // ASKED_TOGETHER)
-    made_up, sentinel = len({spelling_class.field for spelling_class in classes}), 1
-    return sum(len(question.texts) for question in questions) + rounds * controls + made_up + sentinel
+    control_count = len(classes) + 2 * any(question.needs_case_blind for question in questions)
+    round_count = 1 + -(-len(questions) // ASKED_TOGETHER)
+    made_up_count, sentinel_count = len({spelling_class.field for spelling_class in classes}), 1
+    text_count = sum(len(question.texts) for question in questions)
+    return text_count + round_count * control_count + made_up_count + sentinel_count
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A key, with the texts to ask for and their classes.
+    """A key, with the texts to ask for and the classes of the texts.
 
-    `needs_case_blind`: spellings in other capitals count, which only a filter that is blind to them finds;
-    `has_hidden_spellings`: there may be some that no filter is known to find.
+    `needs_case_blind`: the email counts in any capitals, so only a filter that ignores case can prove absence.
+    `has_hidden_spellings`: the subscriber may have a spelling that no filter is known to find.
     """
 
     key: LookupKey
@@ -312,14 +322,14 @@ class _Question:
     needs_case_blind: bool
     has_hidden_spellings: bool
 
-    def proves_absence(self, checked: FilterCheck) -> bool:
+    def proves_absence(self, check: FilterCheck) -> bool:
         """Return whether the controls let an empty answer prove absence."""
-        is_case_covered = checked.is_case_blind or not self.needs_case_blind
-        return is_case_covered and not self.has_hidden_spellings and self.classes <= checked.passed
+        is_case_covered = check.is_case_blind or not self.needs_case_blind
+        return is_case_covered and not self.has_hidden_spellings and self.classes <= check.passed_classes
 
-    def is_askable(self, checked: FilterCheck) -> bool:
-        """Return whether the filter may at least find the subscriber."""
-        return not self.classes & checked.failed
+    def is_askable(self, check: FilterCheck) -> bool:
+        """Return whether the filter may find the subscriber, even if it cannot prove absence."""
+        return not self.classes & check.failed_classes
 
 
 def _build_question(key: LookupKey) -> _Question:
@@ -335,7 +345,7 @@ def _build_question(key: LookupKey) -> _Question:
 
 @dataclass(slots=True)
 class _FilterLookup:
-    """One look-up by filters, in progress."""
+    """A look-up by filters, with its results so far."""
 
     access: ListAccess
     questions: Sequence[_Question]
@@ -346,31 +356,33 @@ class _FilterLookup:
     async def carry_out(self) -> LookupResult:
         access = self.access
         started_at = access.clock.monotonic()
-        visibility, checked = Visibility(), await self._check()
-        if self._is_worth_asking(checked):
+        visibility, check = Visibility(), await self._check()
+        if self._is_worth_asking(check):
             fields = sorted({question.key.field for question in self.questions})
-            visibility = await find_visibility(access, checked, started_at, fields)  # before any other look-up
+            visibility = await find_visibility(access, check, started_at, fields)  # before any other look-up
         for start in range(0, len(self.questions), ASKED_TOGETHER):
-            if not self._is_worth_asking(checked):
+            if not self._is_worth_asking(check):
                 break
             batch = self.questions[start : start + ASKED_TOGETHER]
-            shown = await self._ask([question for question in batch if question.is_askable(checked)])
-            before, checked = checked, await self._check(is_again=True)
+            answers_by_identity = await self._ask([question for question in batch if question.is_askable(check)])
+            previous_check, check = check, await self._check(is_again=True)
             for question in batch:
-                answers = shown.get(question.key.identity, ())
-                is_whole = bool(answers) and all(self._is_all(question.key.field, answer) for answer in answers)
-                if is_whole and question.proves_absence(before) and question.proves_absence(checked):
+                answers = answers_by_identity.get(question.key.identity, ())
+                has_all = bool(answers) and all(self._has_all_matches(question.key.field, answer) for answer in answers)
+                if has_all and question.proves_absence(previous_check) and question.proves_absence(check):
                     self.absent_identities.add(question.key.identity)
-        found = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
-        missed = frozenset(self.absent_identities.difference(found))
-        if missed:
+        found_ids = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
+        absent = frozenset(self.absent_identities.difference(found_ids))
+        if absent:
             visibility = await _confirm_visibility(access, visibility, started_at)
-        return LookupResult(found, missed, visibility.seen_sentinels, visibility.lag_s, started_at, is_by_filter=True)
+        seen_sentinels, lag_s = visibility.seen_sentinels, visibility.lag_s
+        return LookupResult(found_ids, absent, seen_sentinels, lag_s, started_at, is_by_filter=True)
 
-    def _is_all(self, name: str, answer: AnswerRows) -> bool:
-        """Return whether the answer has all subscribers of the text, each with its base.
+    def _has_all_matches(self, name: str, answer: AnswerRows) -> bool:
+        """Return whether the answer has all subscribers with the text, each with its base.
 
-        An answer with one subscriber may have the first match only, until the filter has listed several together."""
+        An answer with one subscriber may have only the first match, unless the filter has listed several subscribers in
+        another answer."""
         if not answer.is_whole or any(self.reader.is_unclear(row.get("Base")) for row in answer.rows):
             return False
         return len(answer.rows) != 1 or name in self.access.state.plural_fields
@@ -380,26 +392,26 @@ class _FilterLookup:
         classes = frozenset[SpellingClass]().union(*(question.classes for question in self.questions))
         return await check_filters(self.access, classes, with_case=with_case, is_again=is_again)
 
-    def _is_worth_asking(self, checked: FilterCheck) -> bool:
-        """Return whether an answer could help: to prove an identity absent, or to find an unresolved one."""
-        if any(question.proves_absence(checked) for question in self.questions):
+    def _is_worth_asking(self, check: FilterCheck) -> bool:
+        """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""
+        if any(question.proves_absence(check) for question in self.questions):
             return True
-        return any(question.is_askable(checked) and not question.key.in_any_spelling for question in self.questions)
+        return any(question.is_askable(check) and not question.key.in_any_spelling for question in self.questions)
 
     async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[AnswerRows]]:
-        """Look every spelling of the batch up. Return the answers by identity, and keep the subscribers that they
-        show."""
+        """Look every spelling of the batch up. Return the answers by identity, and keep the subscribers of the
+        answers."""
         spellings = [(question.key, text) for question in batch for text in question.texts]
-        lookups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
-        answers = await look_up_together(self.access, lookups)
-        shown: dict[bytes, list[AnswerRows]] = {}
+        look_ups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
+        answers = await look_up_together(self.access, look_ups)
+        answers_by_identity: dict[bytes, list[AnswerRows]] = {}
         for (key, _), answer in zip(spellings, answers, strict=True):
-            shown.setdefault(key.identity, []).append(answer)
+            answers_by_identity.setdefault(key.identity, []).append(answer)
         identities = {question.key.identity for question in self.questions}
         rows = [row for answer in answers for row in answer.rows]
-        listed = self.reader.read(rows)
-        keep_shown(self.access, rows, listed, identities)
-        for identity, subscriber_id in listed:
+        pairs = self.reader.read(rows)
+        keep_shown(self.access, rows, pairs, identities)
+        for identity, subscriber_id in pairs:
             if identity in identities:
                 self.found_ids.setdefault(identity, set()).add(subscriber_id)
-        return shown
+        return answers_by_identity

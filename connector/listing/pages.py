@@ -1,7 +1,7 @@
-"""Pages of the list: fetches one, or as many at once as the service answers without delay. Defines the forms of rows,
-and the sinks that receive rows.
+"""Pages of the list: `fetch_page` fetches one page, and `PageFetcher` as many at once as the service answers without
+delay. The module also defines the forms of rows, and the sinks that receive rows.
 
-Loads look subscribers up one by one and read the service's own objects (`WIRE`); exports read columns (`columns`).
+Loads look subscribers up one by one and read the service's own objects (`WIRE`). Exports read columns (`columns`).
 """
 
 import asyncio
@@ -38,34 +38,36 @@ from connector.service.wire import (
     says_limit,
 )
 
-_NOT_OF_THE_OFFSET = frozenset({401, 403, 405, 408, 409, 429})
+_UNRELATED_STATUSES = frozenset({401, 403, 405, 408, 409, 429})  # refusals for another reason than the offset
 _REDIRECTS = range(300, 400)
 
 NO_WHOLE_ID = (
-    "The service listed a subscriber without a whole number as its Id (such as a UUID), and the connector needs whole "
-    "numbers: nothing can be loaded, compared or exported. Ask the service's operator for numeric ids."
+    "The service listed a subscriber whose Id is not a whole number (for example, a UUID). The connector needs whole "
+    "numbers: it cannot load, compare or export. Ask the service's operator for numeric ids."
 )
 
 
 class Form(Protocol[Rows]):
-    """One form of rows. All forms return equal values for the same page."""
+    """The Python form of the rows of a page. All forms return equal values for the same page."""
 
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
     ) -> ListPage[Rows] | Refused | Ambiguous:
-        """Return a page of the list, or the meaning of another answer, as `parse_listed` does (service-api.md 4.3)."""
+        """Return a page of the list, or the refusal or the ambiguous answer, as `parse_listed` does (service-api.md
+        4.3)."""
 
     def read_ids(self, rows: Rows) -> IdArray | None:
         """Return the id of each row, or None if an Id is not a whole number of 64 bits."""
 
-    def keep(self, rows: Rows, kept: Mask) -> Rows:
-        """Return the rows that the mask `kept` selects."""
+    def keep(self, rows: Rows, mask: Mask) -> Rows:
+        """Return the rows that the mask selects."""
 
     def read_values(self, rows: Rows, name: str) -> Sequence[Any]:
-        """Return the values of one field, one for each row: as received, None if absent or null."""
+        """Return the value of one field in each row: the value as received, or None for an absent or null value."""
 
     def count_values(self, rows: Rows, name: str) -> Mapping[Any, int]:
-        """Return the number of rows with each value of one field; None counts the rows without a value."""
+        """Return the number of rows with each value of one field. The key None has the number of rows without a
+        value."""
 
 
 class _WireForm:
@@ -80,9 +82,9 @@ class _WireForm:
             return None
         return np.array(ids, dtype=np.int64)
 
-    def keep(self, rows: WireRows, kept: Mask) -> WireRows:
+    def keep(self, rows: WireRows, mask: Mask) -> WireRows:
         """See `Form`."""
-        return [row for row, is_kept in zip(rows, kept.tolist(), strict=True) if is_kept]
+        return [row for row, is_selected in zip(rows, mask.tolist(), strict=True) if is_selected]
 
     def read_values(self, rows: WireRows, name: str) -> Sequence[Any]:
         """See `Form`."""
@@ -98,22 +100,22 @@ WIRE: Form[WireRows] = _WireForm()
 """Rows as lists of wire objects."""
 
 
-RowsTaken = TypeVar("RowsTaken", contravariant=True, default=WireRows)
+SinkRows = TypeVar("SinkRows", contravariant=True, default=WireRows)
 
 
-class PageSink(Protocol[RowsTaken]):
+class PageSink(Protocol[SinkRows]):
     """Receives the rows of a reading. Only the rows of the last sweep count: another sweep starts over."""
 
     def start_sweep(self, number: int) -> None:
         """Forget all rows, because sweep `number` (1 = first) begins."""
 
-    def take(self, rows: RowsTaken, /) -> None:
-        """Add these subscribers, in the form of the reading. Each subscriber comes once in a sweep."""
+    def take(self, rows: SinkRows, /) -> None:
+        """Add these subscribers, in the form of the reading. A sweep passes each subscriber once."""
 
 
 class ListFailed(RunAborted):
-    """A list request failed after all retries. `status` is the HTTP status (401, 403: the token; 429: any refusal for
-    the rate), or None without an answer."""
+    """A list request failed after all retries. `status` is the HTTP status, or None without an answer. It is 429 for
+    every answer that means "too many requests"."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -121,17 +123,17 @@ class ListFailed(RunAborted):
 
     @property
     def says_no_more(self) -> bool:
-        """Whether the status may mean that the list has no row at the requested offset: 400, 404 and similar ones."""
-        return self.status is not None and 400 <= self.status < 500 and self.status not in _NOT_OF_THE_OFFSET
+        """Whether the status (400, 404 and similar ones) may mean that the list has no row at the requested offset."""
+        return self.status is not None and 400 <= self.status < 500 and self.status not in _UNRELATED_STATUSES
 
 
 class TokenRefusedError(ListFailed, ConfigurationError):
-    """The service refused the token at the first request of the run: the configuration is wrong, and nothing was
-    done."""
+    """The service refused the token at the first request of the run, so the configuration is wrong. Nothing was
+    sent."""
 
 
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
-    """Return a page, or None if the service does not return it, for a page that the caller can do without. Raises
+    """Return a page, or None if the service does not return the page. For pages that the caller does not need. Raises
     TokenRefusedError."""
     try:
         return await fetch_page(client, retrier, query)
@@ -146,7 +148,7 @@ async def fetch_page(
     retrier: Retrier,
     query: ListQuery,
     *,
-    parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as the client's
+    parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as in Client.list_subscribers
 ) -> ListPage[Rows]:
     """Return one page of the list (service-api.md 4.3), with retries. Raises ListFailed."""
     answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])
@@ -158,35 +160,37 @@ async def fetch_page(
 def _explain(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFailed:
     """Return the error for a failed answer: what happened, and what to do next."""
     if not isinstance(answer, NotSent) and says_limit(answer.status, answer.retry_after_s):
-        words = f"The service refuses requests for its list for their rate ({answer.status}). Run it again later."
-        return ListFailed(words, status=TOO_MANY_REQUESTS)
+        message = f"The service refuses list requests because there are too many ({answer.status}). Run it again later."
+        return ListFailed(message, status=TOO_MANY_REQUESTS)
     if isinstance(answer, NotSent):
         hint = "Check the base URL and the network, and run it again."
-        return ListFailed(f"The service cannot be reached for its list: {answer.message}. {hint}")
+        return ListFailed(
+            f"The list could not be read, because the service cannot be reached: {answer.message}. {hint}"
+        )
     is_page = answer.status is not None and 200 <= answer.status < 300
-    # A page that cannot be read holds personal data: none of it is shown.
-    words = "an answer that is no page of the list" if is_page else answer.message or "no words"
+    # A page that cannot be parsed holds personal data, so the message shows nothing of the page.
+    message = "the answer is not a page of the list" if is_page else answer.message or "no message"
     if isinstance(answer, Refused):
         is_of_token = answer.status in UNAUTHORISED
         hint = "Check the token." if is_of_token else "Check the base URL, or run it again later."
         is_first = sum(counts_of_kind.sent - counts_of_kind.retried for counts_of_kind in client.counts.values()) == 1
-        kind = TokenRefusedError if is_of_token and is_first else ListFailed
-        return kind(f"The service refused its list ({answer.status}: {words}). {hint}", status=answer.status)
+        error_class = TokenRefusedError if is_of_token and is_first else ListFailed
+        return error_class(f"The service refused its list ({answer.status}: {message}). {hint}", status=answer.status)
     status = f"status {answer.status}, " if answer.status is not None else ""
-    # A redirect is the same at every attempt: the address is another one, or asks for a login.
+    # Every attempt gets the same redirect: the service has another address, or the address asks for a login.
     hint = "Check the base URL." if answer.status in _REDIRECTS else "Run it again later."
-    return ListFailed(f"The service did not give its list ({status}{words}). {hint}", status=answer.status)
+    return ListFailed(f"The service did not return its list ({status}{message}). {hint}", status=answer.status)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPage(Generic[Rows]):
-    """A page of a sweep: its rows, their ids, the mask `kept` of the rows to keep, and the latest TotalCount."""
+    """A page of a sweep, with its rows and their ids."""
 
-    sweep: int
+    sweep: int  # number of the sweep
     rows: Rows
     ids: IdArray
-    kept: Mask
-    total: int | None
+    new_mask: Mask  # the rows that no earlier page of the sweep has
+    total: int | None  # the latest TotalCount
 
 
 async def read_pages(
@@ -205,10 +209,10 @@ async def read_pages(
             await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
             continue
         ids = read_ids(form, listed)
-        kept = pager.add_page(ids, total=listed.total_count, offset=listed.offset, limit=listed.limit)
+        new_mask = pager.add_page(ids, total=listed.total_count, offset=listed.offset, limit=listed.limit)
         await fetcher.follow(_choose_pages(pager, limit), is_calm=pager.is_calm)
-        await asyncio.sleep(0)  # lets the next request leave before this page is worked on
-        yield ReadPage(page.sweep, listed.subscribers, ids, kept, pager.total)
+        await asyncio.sleep(0)  # the next request leaves before the caller works on this page
+        yield ReadPage(page.sweep, listed.subscribers, ids, new_mask, pager.total)
 
 
 def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
@@ -217,8 +221,8 @@ def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
 
 
 def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
-    """Return the ids of the subscribers. Raises ListFailed if an Id is not a whole number, since ids tell pages
-    apart."""
+    """Return the ids of the subscribers. Raises ListFailed if an Id is not a whole number, because the connector
+    compares pages by their ids."""
     ids = form.read_ids(listed.subscribers)
     if ids is None:
         raise ListFailed(NO_WHOLE_ID)
@@ -226,10 +230,11 @@ def read_ids(form: Form[Rows], listed: ListPage[Rows]) -> IdArray:
 
 
 class PageFetcher(Generic[Rows]):
-    """The pages in flight, in the order in which `take_next` returns them. At the end of the context all are cancelled.
+    """The pages in flight, in the order in which `take_next` returns them. The end of the context cancels all requests.
 
-    Only the next page is retried; the others are attempted once. Otherwise all pages together would use up the retries
-    that one page needs to outlast a restart of the service. `limit` receives the time of each page, and each failure.
+    Only the next page is retried. Requests for later pages are attempted once, because all pages together would use up
+    the retries, and then no page could outlast a restart of the service. `limit` receives the time of each page, and
+    each failure.
     """
 
     def __init__(
@@ -248,22 +253,22 @@ class PageFetcher(Generic[Rows]):
         self._limit = limit
         self._monotonic = monotonic
         self._in_flight: deque[tuple[PageRequest, asyncio.Task[ListPage[Rows] | None]]] = deque()
-        self._unanswered = 0
+        self._unanswered_count = 0
 
-    async def follow(self, wanted: Sequence[PageRequest], *, is_calm: bool) -> None:
-        """Fetch the `wanted` pages, the next page first.
+    async def follow(self, pages: Sequence[PageRequest], *, is_calm: bool) -> None:
+        """Fetch these pages, the next page first.
 
-        Requests in flight that differ from `wanted` are dropped; without `is_calm` all are. During a pause that the
-        service has asked for, only the next page is requested.
+        Requests in flight for other pages are dropped; without `is_calm`, all requests in flight are dropped. During a
+        pause that the service has asked for, only the next page is requested.
         """
         same_count = 0
-        both_count = min(len(self._in_flight), len(wanted))
-        while is_calm and same_count < both_count and self._in_flight[same_count][0] == wanted[same_count]:
+        common_count = min(len(self._in_flight), len(pages))
+        while is_calm and same_count < common_count and self._in_flight[same_count][0] == pages[same_count]:
             same_count += 1
-        if same_count < len(self._in_flight) and is_calm and same_count == len(wanted):
-            same_count = len(self._in_flight)  # fewer requests are allowed now, but those in flight are still used
+        if same_count < len(self._in_flight) and is_calm and same_count == len(pages):
+            same_count = len(self._in_flight)  # fewer requests are allowed now, but the requests in flight are used
         await self._drop_from(same_count)
-        for page in wanted[same_count:1] if self._client.is_quiet else wanted[same_count:]:
+        for page in pages[same_count:1] if self._client.is_quiet else pages[same_count:]:
             fetch = self._attempt if self._in_flight else self._fetch
             self._in_flight.append((page, asyncio.create_task(fetch(page))))
 
@@ -285,10 +290,10 @@ class PageFetcher(Generic[Rows]):
         await self._drop_from(0)
 
     async def _fetch(self, page: PageRequest) -> ListPage[Rows]:
-        retried = self._client.counts["list"].retried
+        retried_count = self._client.counts["list"].retried
         with self._measure() as measure:
             listed = await fetch_page(self._client, self._retrier, self._ask_for(page), parse=self._form.parse)
-            measure.is_refused = self._client.counts["list"].retried > retried
+            measure.is_refused = self._client.counts["list"].retried > retried_count
         return listed
 
     async def _attempt(self, page: PageRequest) -> ListPage[Rows] | None:
@@ -299,31 +304,31 @@ class PageFetcher(Generic[Rows]):
 
     @contextmanager
     def _measure(self) -> Iterator["_Measure"]:
-        """Pass the time or the failure of one request to the limit. The time of a request that waits for the end of a
-        pause is left out."""
+        """Pass the time or the failure of one request to the limit, but not the time of a request that waits for the
+        end of a pause."""
         measure, sent_at, is_paused = _Measure(), self._monotonic(), self._client.is_quiet
-        self._unanswered += 1
+        self._unanswered_count += 1
         try:
             yield measure
             if measure.is_refused:
                 self._limit.record_refused(sent_at, self._monotonic())
             elif not is_paused:
-                self._limit.record_answer(sent_at, self._monotonic(), self._unanswered)
+                self._limit.record_answer(sent_at, self._monotonic(), self._unanswered_count)
         finally:
-            self._unanswered -= 1
+            self._unanswered_count -= 1
 
     def _ask_for(self, page: PageRequest) -> ListQuery:
         return replace(self._query, offset=page.offset, limit=page.limit)
 
     async def _drop_from(self, kept_count: int) -> None:
-        dropped = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept_count)]
-        for answer in dropped:
-            answer.cancel()
-        await asyncio.gather(*dropped, return_exceptions=True)
+        dropped_tasks = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept_count)]
+        for task in dropped_tasks:
+            task.cancel()
+        await asyncio.gather(*dropped_tasks, return_exceptions=True)
 
 
 @dataclass(slots=True)
 class _Measure:
-    """The result of one request for a page."""
+    """A record whether the service refused one request for a page."""
 
     is_refused: bool = False

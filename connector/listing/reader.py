@@ -36,8 +36,8 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery, Rows
 
-_PAGING = frozenset({"offset", "limit"})
-_NONE: frozenset[int] = frozenset()
+_PAGING_FIELDS = frozenset({"offset", "limit"})
+_NO_IDS: frozenset[int] = frozenset()
 
 MOST_IN_FLIGHT = 32
 """The largest number of pages in flight. Each page takes about a megabyte, as bytes and as columns."""
@@ -46,20 +46,21 @@ LIST_CONNECTIONS = MOST_IN_FLIGHT + 8
 """Connections for the pages in flight, and for pages that were dropped a moment ago."""
 
 _FIRST_IN_FLIGHT = 10
-"""Pages in flight at the beginning, and the number below which latency alone does not reduce them."""
+"""The number of pages in flight at the beginning. Latency alone does not reduce the number further."""
 
 _FEWEST_IN_ROUND = 4
-"""The smallest number of pages whose mean time measures the latency of the service."""
+"""The smallest number of pages whose mean time counts as the latency of the service."""
 
 SMALLEST_WINDOW = 50
-"""The smallest number of rows at which a service may cut off its list: the default limit (service-api.md 8)."""
+"""A service may cut its list off at this number of rows or more: the default limit (service-api.md 8)."""
 
 _SEED_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ListProgress:
-    """The progress of a reading: the sweep (1 = first), its rows so far, and the latest TotalCount."""
+    """The progress of a reading: the number of the sweep (1 = first), the number of rows of the sweep so far, and the
+    latest TotalCount."""
 
     sweep: int
     rows: int
@@ -90,32 +91,37 @@ async def read_list(
     """Read all subscribers that match `query` into `sink`, and certify whether the reading is complete (service-api.md
     4.3).
 
-    `form` is the form of the sink's rows, by default wire objects. `query.limit` is the size of a page; `query.offset`
-    must be 0 (ValueError). `now` returns aware times, `monotonic` seconds that measure the latency.
+    Each filter of the query is tried first, with a listed subscriber and with a made-up value. One filter that works is
+    sent; without such a filter, the whole list is read. Rows that do not match all filters are left out, and counted in
+    the certificate's `filters`.
 
-    Rows that do not match the query's filters are left out, and counted in the certificate's `filters`. Each filter is
-    tried first, with a listed subscriber and with a value made up by `draw` (random bytes). One filter that worked is
-    sent; without such a filter, the whole list is read. At most `max_concurrency` and MOST_IN_FLIGHT requests are in
-    flight. With `reads_ahead`, pages are fetched ahead while the list does not change, as far as the service's latency
-    and refusals allow.
+    A complete list is checked for subscribers that it leaves out (architecture 7, rule 7). Classes that the list shows
+    only to a request for the class are read separately, and passed to the sink after the last sweep.
 
-    With `ignore_total_count`, a list is complete even if its TotalCount, and nothing else, disagrees. A complete list
-    is checked for subscribers that it leaves out (architecture 7, rule 7). The evidence is: counts; `base_ids` (the
-    known Ids of a load's bases; None: every base); `earlier_total` (the TotalCount that the run saw shortly before);
-    and entries of the ledger, if `find_lacking` returns them. `unlisted_bases` are counted even if no row shows them.
-    Classes that the list shows only to a request for one or several classes are read separately, and passed to the sink
-    after the last sweep; `hidden` has classes that are known already. With `allow_truncated`, a list that may be cut
-    off is complete if there is no evidence either way. Raises ListFailed if a page cannot be read, and the errors of
-    the sink.
+    - `query.limit` is the size of a page; `query.offset` must be 0 (ValueError).
+    - `form` is the form of the sink's rows, by default wire objects.
+    - `now` returns the time with its zone; `monotonic` returns seconds, which measure the latency.
+    - `max_concurrency`: at most this many requests are in flight, and at most MOST_IN_FLIGHT.
+    - `reads_ahead`: fetch pages ahead while the list does not change, as far as latency and refusals allow.
+    - `ignore_total_count`: a list is complete even if its TotalCount, and nothing else, disagrees.
+    - `allow_truncated`: a list that may be cut off is complete if no evidence contradicts.
+    - `find_lacking` returns entries of the ledger that the list should show and lacks.
+    - `base_ids` are the known Ids of a load's bases; None: every base.
+    - `unlisted_bases` are bases that are counted even if no row shows them.
+    - `hidden`: classes that are known to be hidden.
+    - `earlier_total`: TotalCount of shortly before the reading.
+    - `draw` returns random bytes.
+
+    Raises ListFailed if a page cannot be read, and the errors of the sink.
     """
     if query.offset:
-        raise ValueError("A list is read from its beginning: the query's offset must be 0.")
+        raise ValueError("The query's offset must be 0, because a list is read from its beginning.")
     started_at, filters, ask = now(), list_filters(query), partial(try_page, client, retrier)
     trial = await try_filters(ask, filters, draw) if filters else None
     if trial is not None:
         query = _narrow(query, filters, trial.sent)
     dispatcher = PageDispatcher(
-        sink, form, build_match(filters), on_progress, trial.expected if trial is not None else _NONE
+        sink, form, build_match(filters), on_progress, trial.expected_ids if trial is not None else _NO_IDS
     )
     limit = ConcurrencyLimit(
         min(max_concurrency, MOST_IN_FLIGHT),
@@ -148,48 +154,48 @@ async def read_list(
         sent_filters,
         pager.ids,
         page_rows=pager.page_rows,
-        listed=dispatcher.listed,
+        class_counts=dispatcher.class_counts,
         base_ids=base_ids,
         unlisted_bases=unlisted_bases,
         earlier_total=earlier_total,
-        lacking=[] if find_lacking is None else await find_lacking(pager.ids),
+        lacking_ids=[] if find_lacking is None else await find_lacking(pager.ids),
         seed=draw(_SEED_BYTES),
         absent_values=draw_absent_values(sent_filters, draw),
     )
     answers = await gather_answers(ask, suspect, limit.allowed)
-    certificate = replace(certificate, unshown=tuple(list_unshown(suspect, answers)))
+    certificate = replace(certificate, unshown_classes=tuple(list_unshown(suspect, answers)))
     classes = dict.fromkeys([*hidden, *find_hidden(suspect, answers)])
-    suspect = replace(suspect, hidden=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
+    suspect = replace(suspect, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
     problems = list[Finding]()
-    if suspect.hidden:
-        seen = IdSet()
-        seen.add(pager.ids)
+    if suspect.hidden_classes:
+        read_ids = IdSet()
+        read_ids.add(pager.ids)
         largest_total = max((answer.total or 0 for answer in answers), default=0)
-        waiting = combine_classes(suspect.hidden)
-        while waiting:
-            combination = dict(waiting.pop(0))
-            part = PartDispatcher(sink, form, build_match(filters), combination, seen, dispatcher.listed)
+        pending = combine_classes(suspect.hidden_classes)
+        while pending:
+            combination = dict(pending.pop(0))
+            part = PartDispatcher(sink, form, build_match(filters), combination, read_ids, dispatcher.class_counts)
             reading = await _read_part(ask, read_sweeps, suspect, part, largest_total, limit.allowed, now, draw)
-            certificate = replace(certificate, pages=certificate.pages + reading.pages)
-            if found := [class_ for class_ in reading.hidden if class_ not in suspect.hidden]:
-                suspect = replace(suspect, hidden=(*suspect.hidden, *found))
-                waiting, problems = combine_classes(suspect.hidden), []  # all parts are read again
+            certificate = replace(certificate, pages=certificate.pages + reading.page_count)
+            if new_classes := [class_ for class_ in reading.hidden_classes if class_ not in suspect.hidden_classes]:
+                suspect = replace(suspect, hidden_classes=(*suspect.hidden_classes, *new_classes))
+                pending, problems = combine_classes(suspect.hidden_classes), []  # all combinations are read again
                 continue
             problems += [Finding("hidden", Says.CONTRADICTS, reading.problem)] if reading.problem else []
-            if combination and not waiting and not await _is_still(ask, suspect, answers):
-                waiting.append(())  # a subscriber who has left a hidden class meanwhile may be in no reading
-        ids = seen.to_array()
-        lacking = [] if find_lacking is None else await find_lacking(ids)
-        answers += await ask_lacking(ask, lacking, answers, limit.allowed)
-        certificate = replace(certificate, distinct=len(ids), hidden=suspect.hidden)
+            if combination and not pending and not await _has_same_total(ask, suspect, answers):
+                pending.append(())  # read the whole list again: no reading may have a subscriber who changed the class
+        ids = read_ids.to_array()
+        lacking_ids = [] if find_lacking is None else await find_lacking(ids)
+        answers += await ask_lacking(ask, lacking_ids, answers, limit.allowed)
+        certificate = replace(certificate, distinct=len(ids), hidden=suspect.hidden_classes)
         suspect = replace(suspect, certificate=certificate, ids=ids)
     findings = [*decide_evidence(suspect, answers), *problems]
     certificate = replace(certificate, finished_at=now())
     return decide_cut_off(certificate, findings, accepts_possible=allow_truncated)
 
 
-async def _is_still(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bool:
-    """Return whether the list has the TotalCount that it had during the reading and in the answers since."""
+async def _has_same_total(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bool:
+    """Return whether the list still has the TotalCount of the reading and of the answers after the reading."""
     page = await ask(replace(suspect.query, limit=1))
     totals = {answer.total for answer in answers if answer.question.topic is Topic.WHOLE}
     totals |= {suspect.certificate.total_first, None if page is None else page.total_count}
@@ -198,12 +204,12 @@ async def _is_still(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class _PartReading:
-    """The number of pages of a reading of hidden classes, and why the reading proves nothing ("" if it is complete).
-    `hidden` has classes that this reading hides: the list hides subscribers of two classes at once."""
+    """The result of a reading of hidden classes."""
 
-    pages: int
-    problem: str = ""
-    hidden: Sequence[HiddenClass] = ()
+    page_count: int
+    problem: str = ""  # the reason why the reading proves nothing; "": it is complete
+    hidden_classes: Sequence[HiddenClass] = ()
+    """Further classes that this reading does not show: the list hides subscribers of two classes at once."""
 
 
 async def _read_part(
@@ -216,123 +222,123 @@ async def _read_part(
     now: Callable[[], datetime],
     draw: Callable[[int], bytes],
 ) -> _PartReading:
-    """Read the subscribers of hidden classes by the filters of `part`, or all again without filters (rule 7)."""
-    query = replace(suspect.query, **part.wanted)  # type: ignore[arg-type] # each is of its field's type
-    started_at, name = now(), ", ".join(f"{name}={value}" for name, value in part.wanted.items())
+    """Read the subscribers of hidden classes by the filters of `part`, or the whole list without filters (rule 7)."""
+    query = replace(suspect.query, **part.filters)  # type: ignore[arg-type] # each value has its field's type
+    started_at, name = now(), ", ".join(f"{name}={value}" for name, value in part.filters.items())
     try:
         pager = await read_sweeps(query, part.dispatch)
     except ListFailed as failure:
         if not failure.says_no_more:
             raise
         return _PartReading(0, f"the service refused the filter {name}")
-    certificate, hidden = pager.certify(started_at, now()), list[HiddenClass]()
+    certificate, hidden_classes = pager.certify(started_at, now()), list[HiddenClass]()
     if part.has_others:
         return _PartReading(certificate.pages, f"the filter {name} lists other subscribers as well")
-    if certificate.is_complete and part.wanted:
-        filters = {**suspect.filters, **part.wanted}
+    if certificate.is_complete and part.filters:
+        filters = {**suspect.filters, **part.filters}
         part_suspect = Suspect(
             certificate,
             query,
             filters,
             pager.ids,
             page_rows=pager.page_rows,
-            listed=part.part_listed,
-            skipped={name for name, _ in suspect.hidden},
+            class_counts=part.part_counts,
+            skipped_partitions={name for name, _ in suspect.hidden_classes},
             seed=draw(_SEED_BYTES),
             absent_values=draw_absent_values(filters, draw),
         )
         answers = await gather_answers(ask, part_suspect, at_once)
-        hidden = find_hidden(part_suspect, answers)
+        hidden_classes = find_hidden(part_suspect, answers)
         certificate = decide_cut_off(certificate, decide_evidence(part_suspect, answers), accepts_possible=False)
     if not certificate.is_complete:
         problem = f"the reading with {name} is incomplete ({certificate.reason})"
-        return _PartReading(certificate.pages, problem, hidden)
-    # A window that cuts off both the list and a class shows equally many rows of both, and no TotalCount is larger.
+        return _PartReading(certificate.pages, problem, hidden_classes)
+    # If a window cuts off both the list and the class, both have the same number of rows, and no TotalCount is larger.
     is_as_long = certificate.distinct == suspect.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
-    is_as_long = is_as_long and bool(part.wanted)
-    is_capped = is_as_long and certificate.cut_off is not CutOff.EXCLUDED
-    return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if is_capped else "")
+    may_be_cut_off = is_as_long and bool(part.filters) and certificate.cut_off is not CutOff.EXCLUDED
+    return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if may_be_cut_off else "")
 
 
 def _narrow(query: ListQuery, filters: Mapping[str, object], sent: str | None) -> ListQuery:
-    """Return the query with the filter `sent` alone, or without filters."""
-    removed: dict[str, Any] = {name: None for name in filters if name != sent}
-    return replace(query, **removed)
+    """Return the query with the filter `sent` alone; without filters if `sent` is None."""
+    removed_filters: dict[str, Any] = {name: None for name in filters if name != sent}
+    return replace(query, **removed_filters)
 
 
 async def _record_filters(
     ask: Ask, filters: Mapping[str, object], trial: FilterTrials, dispatcher: "PageDispatcher[Rows]"
 ) -> dict[str, Any]:
-    """Return the `filters` of the certificate."""
-    recorded: dict[str, Any] = {
+    """Return the certificate's `filters`."""
+    record: dict[str, Any] = {
         "asked": filters,
-        "dropped": dispatcher.dropped,
+        "dropped": dispatcher.dropped_count,
         "sent": trial.sent,
         "controls": trial.controls,
     }
-    # A missing subscriber whom the list no longer shows has vanished meanwhile, and was not missed.
-    missed = await find_missed(ask, filters, dispatcher.missing) if trial.sent is not None else _NONE
-    return recorded | ({"missed": len(missed)} if missed else {})
+    # If the list no longer shows a missing subscriber, the subscriber has vanished, and the reading has not missed it.
+    missed_ids = await find_missed(ask, filters, dispatcher.missing_ids) if trial.sent is not None else _NO_IDS
+    return record | ({"missed": len(missed_ids)} if missed_ids else {})
 
 
 def list_filters(query: ListQuery) -> dict[str, object]:
-    """Return the filters of the query, by the field names of the field table."""
+    """Return the values of the query's filters, by field name (connector/fields.py)."""
     values = {
         query_field.name: getattr(query, query_field.name)
         for query_field in fields(query)
-        if query_field.name not in _PAGING
+        if query_field.name not in _PAGING_FIELDS
     }
     return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(slots=True)
 class PageDispatcher(Generic[Rows]):
-    """Passes the rows that match to `sink`, in `form`. `missing` has the `expected` Ids that no row of this sweep had.
-    `listed` has the number of rows of each class, whether the rows match or not."""
+    """Passes the rows that match to `sink`, in `form`."""
 
     sink: PageSink[Rows]
     form: Form[Rows]
     match: Match | None
     on_progress: Callable[[ListProgress], None] | None
-    expected: frozenset[int]
-    missing: frozenset[int] = _NONE
-    sweep: int = 0
-    rows: int = 0
-    dropped: int = 0
-    listed: dict[str, Counter[object]] = field(default_factory=dict)
+    expected_ids: frozenset[int]
+    missing_ids: frozenset[int] = _NO_IDS  # expected ids that no row of this sweep has
+    sweep: int = 0  # number of the sweep
+    row_count: int = 0
+    dropped_count: int = 0
+    class_counts: dict[str, Counter[object]] = field(default_factory=dict)
+    """The number of rows of each class, by field name and value, of matching and other rows."""
 
     def __post_init__(self) -> None:
-        self.missing = self.expected
+        self.missing_ids = self.expected_ids
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
         """Pass the page's rows to the sink. The first page of another sweep starts over."""
         if page.sweep != self.sweep:
-            self.sweep, self.rows, self.dropped, self.missing = page.sweep, 0, 0, self.expected
-            self.listed.clear()
+            self.sweep, self.row_count, self.dropped_count, self.missing_ids = page.sweep, 0, 0, self.expected_ids
+            self.class_counts.clear()
             self.sink.start_sweep(page.sweep)
-        if self.missing:
-            self.missing = self.missing.difference(page.ids.tolist())
-        new_count, match_count = _hand_over(page.rows, page.kept, self.sink, self.form, self.match, self.listed)
-        self.dropped += new_count - match_count
-        self.rows += match_count
+        if self.missing_ids:
+            self.missing_ids = self.missing_ids.difference(page.ids.tolist())
+        new_count, match_count = _pass_on(page.rows, page.new_mask, self.sink, self.form, self.match, self.class_counts)
+        self.dropped_count += new_count - match_count
+        self.row_count += match_count
         if self.on_progress is not None:
-            self.on_progress(ListProgress(page.sweep, self.rows, page.total))
+            self.on_progress(ListProgress(page.sweep, self.row_count, page.total))
 
 
-def _hand_over(
+def _pass_on(
     rows: Rows,
-    kept: Mask,
+    new_mask: Mask,
     sink: PageSink[Rows],
     form: Form[Rows],
     match: Match | None,
-    listed: dict[str, Counter[object]],
+    class_counts: dict[str, Counter[object]],
 ) -> tuple[int, int]:
-    """Count the `kept` rows by class in `listed`, and pass the rows that match to the sink. Return both counts."""
-    new_count = int(np.count_nonzero(kept))
+    """Count the new rows by class, and pass the new rows that match to the sink. Return the number of new rows, and of
+    rows that match."""
+    new_count = int(np.count_nonzero(new_mask))
     if not new_count:
         return 0, 0
-    rows = rows if kept.all() else form.keep(rows, kept)
-    _count_classes(rows, form, listed)
+    rows = rows if new_mask.all() else form.keep(rows, new_mask)
+    _count_classes(rows, form, class_counts)
     if match is not None:
         match_mask = match(partial(form.read_values, rows))
         if not match_mask.any():
@@ -344,41 +350,39 @@ def _hand_over(
     return new_count, new_count
 
 
-def _count_classes(rows: Rows, form: Form[Rows], listed: dict[str, Counter[object]]) -> None:
-    """Add the rows to `listed`, class by class."""
+def _count_classes(rows: Rows, form: Form[Rows], class_counts: dict[str, Counter[object]]) -> None:
+    """Add the number of rows of each class to `class_counts`."""
     for name in CLASS_FIELDS:
-        counts = listed.setdefault(name, Counter())
+        counts = class_counts.setdefault(name, Counter())
         for value, count in form.count_values(rows, name).items():
             counts["" if name == "gender" and value is None else value] += count
 
 
 @dataclass(slots=True)
 class PartDispatcher(Generic[Rows]):
-    """Passes the rows of hidden classes that match to `sink`, each subscriber once. `wanted` are the filters of the
-    classes, and `seen` has the ids that were read before. `listed` and `part_listed` have the number of rows of each
-    class, of the whole reading and of this part. `has_others`: the filters listed other subscribers."""
+    """Passes the matching rows of a reading of hidden classes to `sink`, each subscriber once."""
 
     sink: PageSink[Rows]
     form: Form[Rows]
     match: Match | None
-    wanted: Mapping[str, object]
-    seen: IdSet
-    listed: dict[str, Counter[object]]
-    part_listed: dict[str, Counter[object]] = field(default_factory=dict)
-    has_others: bool = False
-    sweep: int = 0
+    filters: Mapping[str, object]  # the filters of the hidden classes
+    read_ids: IdSet  # the ids of subscribers that were read before
+    class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
+    part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # the same for this reading alone
+    has_others: bool = False  # whether a page has a subscriber of another class
+    sweep: int = 0  # number of the sweep
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
-        """Pass the page's new rows to the sink. A second sweep adds to the first."""
+        """Pass the page's new rows to the sink. A second sweep adds rows that the first sweep lacks."""
         if page.sweep != self.sweep:
             self.sweep = page.sweep
-            self.part_listed.clear()
-        is_wanted = build_match(self.wanted)
-        if is_wanted is not None and not is_wanted(partial(self.form.read_values, page.rows)).all():
+            self.part_counts.clear()
+        match_filters = build_match(self.filters)
+        if match_filters is not None and not match_filters(partial(self.form.read_values, page.rows)).all():
             self.has_others = True
             return
-        if page.kept.any():
-            _count_classes(self.form.keep(page.rows, page.kept), self.form, self.part_listed)
-        kept = page.kept & ~self.seen.holds(page.ids)
-        self.seen.add(page.ids[kept])
-        _hand_over(page.rows, kept, self.sink, self.form, self.match, self.listed)
+        if page.new_mask.any():
+            _count_classes(self.form.keep(page.rows, page.new_mask), self.form, self.part_counts)
+        new_mask = page.new_mask & ~self.read_ids.holds(page.ids)
+        self.read_ids.add(page.ids[new_mask])
+        _pass_on(page.rows, new_mask, self.sink, self.form, self.match, self.class_counts)

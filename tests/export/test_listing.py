@@ -161,7 +161,7 @@ def test_a_page_that_always_fails_ends_the_reading_and_leaves_no_task(
     async def run() -> None:
         collector: Any = Collector()
         async with open_client(build_service(sandbox)) as client:
-            with pytest.raises(ListFailed, match="did not give its list"):
+            with pytest.raises(ListFailed, match="did not return its list"):
                 await read_list(client, build_retrier(2), PAGE, collector, now=now, on_progress=fail)
             assert len(asyncio.all_tasks()) == 1
         assert 3000 < len(collector.ids) < 6000

@@ -96,7 +96,7 @@ def read_from(
 def test_a_subscriber_without_a_usable_id_ends_the_reading() -> None:
     cases: list[dict[str, Any]] = [{}, {"Id": None}, {"Id": "5th"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}]
     for subscriber in cases:
-        with pytest.raises(ListFailed, match="without a whole number as its Id"):
+        with pytest.raises(ListFailed, match="whose Id is not a whole number"):
             read_from(serve_altered(Subscribers=[{"Id": 1}, subscriber]))
 
 

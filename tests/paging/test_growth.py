@@ -22,7 +22,7 @@ def build_suspect(ids: list[int], order: Order) -> Suspect:
         "is_active": {True: len(ids)},
         "base_id": {7: len(ids)},
     }
-    return Suspect(certificate, ListQuery(limit=1000), {}, np.array(sorted(ids), dtype=np.int64), listed=listed)
+    return Suspect(certificate, ListQuery(limit=1000), {}, np.array(sorted(ids), dtype=np.int64), class_counts=listed)
 
 
 def answer_all(suspect: Suspect, now: list[int], *, finds_ids: bool = True) -> list[Answer]:

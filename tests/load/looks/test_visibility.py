@@ -85,7 +85,7 @@ MIXED = (sentinel(900.0, 1, "a+1@x.org"), sentinel(910.0, 2, "b@x.org"), sentine
 SENTINELS: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[float, float], int | None]] = {
     "one request is enough where the latest shows": (999.0, run_of(500), ALL, (999.0, 0.0), 1),
     "a sentinel that was the control is not asked for again": (
-        999.0, run_of(1), FilterCheck(PLAIN, shown=run_of(1)), (999.0, 0.0), 0,
+        999.0, run_of(1), FilterCheck(PLAIN, seen_sentinels=run_of(1)), (999.0, 0.0), 0,
     ),
     "of a few the very latest that shows is found": (995.0, run_of(10), ALL, (995.0, 4.0), None),
     "none shows as long as the first has not": (0.0, run_of(5), ALL, (NOBODY, 5.0), None),
