@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -360,7 +359,7 @@ class Suppression:
             return False
         return bool(self.find(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
 
-    def build_mask(self, subscribers: pd.DataFrame) -> Mask:
+    def build_mask(self, subscribers: "pd.DataFrame") -> Mask:
         """Return the mask of the rows of a typed frame that are on the list."""
         mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:
