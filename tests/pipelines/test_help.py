@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.cli import COMMANDS, cli
 from pipelines.cli.help import Option
+from pipelines.cli.options import ParsedOption
 from tests.pipelines.conftest import Connector
 
 
@@ -52,11 +53,15 @@ def find_fault(option: click.Option) -> str:
         return "is not declared by pipelines.cli.help.option"
     if not re.fullmatch(r"(?s)[A-Za-z-].*\.", option.help or ""):
         return "the help is not a sentence"
+    if not (
+        option.is_bool_flag or option.count or option.metavar or isinstance(option.type, click.Choice | ParsedOption)
+    ):
+        return "the help does not show the type of the value"
     is_flag = (option.is_bool_flag and not option.secondary_opts) or option.count
     return "" if is_flag or option.default_text else "the help has no default"
 
 
-def test_each_option_has_a_sentence_and_its_default() -> None:
+def test_each_option_has_a_sentence_a_type_and_its_default() -> None:
     faults = {name: find_fault(option) for name, option in OPTIONS.items()}
     assert {name: fault for name, fault in faults.items() if fault} == {}
 
