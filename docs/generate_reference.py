@@ -4,30 +4,53 @@
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
 import click
 
 import connector
-from connector.fields import FIELDS, wire_name
+from connector.fields import BY_NAME, FIELDS, wire_name
 from connector.jobs import models
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import JobKey, list_keys
+from connector.runs.explanations import ExplanationReport
+from connector.runs.report import OPTIONAL_KEYS, Report
+from connector.runs.report_keys import (
+    CheckedRowCounts,
+    ErrorReport,
+    ExportRowCounts,
+    LoadRowCounts,
+    MailRowCounts,
+    SeveralRuns,
+)
 from connector.runs.row_files import COLUMNS
 from connector.sandbox.switches import list_switches
 from connector.warehouse.columns import RUN_MEANINGS, SCHEMA
 from connector.warehouse.database import ColumnKind
 from connector.warehouse.duckdb import DuckdbDatabase
+from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS
 from connector.warehouse.runs import RUNS, Mode
 from connector.warehouse.servers import MysqlDatabase, PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS, Column, read_kinds
 from pipelines.cli import cli
 from pipelines.cli.help import group_options
-from pipelines.report.differences import DIFFERENCE_COLUMNS
+from pipelines.cli.ledger import LedgerReport
+from pipelines.cli.runs import PruneReport
+from pipelines.flows.check import CheckReport
+from pipelines.flows.forget import ForgetReport
+from pipelines.flows.sends import DryRunReport
+from pipelines.flows.status import StatusReport
+from pipelines.flows.validate import VALIDATION_KEYS, ValidationReport
+from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
 
 FOLDER = Path(__file__).parent / "reference"
 _MODULE = re.compile(r"(?:\w+\.)+(?=\w)")
@@ -76,11 +99,19 @@ def build_pages() -> dict[str, str]:
             _build_columns(DIFFERENCE_COLUMNS),
         ),
         "tables.md": _build_page(
-            "Tables of an export",
+            "Tables of exports and receipts",
             "This page is for you if you query what an export wrote. A table has the columns of the "
             "[fields](fields.md), the columns of the run, and the columns of its mode. "
             "[Export](../how-to/export.md) explains the modes and their primary keys.",
             *_describe_tables(),
+        ),
+        "report.md": _build_page(
+            "Reports and exit codes",
+            "This page is for you if a program or a dashboard reads what a run did. `--output json`, or `--json` for "
+            "short, prints the report as one JSON object. `--report FILE` writes the report to a file: as a page if "
+            "the name ends in `.html`, otherwise as JSON. Each run also keeps its report in `runs/` of the state "
+            "folder.",
+            *_describe_reports(),
         ),
         "sandbox.md": _build_page(
             "Switches of the sandbox",
@@ -103,15 +134,26 @@ def _build_page(title: str, introduction: str, *parts: str) -> str:
 
 
 def _build_keys(keys: Sequence[JobKey]) -> str:
-    rows = [
-        (f"`{key.key}`", key.type, "required" if key.is_required else _code(key.default), _sentence(key.description))
-        for key in keys
-    ]
+    rows = [(f"`{key.key}`", key.type, *describe_default(key)) for key in keys]
     return _build_table(("key", "type", "default", "meaning"), rows)
 
 
-def _code(text: str) -> str:
-    return f"`{text}`" if text else "none"
+def describe_default(key: JobKey) -> tuple[str, str]:
+    """Return the default of a key in words, and its description without the sentence about the default. The default is
+    "" if the models do not say it."""
+    found = _WITHOUT_KEY.search(key.description)
+    description = key.description.replace(found[0], "") if found else key.description
+    if key.is_required:
+        return "required", description
+    if key.default:
+        return f"`{key.default}`", description
+    if found is None and _ALTERNATIVE.search(description):
+        return "none", description
+    return found[1] if found else "", description
+
+
+_WITHOUT_KEY = re.compile(r" Without this key(?:,|:) (.*)\.$")
+_ALTERNATIVE = re.compile(r"\bSet (?:either|one of|file or sql)\b")  # one of several keys, none of which has a default
 
 
 def _describe_tables() -> Iterator[str]:
@@ -127,7 +169,8 @@ def _describe_tables() -> Iterator[str]:
     kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_MEANINGS}
     yield "## Fields\n"
     yield _build_table(
-        (*head, "Parquet"), [[*write_row(name, kind), _write_type(name)] for name, kind in kinds.items()]
+        (*head, "Parquet", "meaning"),
+        [[*write_row(name, kind), _write_type(name), BY_NAME[name].rule] for name, kind in kinds.items()],
     )
     yield (
         "An empty field of the service is an empty text, and NULL where the service returns null. Times are in UTC. "
@@ -146,6 +189,13 @@ def _describe_tables() -> Iterator[str]:
     yield f"## {RUNS}\n"
     yield "The table has one row for each export, in the schema of the exported table.\n"
     yield _describe_columns(head, RUN_COLUMNS, write_row)
+    yield "## Receipts\n"
+    yield (
+        "The table of [receipts](../how-to/unattended.md#a-receipt-for-each-subscriber) has one row for each "
+        "subscriber that a run created, found changed, rejected, held or left unknown. Files of receipts have the same "
+        "columns.\n"
+    )
+    yield _describe_columns(head, RECEIPT_COLUMNS, write_row)
 
 
 def _write_type(name: str) -> str:
@@ -182,6 +232,186 @@ def _describe_command(parent: click.Context, command: click.Command) -> str:
     ]
     text = inspect.cleandoc(command.help or "")
     return "\n\n".join([f"## {context.command_path}", f"`{usage}`", text, "\n".join(tables)])
+
+
+@dataclass(frozen=True)
+class ReportKey:
+    """One key of a report: `[]` in its name stands for an item of a list, and `*` for any name. `default` is the value
+    of a key without content, `always`, or `left out`."""
+
+    key: str
+    type: str
+    default: str
+    description: str
+
+
+def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
+    """Yield the keys of a dataclass or TypedDict, each object before its keys.
+
+    A key is annotated with its description, and with its type in JSON if the field has another type.
+    """
+    hints = get_type_hints(model, include_extras=True)
+    defaults = {item.name: item for item in fields(model)} if is_dataclass(model) else {}
+    for name, hint in hints.items():
+        if name == "scope":
+            yield from list_report_keys(get_args(hint)[0])
+        if name in _NOT_REPORTED:
+            continue
+        kind, description = hint, ""
+        if get_origin(hint) is Annotated:
+            kind, description, *json_types = get_args(hint)
+            kind = json_types[0] if json_types else kind
+        is_optional = name in _OPTIONAL.get(model, ()) or name in vars(model).get("__optional_keys__", ())
+        if get_origin(kind) is NotRequired:
+            kind, is_optional = get_args(kind)[0], True
+        key, words = f"{prefix}{_RENAMED.get(name, name)}", _write_json_type(kind)
+        if is_optional:
+            yield ReportKey(key, words.removesuffix(", or null") if model is Report else words, "left out", description)
+        else:
+            yield ReportKey(key, words, _write_default(defaults.get(name), kind), description)
+        path, inner = _find_object(kind)
+        if inner is not None:
+            yield from list_report_keys(inner, f"{key}{path}.")
+
+
+_OPTIONAL: Mapping[type, frozenset[str]] = {Report: frozenset((*OPTIONAL_KEYS, "is_planned"))}
+"""The fields of a class that have no key in the JSON of some reports."""
+_NOT_REPORTED = ("scope", "reconciled", "signal", "unlisted_ids", "unshown_classes")
+"""Fields that have no key of their own in a report."""
+
+_RENAMED = {"is_planned": "planned"}
+_JSON_TYPES = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", datetime: "ISO 8601 time"}
+
+
+def _write_default(item: Any, kind: Any) -> str:
+    if item is None or (item.default is MISSING and item.default_factory is MISSING):
+        return "always"
+    value = item.default if item.default is not MISSING else item.default_factory()
+    if isinstance(value, dict) and value:
+        return "each number `0`"
+    return "`{}`" if value == () and get_origin(kind) is dict else f"`{json.dumps(value)}`"
+
+
+def _write_json_type(kind: Any) -> str:
+    """Return the type of a value in words, with the allowed texts."""
+    kinds = [part for part in get_args(kind) if part is not NoneType] if NoneType in get_args(kind) else [kind]
+    if len(kinds) > 1:
+        return " or ".join(map(_write_json_type, [*kinds, *([None] if NoneType in get_args(kind) else [])]))
+    base, origin = kinds[0], get_origin(kinds[0])
+    if origin is Literal:
+        words = ", ".join(f"`{json.dumps(value)}`".replace('"', "") for value in get_args(base))
+    elif isinstance(base, type) and issubclass(base, StrEnum):
+        words = ", ".join(f"`{value}`" for value in base)
+    elif origin is list:
+        words = f"list of {_write_plural(get_args(base)[0])}"
+    elif origin in (dict, Mapping):
+        words = f"object of {_write_plural(get_args(base)[1])}"
+    elif is_typeddict(base) or is_dataclass(base):
+        words = "object"
+    else:
+        words = _JSON_TYPES[base]
+    return f"{words}, or null" if NoneType in get_args(kind) else words
+
+
+_PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", float | None: "numbers and nulls", str: "texts",
+                            list[Any]: "lists", list[int]: "lists of whole numbers", Any: "values", object: "values",
+                            bool | None: "settings", bool | str | None: "settings"}  # fmt: skip
+
+
+def _write_plural(kind: Any) -> str:
+    is_object = is_typeddict(kind) or is_dataclass(kind) or get_origin(kind) is dict
+    return "objects" if is_object else _PLURALS[kind]
+
+
+def _find_object(kind: Any) -> tuple[str, type | None]:
+    """Return the class with the keys of an object in a value, and the path to the object: `[]`, `.*` or ""."""
+    if is_typeddict(kind) or is_dataclass(kind):
+        return "", kind
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is list:
+        path, inner = _find_object(arguments[0])
+        return f"[]{path}", inner
+    if origin in (dict, Mapping):
+        path, inner = _find_object(arguments[1])
+        return f".*{path}", inner
+    return next((_find_object(part) for part in arguments if _find_object(part)[1] is not None), ("", None))
+
+
+ROWS = {
+    "`import`, `sync`, `plan` and `retry`, in the order in which the outcome is decided:": LoadRowCounts,
+    "`mail` and `send`:": MailRowCounts,
+    "`export`:": ExportRowCounts,
+    "`validate` and `reconcile`:": CheckedRowCounts,
+}
+"""The keys of `rows` by the commands that have them."""
+
+REPORTS: Mapping[str, tuple[type, str]] = {
+    "Keys of a run": (
+        Report,
+        (
+            "`import`, `sync`, `plan`, `retry`, `export`, `reconcile`, `mail` and `send` have these keys. In the "
+            "names, `[]` stands for an item of a list, and `*` for any name. The default is the value of a key in a "
+            "run that has nothing to report there; such a run leaves some keys out."
+        ),
+    ),
+    "Further keys of `reconcile`": (
+        DifferencesReport,
+        "`reconcile` also has these keys if it compared the source with the list.",
+    ),
+    "`validate`": (
+        ValidationReport,
+        f"`validate` has these keys of a run: {', '.join(f'`{key}`' for key in VALIDATION_KEYS)}. It also has:",
+    ),
+    "`check`": (CheckReport, "`check` has one item for each check."),
+    "`status`": (StatusReport, "`status` has the reports of runs, and what they left open."),
+    "`explain`": (ExplanationReport, "`explain` has an entry for each base that knows the subscriber."),
+    "`send --dry-run`": (DryRunReport, "`send --dry-run` shows the email."),
+    "`forget`": (ForgetReport, "`forget` has the number of deleted entries."),
+    "`ledger backup`, `ledger copy` and `ledger restore`": (LedgerReport, "The three commands have these keys:"),
+    "`prune`": (PruneReport, "`prune` lists the files that it deleted."),
+    "Several jobs": (SeveralRuns, "`sync` of several jobs has one report for each job."),
+    "Errors": (
+        ErrorReport,
+        (
+            "If a command could not begin, the JSON has these two keys. `connector status` shows the start of a job "
+            "all the same."
+        ),
+    ),
+}
+"""The reports by the titles of their sections, each with a sentence."""
+
+_EXIT_CODES = {
+    "0": "All is well.",
+    "1": "Partial: rows are invalid, rejected or unknown; subscribers opted out and are still active; a certificate is "
+    "incomplete; `validate` found invalid rows; or `reconcile` found differences. With `fail_on: new`, rows and "
+    "opt-outs count only if their problem is new.",
+    "2": "Usage or configuration, found before any create; also a token that the service refuses.",
+    "3": "Aborted: a guard stopped the run, or the service or a database failed for now, for example because it "
+    "refuses connections. Run the command again.",
+    "4": "Another run holds the lock.",
+    "130, 143": "Stopped by SIGINT or SIGTERM. The answers to all open requests are recorded.",
+}
+
+
+def _describe_reports() -> Iterator[str]:
+    """Yield the parts of the page of reports."""
+    for title, (model, text) in REPORTS.items():
+        yield f"## {title}\n\n{text}\n"
+        yield _build_report_keys(model)
+        if model is Report:
+            yield "## Outcomes of a row\n\nThe keys of `rows`, each with a number of rows.\n"
+            for commands, rows_model in ROWS.items():
+                yield f"{commands}\n"
+                rows = [(f"`{key.key}`", key.description) for key in list_report_keys(rows_model)]
+                yield _build_table(("key", "meaning"), rows)
+    yield "## Exit codes\n"
+    yield _build_table(("code", "meaning"), list(_EXIT_CODES.items()))
+    yield "The exit code of several jobs is the worst of their codes, in the order 3, 4, 2, 1, 0.\n"
+
+
+def _build_report_keys(model: type) -> str:
+    rows = [(f"`{key.key}`", key.type, key.default, key.description) for key in list_report_keys(model)]
+    return _build_table(("key", "type", "default", "meaning"), rows)
 
 
 def _describe_library() -> Iterator[str]:
@@ -230,9 +460,14 @@ def _describe_type(kind: type) -> str:
     """What it is, the fields of a dataclass, and the methods and properties that have a docstring."""
     parts = [_show_examples(kind)]
     if is_dataclass(kind):
-        types = [_MODULE.sub("", inspect.formatannotation(field.type)) for field in fields(kind)]
-        rows = [(f"`{item.name}`", f"`{text}`") for item, text in zip(fields(kind), types, strict=True)]
-        parts.append(_build_table(("field", "type"), rows))
+        rows = []
+        for item in fields(kind):
+            is_described = get_origin(item.type) is Annotated
+            declared, description = get_args(item.type)[:2] if is_described else (item.type, "")
+            rows.append((f"`{item.name}`", f"`{_MODULE.sub('', inspect.formatannotation(declared))}`", description))
+        is_any_described = any(description for _, _, description in rows)
+        width = 3 if is_any_described else 2
+        parts.append(_build_table(("field", "type", "meaning")[:width], [row[:width] for row in rows]))
         members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
         parts += [
             f"`{name}`: {inspect.getdoc(value)}\n"
@@ -245,10 +480,6 @@ def _describe_type(kind: type) -> str:
 def _build_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from connector.service.webhook import read_key
 from connector.units import parse_size
 
 _REPLY_TO = "Addresses for replies: one address, or a list. Without this key, replies go to the sender."
-_INLINE = "Files that the HTML body shows. Each has the keys path and id."
+_INLINE = "Files that the HTML body shows. Each has the keys path and id. Without this key, none."
 _SEND_AT = (
     "Earliest time to send: a time with an offset, such as 2026-12-24T09:00+01:00, or a Unix timestamp in seconds. "
     "Without this key, at once."
@@ -97,7 +97,7 @@ class AttachedFile(BaseModel):
     id: str | None = Field(
         default=None,
         min_length=1,
-        description="Id of an inline file. The HTML shows a file with the id logo by cid:logo.",
+        description="Id of an inline file. The HTML shows a file with the id logo by cid:logo. Without this key, none.",
     )
 
 
@@ -154,26 +154,41 @@ class MessageFile(BaseModel):
     model_config = STRICT
 
     from_: Person | None = Field(
-        default=None, alias="from", description="Sender, as hello@example.com or News <hello@example.com>."
+        default=None,
+        alias="from",
+        description="Sender, as hello@example.com or News <hello@example.com>. Without this key, the option --from.",
     )
-    to: People = Field(default=(), description="Recipients: one address, or a list of addresses.")
-    cc: People = Field(default=(), description="Recipients of a copy: one address, or a list of addresses.")
+    to: People = Field(
+        default=(), description="Recipients: one address, or a list of addresses. Without this key, the option --to."
+    )
+    cc: People = Field(
+        default=(), description="Recipients of a copy: one address, or a list of addresses. Without this key, none."
+    )
     bcc: People = Field(
-        default=(), description="Recipients of a copy that other recipients do not see: one address, or a list."
+        default=(),
+        description="Recipients of a copy that other recipients do not see: one address, or a list. "
+        "Without this key, none.",
     )
     reply_to: People = Field(default=(), description=_REPLY_TO)
-    subject: str | None = Field(default=None, description="Subject line.")
-    html: Text | None = Field(default=None, description="HTML body: the path of a file, or {content: text}.")
+    subject: str | None = Field(default=None, description="Subject line. Without this key, the option --subject.")
+    html: Text | None = Field(
+        default=None,
+        description="HTML body: the path of a file, or {content: text}. "
+        "Without this key, the email has only a plain-text body.",
+    )
     text: Text | None = Field(
         default=None,
         description="Plain-text body: the path of a file, or {content: text}. Without this key, the text of the HTML "
         "body.",
     )
     attach: tuple[Attached, ...] = Field(
-        default=(), description="Files to attach. Each is a path, or the keys path, type and id."
+        default=(),
+        description="Files to attach. Each is a path, or the keys path, type and id. Without this key, none.",
     )
     inline: tuple[Attached, ...] = Field(default=(), description=_INLINE)
-    headers: dict[str, str] = Field(default_factory=dict, description="Additional headers, as pairs name: value.")
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Additional headers, as pairs name: value. Without this key, none."
+    )
     at: Time | None = Field(default=None, description=_SEND_AT)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING)
     settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS)
@@ -210,11 +225,16 @@ class Mail(BaseModel):
     to: Annotated[RecipientColumns, short_for("email")] = Field(
         description="Column of the recipient's address, or the keys email and name."
     )
-    from_: Person = Field(alias="from", description="Sender, as hello@example.com or News <hello@example.com>.")
+    from_: Person = Field(
+        alias="from",
+        description="Sender, as hello@example.com or News <hello@example.com>.",
+    )
     reply_to: People = Field(default=(), description=_REPLY_TO)
     subject: str = Field(description="Subject line, a template such as Hello {{ first_name }}.")
     html: Text | None = Field(
-        default=None, description="HTML body, a template: the path of a file, or {content: text}."
+        default=None,
+        description="HTML body, a template: the path of a file, or {content: text}. "
+        "Without this key, the email has only a plain-text body.",
     )
     text: Text | None = Field(
         default=None,
@@ -222,11 +242,14 @@ class Mail(BaseModel):
         "of the HTML body.",
     )
     attach: Annotated[tuple[Attached, ...], AfterValidator(_refuse_templates)] = Field(
-        default=(), description="Files to attach to every email. Each is a path, or the keys path, type and id."
+        default=(),
+        description="Files to attach to every email. Each is a path, or the keys path, type and id. "
+        "Without this key, none.",
     )
     inline: tuple[Attached, ...] = Field(default=(), description=_INLINE)
     headers: dict[str, str] = Field(
-        default_factory=dict, description="Additional headers, as pairs name: value. The values are templates."
+        default_factory=dict,
+        description="Additional headers, as pairs name: value. The values are templates. Without this key, none.",
     )
     at: Time | None = Field(default=None, description=_SEND_AT)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING)

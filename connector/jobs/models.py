@@ -65,7 +65,8 @@ class JobService(BaseModel):
         default=None,
         min_length=1,
         repr=False,
-        description="URL of the service, https://… The environment variable CONNECTOR_BASE_URL has priority.",
+        description="URL of the service, https://… The environment variable CONNECTOR_BASE_URL has priority. "
+        "Without this key, CONNECTOR_BASE_URL.",
     )
     account: Name | None = Field(
         default=None, description="Name of the account in the ledger. Without this key, the base URL is the name."
@@ -111,7 +112,8 @@ class JobSubscriber(BaseModel):
     fields_: dict[FieldName, MappedField | None] | None = Field(
         default=None,
         alias="fields",
-        description="Source of each field, as pairs field: column, or field: rule with the keys below.",
+        description="Source of each field, as pairs field: column, or field: rule with the keys below. "
+        "Without this key, found by the column headers.",
     )
     by_headers: bool | None = Field(
         default=None,
@@ -226,28 +228,44 @@ class Filters(BaseModel):
 
     model_config = STRICT
 
-    id: int | None = Field(default=None, ge=1, description="Export only the subscriber with this id.")
-    base_id: int | None = Field(default=None, ge=1, description="Export only subscribers of the base with this id.")
+    id: int | None = Field(
+        default=None, ge=1, description="Export only the subscriber with this id. Without this key, all."
+    )
+    base_id: int | None = Field(
+        default=None, ge=1, description="Export only subscribers of the base with this id. Without this key, all."
+    )
     client_user_id: str | None = Field(
         default=None,
         min_length=1,
         repr=False,
-        description="Export only subscribers with this client_user_id, the id in your own system.",
+        description="Export only subscribers with this client_user_id, the id in your own system. "
+        "Without this key, all.",
     )
     email: str | None = Field(
-        default=None, min_length=1, repr=False, description="Export only subscribers with this email address."
+        default=None,
+        min_length=1,
+        repr=False,
+        description="Export only subscribers with this email address. Without this key, all.",
     )
     is_active: bool | None = Field(
-        default=None, description="Export only active (true), or only inactive subscribers (false)."
+        default=None,
+        description="Export only active (true), or only inactive subscribers (false). Without this key, both.",
     )
     first_name: str | None = Field(
-        default=None, min_length=1, repr=False, description="Export only subscribers with this first name."
+        default=None,
+        min_length=1,
+        repr=False,
+        description="Export only subscribers with this first name. Without this key, all.",
     )
     last_name: str | None = Field(
-        default=None, min_length=1, repr=False, description="Export only subscribers with this last name."
+        default=None,
+        min_length=1,
+        repr=False,
+        description="Export only subscribers with this last name. Without this key, all.",
     )
     gender: Literal["male", "female", "unspecified"] | None = Field(
-        default=None, description="Export only subscribers of this gender: male, female or unspecified."
+        default=None,
+        description="Export only subscribers of this gender: male, female or unspecified. Without this key, all.",
     )
 
 
@@ -353,10 +371,17 @@ class Job(BaseModel):
     model_config = STRICT
 
     name: Name = Field(alias="job", description="Name of the job in reports and in the ledger.")
-    service: JobService = Field(default_factory=JobService, description="The service and its connection.")
-    source: JobSource | None = Field(default=None, description="Source of the rows: a file or a database.")
+    service: JobService = Field(
+        default_factory=JobService,
+        description="The service and its connection. Without this key, the values of the environment.",
+    )
+    source: JobSource | None = Field(
+        default=None, description="Source of the rows: a file or a database. Without this key, the job is an export."
+    )
     subscriber: JobSubscriber | None = Field(
-        default=None, description="Base of the subscribers, and the columns that fill their fields."
+        default=None,
+        description="Base of the subscribers, and the columns that fill their fields. "
+        "Without this key, the job is an export or a campaign.",
     )
     suppress: Suppress | None = Field(
         default=None,
@@ -365,13 +390,16 @@ class Job(BaseModel):
     ignore: tuple[Name, ...] = Field(
         default=(),
         description="Columns whose headers look like a consent or an opt-out, but mean something else. The job does "
-        "not use these columns.",
+        "not use these columns. Without this key, none.",
     )
     skip_inactive: bool = Field(
         default=True,
         description="For mail: send nothing to an address that the service lists as inactive.",
     )
-    load: Load = Field(default_factory=Load, description="How to look up and create the subscribers.")
+    load: Load = Field(
+        default_factory=Load,
+        description="How to look up and create the subscribers. Without this key, the defaults of the keys below.",
+    )
     guard: Guard | None = Field(
         default=None,
         description="Limits that end a run, most of them before it sends anything. Without this key, no limits.",
@@ -385,10 +413,14 @@ class Job(BaseModel):
         "whose problem no earlier run of the job has reported.",
     )
     export: Export | None = Field(
-        default=None, description="Export of the service's list. A job with this key has no source and no subscriber."
+        default=None,
+        description="Export of the service's list. A job with this key has no source and no subscriber. "
+        "Without this key, the job exports nothing.",
     )
     mail: Mail | None = Field(
-        default=None, description="Email to send for each row. A job with this key has no subscriber."
+        default=None,
+        description="Email to send for each row. A job with this key has no subscriber. "
+        "Without this key, the job sends no emails.",
     )
     notify: Notify | None = Field(default=None, description="Webhook that receives alerts. Without this key, none.")
     ledger: Literal["may_be_new", "must_exist"] = Field(

@@ -101,7 +101,8 @@ class FieldRule(BaseModel):
     )
     values: dict[str, Cell] | None = Field(
         default=None,
-        description="Replacement of each cell, as pairs cell: value. A cell that is not listed is not changed.",
+        description="Replacement of each cell, as pairs cell: value. A cell that is not listed is not changed. "
+        "Without this key, no replacement.",
     )
     format: Formats = Field(
         default=(),
@@ -109,7 +110,10 @@ class FieldRule(BaseModel):
         "order. Without this key, %Y-%m-%d.",
     )
     default: Constant = Field(
-        default=None, min_length=1, description="Value for a row whose field is empty after all other steps."
+        default=None,
+        min_length=1,
+        description="Value for a row whose field is empty after all other steps. "
+        "Without this key, the field stays empty.",
     )
     split: str | None = Field(
         default=None, min_length=1, description="For tags: separator of the tags in a cell. Without this key, a comma."

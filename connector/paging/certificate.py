@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 HiddenClass = tuple[str, object]
 """A class of subscribers: the name of a filter, and the value that a request must ask for."""
@@ -84,37 +84,52 @@ class Order(StrEnum):
     UNSTABLE = "unstable"
 
 
+class FiltersReport(TypedDict, total=False):
+    """The `filters` of a certificate."""
+
+    asked: Annotated[dict[str, Any], "Requested values, by filter."]
+    dropped: Annotated[int, "Number of received rows that do not match the filters."]
+    controls: Annotated[
+        dict[str, str], "How each tried filter behaved: exact, partial, ignored, by_case, broken or untold."
+    ]
+    sent: Annotated[str | None, "Filter that was sent. Null: the whole list was read."]
+    missed: Annotated[int, "Number of subscribers that only the list without the filter shows."]
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """The facts about one reading of the list. The fields are the keys of the report's `certificate`, except the last
     two.
 
-    The keys of `filters`, if the reading had filters:
-    - `asked`: the requested values
-    - `dropped`: the number of received rows that do not match
-    - `controls`: how each tried filter behaved (exact, partial, ignored, by_case, broken or untold)
-    - `sent`: the filter that was sent; None: the whole list was read
-    - `missed`: the number of subscribers that only the list without the filter shows
+    The text after the type of a field is its description in the reference. A type after the text is the type of the
+    value in JSON. Times are aware.
     """
 
-    verdict: Verdict
-    reason: Reason
-    order: Order
-    sweeps: int  # number of sweeps
-    pages: int  # number of pages, without pages that were fetched ahead and dropped
-    distinct: int  # number of different ids in the last sweep
-    total_first: int | None  # TotalCount of the first answer
-    total_last: int | None  # TotalCount of the last answer
-    appeared: int  # at least this many subscribers appeared on the list during the reading
-    vanished: int  # at least this many subscribers vanished from the list during the reading
-    filters: Mapping[str, Any]
-    started_at: datetime  # with its zone; the rows are as old as this time
-    finished_at: datetime
-    total_count: TotalCount = TotalCount.CHECKED
-    cut_off: CutOff = CutOff.UNCHECKED
-    evidence: Mapping[str, str] = field(default_factory=dict)  # by the kind of the finding
-    hidden: tuple[HiddenClass, ...] = ()
-    """Classes that the list shows only to a request for the class. A complete reading has read them separately."""
+    verdict: Annotated[Verdict, "Whether the reading is proved to be complete."]
+    reason: Annotated[Reason, "What proves the verdict, or what prevents a proof."]
+    order: Annotated[Order, "Order of the list, as the last sweep showed it."]
+    sweeps: Annotated[int, "Number of sweeps: readings of the list from its start to its end."]
+    pages: Annotated[int, "Number of pages, without pages that were fetched ahead and dropped."]
+    distinct: Annotated[int, "Number of different subscriber ids in the last sweep."]
+    total_first: Annotated[int | None, "TotalCount of the first answer. Null if the answer has none."]
+    total_last: Annotated[int | None, "TotalCount of the last answer. Null if the answer has none."]
+    appeared: Annotated[int, "At least this many subscribers appeared on the list during the reading."]
+    vanished: Annotated[int, "At least this many subscribers vanished from the list during the reading."]
+    filters: Annotated[Mapping[str, Any], "Filters of the export. Empty if the reading had no filters.", FiltersReport]
+    started_at: Annotated[datetime, "Start of the reading. The rows are as old as this time."]
+    finished_at: Annotated[datetime, "End of the reading."]
+    total_count: Annotated[TotalCount, "Whether TotalCount counts in the verdict."] = TotalCount.CHECKED
+    cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
+    evidence: Annotated[
+        Mapping[str, str],
+        "Evidence for the size of the list, by its kind: agrees, contradicts or nothing, and the figures.",
+    ] = field(default_factory=dict)
+    hidden: Annotated[
+        tuple[HiddenClass, ...],
+        "Classes that the list shows only to a request for the class: values by filter. A complete reading has read "
+        "them separately.",
+        dict[str, list[Any]],
+    ] = ()
     unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them
     unshown_classes: tuple[HiddenClass, ...] = ()
     """Classes of which neither the reading nor a request for the class showed a subscriber."""

@@ -1,9 +1,12 @@
-"""What the ledger and the records of runs know of one subscriber: read without a lock, and without the service."""
+"""The knowledge of the ledger and of the records of runs about one subscriber, read without a lock or the service.
+
+The text after the type of a field is its description in the reference.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from connector.choices import DECIDE_HELD, IDENTITIES
 from connector.clock import write_timestamp
@@ -23,63 +26,64 @@ _LOADS = ("import", "sync", "retry")
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRun:
-    """A run by the ledger and by its record in the state folder. Times are in ISO 8601. `status` is None if neither
-    knows how the run ended, and `rejects_file` is None if the file does not exist."""
+    """A run in the ledger and in the state folder."""
 
-    run_id: str
-    job: str
-    command: str
-    started_at: str
-    finished_at: str | None
-    status: str | None
-    rejects_file: str | None
+    run_id: Annotated[str, "Id of the run."]
+    job: Annotated[str, "Name of the job or file."]
+    command: Annotated[str, "Name of the command."]
+    started_at: Annotated[str, "Start of the run, in ISO 8601."]
+    finished_at: Annotated[str | None, "End of the run, in ISO 8601. Null if it is not on record."]
+    status: Annotated[str | None, "How the run ended. Null if it is not on record."]
+    rejects_file: Annotated[str | None, "Path of the run's rejects file. Null if the file does not exist."]
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedEntry:
-    """What the ledger knows of the subscriber in one base.
+    """The ledger's entry of the subscriber in one base."""
 
-    `state` is confirmed, rejected, held, unknown or sending. `evidence` is what the state relies on: the service's
-    `answer` to the create, a `lookup` in the list, the decision of a `person`, or None if nothing is proved. `attempts`
-    counts the creates that were sent or about to be sent. `run` is the run that sent the create last, or that looked up
-    its refusal last; it is None if the list alone has shown the subscriber. `http_status` and `message` are the
-    service's last words about the create. `reported_at` is when a row was reported that differs from the service.
-    `opted_out_in` is the job whose row says inactive while the service shows the subscriber as active. `next_step` is
-    None if nothing needs to be done.
-    """
-
-    account: str
-    base_id: int | None
-    base_name: str | None
-    identity_field: str
-    state: str
-    meaning: str
-    next_step: str | None
-    subscriber_id: int | None
-    evidence: str | None
-    attempts: int
-    run: ExplainedRun | None
-    http_status: int | None
-    message: str | None
-    altered_fields: list[str]
-    reported_at: str | None
-    opted_out_in: str | None
+    account: Annotated[str, "Account of the base."]
+    base_id: Annotated[int | None, "Id of the base. Null if it is not known."]
+    base_name: Annotated[str | None, "Name of the base. Null if it is not known."]
+    identity_field: Annotated[str, "Field that identifies the subscriber: email or client_user_id."]
+    state: Annotated[str, "confirmed, rejected, held, unknown or sending."]
+    meaning: Annotated[str, "Meaning of the state, as a sentence."]
+    next_step: Annotated[str | None, "What to do. Null if nothing needs to be done."]
+    subscriber_id: Annotated[int | None, "Id of the subscriber in the service. Null if it is not known."]
+    evidence: Annotated[
+        str | None,
+        "What the state relies on: the service's `answer` to the create, a `lookup` in the list, or the decision of a "
+        "`person`. Null if nothing is proved.",
+    ]
+    attempts: Annotated[int, "Number of creates that were sent or about to be sent."]
+    run: Annotated[
+        ExplainedRun | None,
+        "Run that sent the create last, or that looked up its refusal last. Null if only the list has shown the "
+        "subscriber.",
+    ]
+    http_status: Annotated[int | None, "HTTP status of the service's last answer to the create. Null without one."]
+    message: Annotated[str | None, "Message of the service's last answer to the create. Null without one."]
+    altered_fields: Annotated[list[str], "Fields that the service stored with another value than was sent."]
+    reported_at: Annotated[
+        str | None, "Time when a run reported a row that differs from the service. Null if there is none."
+    ]
+    opted_out_in: Annotated[
+        str | None,
+        "Job whose row says inactive while the service shows the subscriber as active. Null if there is none.",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedProblem:
-    """A row of the subscriber that needs a person: `kind` is invalid, rejected, held, unknown or opted_out, and `field`
-    names the faulty fields. `base` is the cell that names the base, or "". Times are in ISO 8601. `run_id` is the last
-    run that has seen the problem."""
+    """A row of the subscriber that needs a person."""
 
-    account: str
-    job: str
-    base: str
-    kind: str
-    field: str
-    first_seen: str
-    last_seen: str
-    run_id: str
+    account: Annotated[str, "Account of the job."]
+    job: Annotated[str, "Name of the job."]
+    base: Annotated[str, "Cell of the row that names the base. Empty if the job has one base."]
+    kind: Annotated[str, "invalid, rejected, held, unknown or opted_out."]
+    field: Annotated[str, "Names of the faulty fields."]
+    first_seen: Annotated[str, "Time when a run saw the problem first, in ISO 8601."]
+    last_seen: Annotated[str, "Time when a run saw the problem last, in ISO 8601."]
+    run_id: Annotated[str, "Id of the run that saw the problem last."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +101,17 @@ class Explanation:
         return "ok" if self.entries or self.problems else "partial"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the explanation as plain JSON values."""
+        """Return the explanation as plain JSON values: the keys of `ExplanationReport`."""
         return {"status": self.status, **asdict(self)}
+
+
+class ExplanationReport(TypedDict):
+    """The report of `explain`."""
+
+    status: Annotated[Literal["ok", "partial"], "`partial`: the ledger does not know the subscriber (exit code 1)."]
+    entries: Annotated[list[ExplainedEntry], "The subscriber in each base of each account of the ledger."]
+    problems: Annotated[list[ExplainedProblem], "Open problems of the subscriber's rows."]
+    messages: Annotated[list[str], "If the ledger does not know the subscriber: where else to look."]
 
 
 def explain_identity(location: StateLocation, identity: str) -> Explanation:

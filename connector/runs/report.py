@@ -1,4 +1,8 @@
-"""The report of a run: its keys are fixed (architecture 8), and every outcome is always there."""
+"""The report of a run: its keys are fixed (architecture 8), and every outcome is always there.
+
+The text after the type of a field is its description in the reference. A type after the text is the type of the value
+in JSON.
+"""
 
 import errno
 import logging
@@ -11,12 +15,23 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from connector.errors import STOPPED, ConnectorError, LockedError, RunAborted, find_exit_code
 from connector.fields import BaseRef
 from connector.outcomes import MailOutcome, Outcome
+from connector.paging.certificate import Certificate
+from connector.runs.report_keys import (
+    Activity,
+    Cause,
+    EmailReport,
+    PlannedRow,
+    Problems,
+    ReceiptCounts,
+    SettledCounts,
+)
 from connector.runs.run_log import ERROR_STATUSES, record_failed_start, record_run
+from connector.service.request_counts import RequestCounts, TimelineReport
 from connector.units import show_duration
 
 if TYPE_CHECKING:
@@ -90,7 +105,9 @@ logger = logging.getLogger(__name__)
 Status = Literal["ok", "partial", "usage", "aborted", "stopped", "locked"]
 
 EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "usage": 2, "aborted": 3, "locked": 4}
-_ONLY_WITH_A_VALUE = ("activity", "planned_rows", "samples", "email")
+OPTIONAL_KEYS = ("activity", "planned_rows", "samples", "email")
+"""Keys that the JSON of a report leaves out if they have no value."""
+
 _WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
 
 _Kind = TypeVar("_Kind", Outcome, MailOutcome)
@@ -98,59 +115,99 @@ _Kind = TypeVar("_Kind", Outcome, MailOutcome)
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """What a run reads and writes, and the settings that matter to who reads its report; passwords are masked."""
+    """What a run reads and writes, and its most important settings. Passwords are masked."""
 
-    source: str = ""
-    destination: str = ""
-    base: str = ""
-    account: str = ""
-    settings: dict[str, str] = field(default_factory=dict)
+    source: Annotated[str, "What the run reads. Empty for a command without a source."] = ""
+    destination: Annotated[str, "Where the run writes. Passwords are masked."] = ""
+    base: Annotated[str, "The base, by name and id as far as they are known."] = ""
+    account: Annotated[str, "Account in the ledger: the job's service.account, or the URL of the service."] = ""
+    settings: Annotated[dict[str, str], "The most important settings, by their keys in a job."] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(slots=True)
 class Report:
-    """What one run has done so far, and in the end. The fields, in their order, are the keys of its JSON
-    (architecture 8).
+    """The results of one run. The fields, in their order, are the keys of its JSON. Times are aware, in UTC."""
 
-    `rows` holds `read` and the number of each outcome, which sum up to it; of an export `read` and `written`.
-    `activity` has the numbers of active and inactive subscribers among the created ones of a load, or the valid ones of
-    a validation. `samples` has the values of a few of these as they would be sent, in a plan and a validation.
-    `requests` are counted by operation (create, list, send): sent, retried, limited, failed. Times are aware, in UTC.
-    `rejects_file` and `drift_file` are paths; None: there was nothing to write. `receipts` has the destination of
-    receipts (`to`) and the number of written `rows`; None: no receipts are asked for. `opt_outs` is the number of
-    subscribers whose rows say inactive while the service shows them as active. `problems` has the numbers of `new` and
-    `open` problems of the job, in all and by kind. `certificate` is an export's.
-    """
-
-    run_id: str
-    job: str
-    command: str
-    status: Status
-    started_at: datetime
-    finished_at: datetime | None = None
-    scope: RunScope = field(default_factory=RunScope)
-    rows: dict[str, int] = field(default_factory=lambda: count_rows(0, {}))
-    activity: dict[str, int] | None = None
-    causes: list[dict[str, Any]] = field(default_factory=list)
-    changed_fields: dict[str, int] = field(default_factory=dict)
-    settled: dict[str, int] = field(default_factory=lambda: {"found": 0, "absent": 0})
-    requests: dict[str, dict[str, int]] = field(default_factory=dict)
-    timeline: dict[str, Any] | None = None
-    rejects_file: str | None = None
-    drift_file: str | None = None
-    receipts: dict[str, Any] | None = None
-    opt_outs: int = 0
-    problems: dict[str, Any] = field(default_factory=lambda: {"new": 0, "open": 0, "kinds": {}})
-    echo: dict[str, int] = field(default_factory=dict)
-    messages: list[str] = field(default_factory=list)
-    certificate: dict[str, Any] | None = None
-    unmapped_columns: list[str] = field(default_factory=list)
-    is_planned: bool = False  # nothing was done of what the report says
-    planned_rows: list[dict[str, object]] | None = None  # each row of a plan, where they were asked for
-    samples: list[dict[str, object]] | None = None
-    reconciled: dict[str, Any] | None = None  # further keys, of a reconciliation that came to its end
-    email: dict[str, Any] | None = None  # of a single send: what the service answered
-    signal: int | None = None
+    run_id: Annotated[str, "Id of the run: its start in UTC, and six random characters."]
+    job: Annotated[
+        str, "Name of the job, the file or the destination. Empty in `send`, and in `retry` without `--job`."
+    ]
+    command: Annotated[str, "Name of the command."]
+    status: Annotated[Status, "How the run ended. `connector status` also shows `running` and `killed`."]
+    started_at: Annotated[datetime, "Start of the run."]
+    finished_at: Annotated[datetime | None, "End of the run."] = None
+    scope: Annotated[RunScope, "What the run reads and writes. Its fields are keys of the JSON."] = field(
+        default_factory=RunScope
+    )
+    rows: Annotated[dict[str, int], "Number of rows that were read, and of rows with each outcome."] = field(
+        default_factory=lambda: count_rows(0, {})
+    )
+    activity: Annotated[
+        dict[str, int] | None,
+        "The created subscribers of a load, or the valid ones of `validate`. Left out by other commands, and if "
+        "shards were started again.",
+        Activity | None,
+    ] = None
+    causes: Annotated[
+        list[dict[str, Any]], "Causes of problems with rows, the most frequent first, at most 30.", list[Cause]
+    ] = field(default_factory=list)
+    changed_fields: Annotated[dict[str, int], "Number of changed rows that differ in each field."] = field(
+        default_factory=dict
+    )
+    settled: Annotated[
+        dict[str, int], "Creates of earlier runs without an answer that this run has resolved.", SettledCounts
+    ] = field(default_factory=lambda: {"found": 0, "absent": 0})
+    requests: Annotated[
+        dict[str, dict[str, int]],
+        "Numbers of requests by operation: `create`, `list` and `send`. A plan has only operations that it used.",
+        dict[str, RequestCounts],
+    ] = field(default_factory=dict)
+    timeline: Annotated[
+        TimelineReport | None,
+        "The requests over time, in at most 120 intervals. Null without a request, and for several shards.",
+    ] = None
+    rejects_file: Annotated[str | None, "Path of the rejects file. Null if the run wrote none."] = None
+    drift_file: Annotated[str | None, "Path of the drift file. Null if the run wrote none."] = None
+    receipts: Annotated[
+        dict[str, Any] | None,
+        "The receipts of the run. Null if no receipts are asked for.",
+        ReceiptCounts | None,
+    ] = None
+    opt_outs: Annotated[
+        int,
+        "Number of opt-outs: a row of the job says inactive, and the service shows the subscriber as active. Each run "
+        "counts all of them, also those whose rows it did not read.",
+    ] = 0
+    problems: Annotated[dict[str, Any], "Problems of the job.", Problems] = field(
+        default_factory=lambda: {"new": 0, "open": 0, "kinds": {}}
+    )
+    echo: Annotated[dict[str, int], "Number of creates that the service answered with another value, by field."] = (
+        field(default_factory=dict)
+    )
+    messages: Annotated[list[str], "Sentences: what happened, and what to do."] = field(default_factory=list)
+    certificate: Annotated[
+        dict[str, Any] | None,
+        "What the reading of the list proves. Only `export` and `reconcile` have it.",
+        Certificate | None,
+    ] = None
+    unmapped_columns: Annotated[list[str], "Columns of the source that no field uses."] = field(default_factory=list)
+    is_planned: Annotated[bool, "True if the command sent and wrote nothing: a plan, a dry run or a preview."] = False
+    planned_rows: Annotated[
+        list[dict[str, object]] | None,
+        "Each row of `plan --output json`, if the plan has at most 100,000 rows.",
+        list[PlannedRow],
+    ] = None
+    samples: Annotated[
+        list[dict[str, object]] | None,
+        "Values of the first five subscribers as they would be sent, by field. Only in a plan and in `validate`.",
+    ] = None
+    reconciled: Annotated[
+        dict[str, Any] | None, "Further keys of the JSON, if the run compared a source with the list."
+    ] = None
+    email: Annotated[dict[str, Any] | None, "What the service answered to `send`.", EmailReport] = None
+    signal: Annotated[int | None, "Number of the signal that stopped the run. The JSON does not have it."] = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values: `json.dumps` writes it."""
@@ -167,7 +224,7 @@ class Report:
                 values |= {"planned": True} if value else {}
             elif isinstance(value, datetime):
                 values[each.name] = value.isoformat()
-            elif each.name not in _ONLY_WITH_A_VALUE or value is not None:
+            elif each.name not in OPTIONAL_KEYS or value is not None:
                 values[each.name] = value
         return values
 

@@ -16,6 +16,7 @@ from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
 from connector.pace.refusals import PassingRefusals
 from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page, refusal_kind
+from connector.service.request_counts import RequestCounts, TimelineReport
 from connector.service.settings import Service
 from connector.service.transport import open_transport
 from connector.service.wire import (
@@ -97,7 +98,7 @@ class Timeline:
         if until > began_at:
             self._pauses.append((began_at, until))
 
-    def as_json(self, now: float) -> dict[str, Any] | None:
+    def as_json(self, now: float) -> TimelineReport | None:
         """Return the buckets as columns, or None if there was no request. A bucket lasts `bucket_s` seconds; the last
         bucket may be shorter."""
         if now >= self._ends_at:
@@ -165,17 +166,6 @@ class RequestSender(Protocol):
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt. Raises only the cancellation of its task."""
-
-
-@dataclass(slots=True)
-class RequestCounts:
-    """Counts of the attempts of one operation: `sent` (all), `retried`, `limited` (refused for their rate), and
-    `failed` (neither success nor refusal). The retrier counts `retried`."""
-
-    sent: int = 0
-    retried: int = 0
-    limited: int = 0
-    failed: int = 0
 
 
 class Client:

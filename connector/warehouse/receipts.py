@@ -16,6 +16,7 @@ from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.database import ColumnKind, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.destination import Destination, Format, split_suffix
 from connector.warehouse.opening import find_format, open_database, open_target
+from connector.warehouse.statements import Column
 
 ROWS = pa.schema(
     [
@@ -28,16 +29,25 @@ ROWS = pa.schema(
 )
 """The columns of a receipt that differ within a run."""
 
-COLUMNS: Mapping[str, ColumnKind] = {
-    "run_id": ColumnKind.NAME,
-    "job": ColumnKind.TEXT,
-    "identity": ColumnKind.TEXT,
-    "outcome": ColumnKind.TEXT,
-    "service_id": ColumnKind.WHOLE,
-    "evidence": ColumnKind.TEXT,
-    "at": ColumnKind.TIME,
-    "message": ColumnKind.TEXT,
+COLUMNS: Mapping[str, Column] = {
+    "run_id": Column(ColumnKind.NAME, "Id of the run."),
+    "job": Column(ColumnKind.TEXT, "Name of the job."),
+    "identity": Column(ColumnKind.TEXT, "Email or client_user_id of the subscriber."),
+    "outcome": Column(
+        ColumnKind.TEXT,
+        "`created`, `changed`, `rejected`, `held` or `unknown`. `exists`: the service refused or did not answer the "
+        "create, and its list shows the subscriber.",
+    ),
+    "service_id": Column(ColumnKind.WHOLE, "Id of the subscriber in the service. NULL if it is not known."),
+    "evidence": Column(
+        ColumnKind.TEXT,
+        "How the outcome is known: by the service's `answer`, by a `lookup` in its list, by a `sweep` of the whole "
+        "list, or by the `ledger` alone.",
+    ),
+    "at": Column(ColumnKind.TIME, "Time when the receipt was read from the ledger."),
+    "message": Column(ColumnKind.TEXT, "Answer of the service, or the fields that differ."),
 }
+"""The columns of a table of receipts."""
 
 
 def write_receipts(destination: Destination, run_id: str, job: str, at: datetime, rows: StagedRows) -> None:
@@ -66,7 +76,7 @@ def _write_table(destination: Destination, run_id: str, job: str, at: datetime, 
         with database.connect(interruption):
             stored_as, columns = database.find_table(name)
             if stored_as is None:
-                parts = (f"{dialect.quote(column)} {dialect.types[kind]}" for column, kind in COLUMNS.items())
+                parts = (f"{dialect.quote(column)} {dialect.types[kind]}" for column, (kind, _) in COLUMNS.items())
                 database.run(Statement(f"CREATE TABLE {target} ({', '.join(parts)}) {dialect.table_options}".rstrip()))
             elif {column.lower() for column in columns} != set(COLUMNS):
                 raise ConfigurationError(

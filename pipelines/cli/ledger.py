@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, NotRequired, TypedDict
 
 import click
 
@@ -95,7 +96,7 @@ def forget_command(
     _end(run_forget(ledger_url, account, _read_identity(identity), fields, base_id, base_name, wait_s), output)
 
 
-def _end(answer: dict[str, Any], output: Output) -> NoReturn:
+def _end(answer: Mapping[str, Any], output: Output) -> NoReturn:
     """Show the messages of an answer and end the process with the exit code of the answer's status."""
     from connector.runs.report import EXIT_CODES
 
@@ -116,6 +117,17 @@ def _read_identity(given: str) -> str:
 @output_declarations
 def ledger_group(**_options: Any) -> None:
     """Back up, move or restore the record of what was sent."""
+
+
+class LedgerReport(TypedDict):
+    """The report of `ledger backup`, `ledger copy` and `ledger restore`."""
+
+    status: Annotated[Literal["ok", "aborted", "locked"], "Whether the command copied the ledger."]
+    target: Annotated[NotRequired[str | None], "Only in `backup`: path of the backup. Null if the command made none."]
+    source: Annotated[NotRequired[str], "Only in `restore`: path of the backup."]
+    entries: Annotated[int, "Number of entries that were copied."]
+    emails: Annotated[int, "Number of emails whose records were copied."]
+    messages: Annotated[list[str], "Sentences: what happened, and what to do."]
 
 
 @ledger_group.command("backup")

@@ -129,12 +129,12 @@ def write_stdout(text: str, *, is_file: bool = False) -> None:
         raise RunAborted(f"standard output cannot be written to: {error.strerror}") from None
 
 
-def write_json(report: dict[str, Any], *, ensure_ascii: bool = False) -> str:
+def write_json(report: Mapping[str, Any], *, ensure_ascii: bool = False) -> str:
     """Return the report as JSON; a hidden or broken character, as a file's name may hold, becomes an escape of JSON."""
     return escape_json(json.dumps(report, ensure_ascii=ensure_ascii, indent=2))
 
 
-def write_json_stdout(report: dict[str, Any]) -> None:
+def write_json_stdout(report: Mapping[str, Any]) -> None:
     """Write the report as JSON to standard output, in ASCII if that is not in UTF-8. Raises RunAborted."""
     write_stdout(write_json(report, ensure_ascii=not is_utf8(sys.stdout)) + "\n")
 
@@ -244,7 +244,7 @@ def finish(report: Report, output: Output) -> NoReturn:
     end(report.as_json(), report.exit_code, output, is_shown=is_shown)
 
 
-def end(report: dict[str, Any], exit_code: int, output: Output, *, is_shown: bool = True) -> NoReturn:
+def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: bool = True) -> NoReturn:
     """Hand over the JSON of one run or several and end the process.
 
     A report that cannot be handed over is exit code 3, unless the run ended by something worse than its rows.

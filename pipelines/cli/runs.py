@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import click
 
@@ -105,6 +105,14 @@ def status_command(
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.show(lambda console: _show(status, console, is_whole=run_id is not None))
     end(status, 0, output, is_shown=is_shown)
+
+
+class PruneReport(TypedDict):
+    """The report of `prune`."""
+
+    status: Annotated[Literal["ok"], "The command deleted the old files."]
+    deleted: Annotated[list[str], "Paths of the deleted files."]
+    messages: Annotated[list[str], "A sentence with the number of files and the folder."]
 
 
 @click.command("prune", cls=Command)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
-from typing import TypeGuard
+from typing import Annotated, Literal, TypedDict, TypeGuard
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
@@ -42,6 +42,24 @@ _CLASSES = {"is_active": "active and inactive", "gender": "male, female and othe
 _SHORTEST = 5  # characters of a value that is tried without its ends
 
 
+class CheckItem(TypedDict):
+    """The result of one check in the report of `check`."""
+
+    check: Annotated[
+        str,
+        "Name of the check: configuration, source, service, page size, order, filters, cut off, ledger or destination.",
+    ]
+    ok: Annotated[bool, "Whether the check passed."]
+    message: Annotated[str, "What the check found, or what is wrong and what to do."]
+
+
+class CheckReport(TypedDict):
+    """The report of `check`."""
+
+    status: Annotated[Literal["ok", "usage", "aborted"], "`usage`: correct what failed; `aborted`: try again later."]
+    checks: Annotated[list[CheckItem], "The checks in their order. After a wrong configuration there is no other."]
+
+
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """What was tried, and what was found, or what is wrong and the next step; `exit_code` is 0 if it went well, 2 if
@@ -51,7 +69,7 @@ class CheckResult:
     message: str
     exit_code: int = 0
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> CheckItem:
         """Return it as plain JSON values."""
         return {"check": self.what, "ok": not self.exit_code, "message": self.message}
 

@@ -1,7 +1,7 @@
 """The flow of `connector forget`: the ledger forgets a subscriber that was erased in the service."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Literal, TypedDict
 
 from connector.errors import LedgerError, LockedError
 from connector.imports.base_loads import choose_bases, describe_bases
@@ -13,6 +13,22 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 
+class ForgottenBase(TypedDict):
+    """A base in the report of `forget`."""
+
+    id: Annotated[int | None, "Id of the base. Null if it is not known."]
+    name: Annotated[str | None, "Name of the base. Null if it is not known."]
+
+
+class ForgetReport(TypedDict):
+    """The report of `forget`."""
+
+    status: Annotated[Literal["ok", "partial", "aborted", "locked"], "`partial`: no entry was deleted."]
+    forgotten: Annotated[int, "Number of entries that were deleted from the ledger."]
+    bases: Annotated[list[ForgottenBase], "Bases of these entries."]
+    messages: Annotated[list[str], "Sentences: what happened, and what to do."]
+
+
 def run_forget(
     ledger_url: str,
     account: str,
@@ -21,14 +37,18 @@ def run_forget(
     base_id: int | None,
     base_name: str | None,
     wait_s: float,
-) -> dict[str, Any]:
+) -> ForgetReport:
     """Forget the identity as `forget` does; wait at most `wait_s` seconds for a run that has the ledger."""
     try:
         with open_ledger(ledger_url, wait_s=wait_s, may_make=False) as ledger:
             return forget(ledger, account, identity, fields, base_id, base_name)
     except (LockedError, LedgerError) as error:
-        status = "locked" if isinstance(error, LockedError) else "aborted"
-        return {"status": status, "forgotten": 0, "bases": [], "messages": [str(error)]}
+        return {
+            "status": "locked" if isinstance(error, LockedError) else "aborted",
+            "forgotten": 0,
+            "bases": [],
+            "messages": [str(error)],
+        }
 
 
 def forget(
@@ -38,7 +58,7 @@ def forget(
     fields: Sequence[str],
     base_id: int | None = None,
     base_name: str | None = None,
-) -> dict[str, Any]:
+) -> ForgetReport:
     """Forget the identity, as each of `fields` (email, client_user_id), in one base or in all; or nowhere if its create
     may be on its way to the service somewhere. Return the JSON of the command.
 
@@ -66,6 +86,9 @@ def forget(
                 f"forgotten in {describe_bases(list(dict.fromkeys(forgotten)))}: the next run that reads "
                 "its row creates it (a job with a cursor needs sync --full)"
             )
-    named = [{"id": base.service_id, "name": base.name} for base in dict.fromkeys(forgotten)]
-    status = "ok" if forgotten else "partial"
-    return {"status": status, "forgotten": len(forgotten), "bases": named, "messages": [message]}
+    return {
+        "status": "ok" if forgotten else "partial",
+        "forgotten": len(forgotten),
+        "bases": [{"id": base.service_id, "name": base.name} for base in dict.fromkeys(forgotten)],
+        "messages": [message],
+    }

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +13,45 @@ from connector.errors import ConfigurationError
 from connector.mail.message import SETTINGS, TRACKING, Message, Recipient, write_eml
 
 _LONGEST = 300  # characters of a body that are shown
+
+
+class DraftedAttachment(TypedDict):
+    """An attachment in the report of `send --dry-run`."""
+
+    filename: Annotated[str, "File name."]
+    type: Annotated[str, "MIME type."]
+    bytes: Annotated[int, "Size in bytes."]
+    disposition: Annotated[str, "`attachment` or `inline`."]
+    id: Annotated[str | None, "Id that the HTML body uses for an inline attachment. Null without one."]
+
+
+_Sender = TypedDict("_Sender", {"from": Annotated[str, "Sender."]})  # `from` is a keyword
+
+
+class DraftedEmail(_Sender):
+    """The email in the report of `send --dry-run`."""
+
+    to: Annotated[list[str], "Recipients."]
+    cc: Annotated[list[str], "Recipients of copies."]
+    bcc: Annotated[list[str], "Recipients of hidden copies."]
+    reply_to: Annotated[list[str], "Addresses for replies."]
+    subject: Annotated[str, "Subject line."]
+    html: Annotated[str | None, "HTML body. Null without one."]
+    text: Annotated[str | None, "Plain-text body. Null without one."]
+    headers: Annotated[list[str], "Further headers: `Name: value`."]
+    attachments: Annotated[list[DraftedAttachment], "Attachments, without their content."]
+    tracking: Annotated[dict[str, bool | None], "Tracking settings. Null: the service decides."]
+    settings: Annotated[dict[str, bool | str | None], "Other settings. Null: the service decides."]
+    send_at: Annotated[int | None, "Earliest time of sending, in Unix seconds. Null: at once."]
+    eml: Annotated[str, "Path of the written .eml file."]
+
+
+class DryRunReport(TypedDict):
+    """The report of `send --dry-run`."""
+
+    command: Annotated[Literal["send"], "Name of the command."]
+    planned: Annotated[Literal[True], "The command sent nothing."]
+    email: Annotated[DraftedEmail, "The email as it would be sent."]
 
 
 def write_new(path: Path, message: Message) -> Path:

@@ -1,8 +1,8 @@
 """What the last runs did, what they left open, and what to do next: read without a lock, also beside a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from connector.clock import write_timestamp
 from connector.errors import ConfigurationError
@@ -13,10 +13,55 @@ from connector.settings import StateLocation
 from connector.states import State
 from pipelines.report.advice import advise_on_runs
 
-_NAMES = {State.SENDING: "sending", State.UNKNOWN: "unknown", State.HELD: "held", State.REJECTED: "rejected"}
+OpenState = Literal["sending", "unknown", "held", "rejected"]
+
+_NAMES: Mapping[State, OpenState] = {
+    State.SENDING: "sending",
+    State.UNKNOWN: "unknown",
+    State.HELD: "held",
+    State.REJECTED: "rejected",
+}
 
 
-def read_status(place: StateLocation, *, run_id: str | None, job: str | None, last: int) -> dict[str, Any]:
+class OpenEntryCounts(TypedDict):
+    """Entries of the ledger that a run left open, in the report of `status`."""
+
+    account: Annotated[str, "Account of the entries."]
+    run_id: Annotated[str | None, "Id of the run that sent the creates last. Null if it is not on record."]
+    state: Annotated[OpenState, "State of the entries."]
+    entries: Annotated[int, "Number of entries."]
+
+
+class OpenProblemCounts(TypedDict):
+    """Open problems of a job of one kind, in the report of `status`."""
+
+    account: Annotated[str, "Account of the job."]
+    job: Annotated[str, "Name of the job."]
+    kind: Annotated[str, "invalid, rejected, held, unknown or opted_out."]
+    field: Annotated[str, "Names of the faulty fields."]
+    problems: Annotated[int, "Number of problems."]
+    first_seen: Annotated[str, "Time when a run saw the first of the problems, in ISO 8601."]
+    last_seen: Annotated[str, "Time when a run saw one of the problems last, in ISO 8601."]
+    run_id: Annotated[str, "Id of the run that saw one of the problems last."]
+
+
+class StatusReport(TypedDict):
+    """The report of `status`."""
+
+    status: Annotated[Literal["ok"], "The command read the records."]
+    runs: Annotated[
+        list[dict[str, Any]],
+        "Reports of the last runs, the latest first, or of the run RUN, with the `exit_code` of each. A run that has "
+        "not ended has fewer keys, and the `status` running or killed.",
+    ]
+    open_entries: Annotated[
+        list[OpenEntryCounts], "Entries of the ledger that need a retry or a person, by run and state."
+    ]
+    problems: Annotated[list[OpenProblemCounts], "Open problems of jobs, by job, kind and field. Empty with RUN."]
+    next: Annotated[list[str], "What to do next."]
+
+
+def read_status(place: StateLocation, *, run_id: str | None, job: str | None, last: int) -> StatusReport:
     """Return the JSON of `status`: the last runs (of one job, if given), the latest first, or one run by its id; the
     entries that they left open; and the next steps.
 
@@ -32,7 +77,10 @@ def read_status(place: StateLocation, *, run_id: str | None, job: str | None, la
             raise ConfigurationError(
                 f"no run {run_id} is on record in {place.state_dir}; list the runs by: connector status"
             )
-    return {"status": "ok", "runs": chosen, **_find_open(place, chosen, runs, run_id=run_id, job=job)}
+    open_entries, problems, next_steps = _find_open(place, chosen, runs, run_id=run_id, job=job)
+    return {
+        "status": "ok", "runs": chosen, "open_entries": open_entries, "problems": problems, "next": next_steps,
+    }  # fmt: skip
 
 
 def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str, Any]:
@@ -50,7 +98,8 @@ def read_health(place: StateLocation, *, job: str | None, last: int) -> dict[str
         if run["status"] == "ok" and group["last_succeeded_at"] is None:
             group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
     chosen = [run for group in jobs.values() for run in group["runs"]]
-    return {"jobs": list(jobs.values()), **_find_open(place, chosen, runs, job=job)}
+    open_entries, problems, next_steps = _find_open(place, chosen, runs, job=job)
+    return {"jobs": list(jobs.values()), "open_entries": open_entries, "problems": problems, "next": next_steps}
 
 
 def _find_open(
@@ -60,10 +109,10 @@ def _find_open(
     *,
     run_id: str | None = None,
     job: str | None = None,
-) -> dict[str, Any]:
+) -> tuple[list[OpenEntryCounts], list[OpenProblemCounts], list[str]]:
     """Return the open entries, of one run if its id is given; the open problems of all jobs or of one, and none if the
     id of a run is given; and the next steps."""
-    open_entries = [
+    open_entries: list[OpenEntryCounts] = [
         {
             "account": open_entry.account,
             "run_id": open_entry.run_id,
@@ -76,10 +125,10 @@ def _find_open(
     backlog = [] if run_id is not None else read_ledger(place.ledger_url, lambda each: read_backlog(each.connection))
     problems = [_describe_backlog(each) for each in backlog or () if job in (None, each.job)]
     next_steps = list(advise_on_runs(chosen, open_entries, runs, problems))
-    return {"open_entries": open_entries, "problems": problems, "next": next_steps}
+    return open_entries, problems, next_steps
 
 
-def _describe_backlog(backlog: Backlog) -> dict[str, Any]:
+def _describe_backlog(backlog: Backlog) -> OpenProblemCounts:
     return {
         "account": backlog.account,
         "job": backlog.job,

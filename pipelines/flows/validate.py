@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError
@@ -29,18 +29,25 @@ _LONGEST_EXAMPLE = 200  # characters; a longer cell is known by its beginning
 _BETWEEN = " | "  # of the cells of several columns
 
 
+class FaultExample(TypedDict):
+    """A row in the `faults` of the report."""
+
+    row: Annotated[int, "Number of the row in its file, from 1."]
+    value: Annotated[str, "Text of the cells that the field is read from. It is not masked."]
+
+
 @dataclass(slots=True)
 class ValidationFinding:
-    """One kind of fault: its field ("" for a record that is no row), its code, and the number of rows with the fault.
+    """One kind of fault: an item of the report's `faults`. The text after the type of a field is its description in the
+    reference."""
 
-    An example has the record number of a `row` (from 1), and the `value` of the cells that the field was read from.
-    """
-
-    field: str
-    code: str
-    message: str
-    rows: int = 0
-    examples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    field: Annotated[str, "Faulty field. Empty if the whole row is meant."]
+    code: Annotated[str, "Short code of the fault, for programs."]
+    message: Annotated[str, "What is wrong."]
+    rows: Annotated[int, "Number of rows with this fault."] = 0
+    examples: Annotated[list[FaultExample], "Up to three rows with different values."] = dataclasses.field(
+        default_factory=list
+    )
 
     def show(self, row: int, value: str) -> None:
         """Take a row as an example, if its value is new."""
@@ -49,9 +56,20 @@ class ValidationFinding:
             self.examples.append({"row": row, "value": shown})
 
 
+class ValidationReport(TypedDict):
+    """The keys that only the report of a validation has."""
+
+    faults: Annotated[list[ValidationFinding], "Kinds of faults, the most frequent first."]
+
+
+VALIDATION_KEYS = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "activity",
+                   "rejects_file", "messages", "unmapped_columns", "samples")  # fmt: skip
+"""The keys of a run that the report of a validation has, too."""
+
+
 @dataclass(slots=True)
 class Validation:
-    """What a validation found; of the report's keys those that apply."""
+    """The results of a validation."""
 
     report: Report
     remarks: Remarks = dataclasses.field(default_factory=Remarks)
@@ -63,12 +81,10 @@ class Validation:
         return sorted(self.findings.values(), key=lambda each: (-each.rows, fields.index(each.field), each.code))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the verdict as plain JSON values."""
-        of_report = self.report.as_json()
-        keys = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "activity", "rejects_file")
+        """Return the report: the `VALIDATION_KEYS` of a run, and the keys of `ValidationReport`."""
+        report = self.report.as_json()
         faults = [dataclasses.asdict(finding) for finding in self.list_findings()]
-        values = {key: of_report[key] for key in (*keys, "messages", "unmapped_columns", "samples")}
-        return {**values, "faults": faults}
+        return {**{key: report[key] for key in VALIDATION_KEYS}, "faults": faults}
 
 
 def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Validation:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from connector.atomic_file import PartialFile, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
@@ -104,7 +104,7 @@ class Differences:
         return self.is_certain and not any(self.counts.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the keys that a report has beside a run's."""
+        """Return the keys that only the report of a reconciliation has: those of `DifferencesReport`."""
         return {
             "differences": {kind: self.read_count(kind) for kind in KINDS},
             "fields": {name: self.fields[name] for name in NAMES if self.fields[name]},
@@ -113,6 +113,36 @@ class Differences:
             "differences_file": self.file,
             **({"forgotten": self.forgotten} if self.forgotten is not None else {}),
         }
+
+
+class DifferenceCounts(TypedDict):
+    """The report's `differences`. A number is null if the list is not known to be complete."""
+
+    missing: Annotated[int | None, "Rows of the source whose subscribers the service does not list."]
+    extra: Annotated[int | None, "Listed subscribers that the source does not have."]
+    duplicated: Annotated[int, "Subscribers that the service lists several times."]
+    drifted: Annotated[int, "Subscribers whose values differ between the source and the service."]
+    vanished: Annotated[int | None, "Subscribers that an earlier run confirmed and that the service lists no longer."]
+
+
+class DifferencesReport(TypedDict):
+    """The keys that only the report of a reconciliation has."""
+
+    differences: Annotated[DifferenceCounts, "Number of differences of each kind. Null: not known."]
+    fields: Annotated[dict[str, int], "Number of drifted subscribers by field."]
+    missing_by_ledger: Annotated[
+        dict[str, int],
+        "Number of missing subscribers by their state in the ledger: none, sending, unknown, held, rejected or "
+        "confirmed.",
+    ]
+    examples: Annotated[
+        dict[str, list[int]],
+        "Up to five examples of each kind: record numbers of missing rows, otherwise subscriber ids.",
+    ]
+    differences_file: Annotated[str | None, "Path of the file of `--to`. Null without `--to`."]
+    forgotten: Annotated[
+        NotRequired[int], "With `--forget-missing`: number of entries that were deleted from the ledger."
+    ]
 
 
 class DifferenceFile(Closing):

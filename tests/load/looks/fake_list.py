@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.service.client import RequestCounts
+from connector.service.request_counts import RequestCounts
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 
 OF_EVIDENCE = (50, 999)

@@ -1,0 +1,165 @@
+"""The keys of the objects inside a report. The text after the type of a key is its description in the reference."""
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from connector.outcomes import Outcome
+
+
+class LoadRowCounts(TypedDict):
+    """The `rows` of import, sync, plan and retry: the outcomes in the order in which they are decided."""
+
+    read: Annotated[int, "Rows that the run read. The other numbers sum up to it."]
+    invalid: Annotated[int, "The row failed validation. It is in the rejects file."]
+    duplicate: Annotated[
+        int,
+        "Another row of the same identity and base is used: the first, or the first that says inactive. A row with "
+        "other values is in the rejects file, which names the fields that differ. Its code is `differs`, or "
+        "`overruled` if an inactive row is used instead.",
+    ]
+    suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
+    exists: Annotated[int, "The subscriber exists already."]
+    changed: Annotated[int, "The subscriber exists, and the source differs. The drift file has the differences."]
+    created: Annotated[
+        int,
+        "The service answered the create with a new Id. If the list never shows the last new subscriber, a message "
+        "says so.",
+    ]
+    rejected: Annotated[
+        int,
+        "The service refused the create, and its list did not show the subscriber when the run looked. The rejects "
+        "file has the service's answer.",
+    ]
+    unknown: Annotated[int, "The subscriber may exist: a create got no answer. The next run looks the subscriber up."]
+    unsent: Annotated[int, "The run ended before the row was sent."]
+
+
+class MailRowCounts(TypedDict):
+    """The `rows` of mail and send."""
+
+    read: Annotated[int, "Rows that the run read. The other numbers sum up to it."]
+    sent: Annotated[int, "The service accepted the email. In a preview: the email would be sent."]
+    already_sent: Annotated[int, "An earlier run of the campaign sent the email."]
+    invalid: Annotated[int, "The row failed validation. It is in the rejects file."]
+    duplicate: Annotated[int, "An earlier row has the same address."]
+    suppressed: Annotated[
+        int, "The address is on the suppression list, the row says inactive, or the service lists it as inactive."
+    ]
+    rejected: Annotated[int, "The service refused the email. The rejects file has the service's answer."]
+    unknown: Annotated[int, "The email may have been sent: no answer came. It is not sent again."]
+    unsent: Annotated[int, "The run ended before the email was sent."]
+
+
+class ExportRowCounts(TypedDict):
+    """The `rows` of export."""
+
+    read: Annotated[int, "Listed subscribers."]
+    written: Annotated[int, "Rows that were written to the destination."]
+
+
+class CheckedRowCounts(TypedDict):
+    """The `rows` of validate and reconcile."""
+
+    read: Annotated[int, "Rows of the source. The other numbers sum up to it."]
+    valid: Annotated[int, "The row is valid, and no earlier row has its identity."]
+    invalid: Annotated[int, "The row failed validation."]
+    duplicate: Annotated[int, "Another row of the same identity and base is used."]
+    suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
+
+
+class Activity(TypedDict):
+    """The report's `activity`."""
+
+    active: Annotated[int, "Number of active subscribers."]
+    inactive: Annotated[int, "Number of inactive subscribers."]
+
+
+class CauseExample(TypedDict):
+    """A row in the report's `causes`."""
+
+    row: Annotated[int, "Number of the row in its file, from 1."]
+    file: Annotated[str, "Name of the source or file."]
+    value: Annotated[str, "Masked text of the cell that caused the problem."]
+
+
+class Cause(TypedDict):
+    """An item of the report's `causes`."""
+
+    outcome: Annotated[str, "Outcome of the rows."]
+    field: Annotated[str, "Faulty field. Empty if the whole row is meant."]
+    code: Annotated[str, "Short code of the problem, for programs."]
+    message: Annotated[str, "What is wrong, without personal data."]
+    rows: Annotated[int, "Number of rows with this cause."]
+    examples: Annotated[list[CauseExample], "Up to three of these rows."]
+
+
+class SettledCounts(TypedDict):
+    """The report's `settled`."""
+
+    found: Annotated[int, "Entries whose subscriber a look-up found in the service."]
+    absent: Annotated[int, "Entries whose subscriber is proved absent."]
+
+
+class ReceiptCounts(TypedDict):
+    """The report's `receipts`."""
+
+    to: Annotated[str, "Destination of the receipts."]
+    rows: Annotated[int, "Number of receipts that this run wrote, including receipts of earlier runs."]
+
+
+class ProblemCounts(TypedDict):
+    """The problems of one kind in the report's `problems`."""
+
+    new: Annotated[int, "Problems that no finished run of the job has seen before. Without a job, every problem."]
+    open: Annotated[int, "Problems of the job that are open after the run. In a plan: before the run."]
+
+
+class Problems(ProblemCounts):
+    """The report's `problems`."""
+
+    kinds: Annotated[
+        dict[str, ProblemCounts], "The same numbers for each kind: invalid, rejected, held, unknown and opted_out."
+    ]
+
+
+class EmailReport(TypedDict, total=False):
+    """The report's `email`."""
+
+    state: Annotated[Literal["sent", "rejected", "unknown", "unsent"], "What is known about the email."]
+    request_id: Annotated[int, "SendMessageRequestId of a sent email."]
+    message_id: Annotated[str, "Message-ID of a sent email."]
+    http_status: Annotated[int | None, "HTTP status of the answer, if the email is rejected or unknown."]
+    message: Annotated[str, "Answer of the service, or the reason for which no answer came."]
+
+
+class PlannedRow(TypedDict):
+    _row: Annotated[int, "Number of the row in its file, from 1."]
+    _file: Annotated[str, "Name of the source or file."]
+    _outcome: Annotated[Outcome, "Outcome that the row would have."]
+    _field: Annotated[str, "Faulty fields, separated by semicolons. Empty if there is none."]
+    _code: Annotated[str, "Short code of the problem, for programs. Empty if there is none."]
+    _message: Annotated[str, "Reason for the outcome. Empty if the outcome needs no reason."]
+    identity: Annotated[str, "Email or client_user_id. Empty if the row has no valid one."]
+    fields: Annotated[list[str], "Fields of a changed row that differ."]
+    service: Annotated[dict[str, Any], "Values of these fields in the service."]
+    source: Annotated[
+        dict[str, Any], "Values of these fields in the source. For a row that would be created: all values."
+    ]
+
+
+"""An item of the report's `planned_rows`."""
+
+
+class SeveralRuns(TypedDict):
+    """The report of a sync of several jobs."""
+
+    status: Annotated[str, "Status of the job whose exit code the command ends with."]
+    runs: Annotated[list[dict[str, Any]], "Reports of the jobs, in their order, each with the keys of a run."]
+
+
+class ErrorReport(TypedDict):
+    """The JSON of a command that ended without a report."""
+
+    status: Annotated[
+        Literal["usage", "aborted", "locked", "stopped"], "Why the command ended: exit code 2, 3, 4, or 130 and 143."
+    ]
+    message: Annotated[str, "What happened, and what to do."]
