@@ -43,7 +43,7 @@ class Area:
     tests: tuple[str, ...]
 
 
-_SOURCES = ("connector/sources", "connector/spooled_rows.py", "connector/spool.py", "connector/spooled_rows.py")
+_SOURCES = ("connector/sources", "connector/spool.py", "connector/spooled_rows.py")
 AREAS = {
     "ledger": Area(("connector/ledger", "connector/states.py"), ("tests/ledger", "tests/test_states.py")),
     "load": Area(("connector/load",), ("tests/load", "tests/simulation/test_seeds.py")),
@@ -51,7 +51,7 @@ AREAS = {
     "paging": Area(("connector/paging",), ("tests/paging",)),
     "subscribers": Area(("connector/subscribers",), ("tests/subscribers", "tests/jobs")),
     "sources": Area(_SOURCES, ("tests/sources", "tests/test_spool.py")),
-    "warehouse": Area(("connector/warehouse", "connector/export"), ("tests/export",)),
+    "warehouse": Area(("connector/warehouse", "connector/export.py"), ("tests/export",)),
     "mail": Area(("connector/mail", "connector/sender.py"), ("tests/mail", "tests/pipelines/emails")),
 }
 WIDER_TESTS = ("tests/simulation", "tests/library", "tests/pipelines")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.draw_mutations import Mutation, list_mutations, mutate
+from tests.draw_mutations import AREAS, ROOT, Mutation, list_mutations, mutate
 
 TEXT = """
 async def load(rows, *, is_full=False):
@@ -33,12 +33,17 @@ def test_each_kind_of_mutation_changes_one_place(kind: str, old: str, new: str) 
     assert broken == TEXT.replace(old, new)
 
 
+def test_the_modules_of_each_area_exist() -> None:
+    modules = [ROOT / module for area in AREAS.values() for module in area.modules]
+    assert [module for module in modules if not (module.is_file() or any(module.glob("*.py")))] == []
+
+
 def test_a_mutation_keeps_its_name_and_its_rank_when_another_function_is_added(tmp_path: Path) -> None:
     (tmp_path / "connector/load").mkdir(parents=True)
     module = tmp_path / "connector/load/all.py"
-    for other in ("ledger", "listing", "paging", "subscribers", "sources", "warehouse", "mail", "export"):
+    for other in ("ledger", "listing", "paging", "subscribers", "sources", "warehouse", "mail"):
         (tmp_path / "connector" / other).mkdir()
-    for name in ("states", "spooled_rows", "spool", "conflicts", "sender"):
+    for name in ("states", "spooled_rows", "spool", "export", "sender"):
         (tmp_path / f"connector/{name}.py").touch()
     module.write_text(TEXT)
     before = {mutation.name: mutation.rank(7) for mutation in list_mutations(tmp_path)}

@@ -4,17 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
+from tests.pipelines.conftest import Connector, count_stored, write_csv
+from tests.pipelines.test_hidden_classes import MANY, fill, load, seed_others
 
-MANY_OTHERS = 1_500
-"""Subscribers of another base: on pages of ten, filters need fewer requests than a sweep of the list."""
-
-
-def seed_others(connector: Connector, number: int) -> None:
-    """Add subscribers of another base, on pages of ten."""
-    if number:
-        connector.sandbox.seed(number, base_id=50)
-    connector.sandbox.switch(max_limit=10, filters="icase")
+NEWS = "--base-name News"
 
 
 def write_people(folder: Path, *flags: str) -> Path:
@@ -22,19 +15,9 @@ def write_people(folder: Path, *flags: str) -> Path:
     return write_csv(folder / "people.csv", "email,client_user_id,is_active", *lines)
 
 
-def load(connector: Connector, people: Path, *options: str, base: str = "News", state: str = "state") -> Ended:
-    """Import the people with a short quiet period, and with the ledger of this state folder."""
-    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
-    named = () if "--base-id" in options else ("--base-name", base)
-    return connector.run_json("import", people, *named, "--quiet-period", "200ms", *options, environ=environ)
-
-
-def fill(connector: Connector, people: Path, base: str) -> int:
-    """Create the people in a base, with a ledger that no test uses. Return the id of the base."""
-    ended = load(connector, people, base=base, state=f"state {base}")
-    assert ended.rows["read"] == ended.rows["created"]
-    base_id: int = connector.sandbox.truth()["events"][-1]["base_id"]
-    return base_id
+def find_base(connector: Connector) -> str:
+    """Return the option that names the base of the last create by its id."""
+    return f"--base-id {connector.sandbox.truth()['events'][-1]['base_id']}"
 
 
 @pytest.mark.parametrize("loss", ["drop_after", "drop_before"])
@@ -43,7 +26,7 @@ def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(
 ) -> None:
     connector.sandbox.seed(30, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="ignored", **{loss: 1.0})
-    ended = load(connector, write_people(tmp_path, "false"))
+    ended = load(connector, write_people(tmp_path, "false"), NEWS)
     assert count_stored(connector.sandbox).total() == (loss == "drop_after"), ended.report["messages"]
     assert (ended.code, ended.rows) == (1, {"read": 1, "unknown": 1}), ended.report["messages"]
     rejects = Path(ended.report["rejects_file"]).read_text()
@@ -57,65 +40,68 @@ def test_a_lost_first_create_in_an_empty_account_is_sent_again(
     connector: Connector, tmp_path: Path, filters: str
 ) -> None:
     connector.sandbox.switch(drop_before=0.5, filters=filters, seed=2)
-    ended = load(connector, write_people(tmp_path, "false", "true", "true", "false"))
+    ended = load(connector, write_people(tmp_path, "false", "true", "true", "false"), NEWS)
     assert (ended.code, ended.rows) == (0, {"read": 4, "created": 4}), ended.report["messages"]
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 4
 
 
-@pytest.mark.parametrize(("others", "cache_ignores"), [(0, True), (30, False), (MANY_OTHERS, True)])
+@pytest.mark.parametrize(("others", "cache_ignores"), [(0, True), (30, False), (MANY, True)])
 def test_a_cached_answer_of_the_list_does_not_prove_that_a_lost_create_had_no_effect(
     connector: Connector, tmp_path: Path, others: int, cache_ignores: bool
 ) -> None:
     """`cache_ignores`: the cache ignores the Cache-Control header of the requests."""
     seed_others(connector, others)
     connector.sandbox.switch(cached=3600, cache_ignores=cache_ignores, drop_after=1.0)
-    ended = load(connector, write_people(tmp_path, "true"))
+    ended = load(connector, write_people(tmp_path, "true"), NEWS)
     assert set(count_stored(connector.sandbox).values()) == {1}, ended.report["messages"]
     assert (ended.code, ended.rows) == (0, {"read": 1, "created": 1}), ended.report["messages"]
 
 
 def test_a_filter_that_returns_the_first_match_only_proves_nobody_absent(connector: Connector, tmp_path: Path) -> None:
     people = write_people(tmp_path, "true", "true")
-    fill(connector, people, "Customers")
-    base_id = fill(connector, people, "News")
-    seed_others(connector, MANY_OTHERS)
+    fill(connector, people, "--base-name Customers")
+    fill(connector, people, NEWS, state="second state")
+    base = find_base(connector)
+    seed_others(connector, MANY)
     connector.sandbox.switch(filters_return="first")
-    ended = load(connector, people, "--base-id", str(base_id))
+    ended = load(connector, people, base)
     assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 2}), ended.report["messages"]
     assert set(count_stored(connector.sandbox).values()) == {2}
 
 
-@pytest.mark.parametrize("others", [0, MANY_OTHERS], ids=["sweep", "filters"])
+@pytest.mark.parametrize("others", [0, MANY], ids=["sweep", "filters"])
 def test_a_list_that_shows_bases_by_id_serves_a_job_that_gives_the_id_and_no_other(
     connector: Connector, tmp_path: Path, others: int
 ) -> None:
     people = write_people(tmp_path, "true", "true", "true")
-    base_id = fill(connector, people, "News")
+    fill(connector, people, NEWS)
+    base = find_base(connector)
     seed_others(connector, others)
     connector.sandbox.switch(base_in_rows="id")
 
-    by_name = load(connector, people)
+    by_name = load(connector, people, NEWS)
     assert by_name.code == 2
     assert "by its name and its Id, so nothing tells who is in the base News" in by_name.stderr
     assert "Give the base by its id" in by_name.stderr
 
-    by_id = load(connector, people, "--base-id", str(base_id))
+    by_id = load(connector, people, base)
     assert (by_id.code, by_id.rows) == (0, {"read": 3, "exists": 3}), by_id.report["messages"]
     assert set(count_stored(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize(
     ("others", "option", "shown"),
-    [(0, "--base-id", "none"), (0, "--base-name", "name"), (MANY_OTHERS, "--base-id", "name")],
+    [(0, "--base-id", "none"), (0, "--base-name", "name"), (MANY, "--base-id", "name")],
 )
 def test_a_list_without_the_ids_of_bases_ends_a_load_before_its_first_create(
     connector: Connector, tmp_path: Path, others: int, option: str, shown: str
 ) -> None:
     people = write_people(tmp_path, "true", "true", "true")
-    base_id = fill(connector, people, "News")
+    fill(connector, people, NEWS)
+    base = find_base(connector)
     seed_others(connector, others)
     connector.sandbox.switch(base_in_rows=shown)
-    ended = load(connector, people, *(("--base-id", str(base_id)) if option == "--base-id" else ()))
+    ended = load(connector, people, base if option == "--base-id" else NEWS)
     assert ended.code == 2, ended.stdout
     assert "the list does not show the base of subscriber" in ended.stderr
     assert set(count_stored(connector.sandbox).values()) == {1}

@@ -23,9 +23,11 @@ def load(connector: Connector, people: Path, base: str = "--base-id 7", *options
     return connector.run_json("import", people, *base.split(), "--quiet-period", "200ms", *options, environ=environ)
 
 
-def fill(connector: Connector, people: Path, base: str = "--base-id 7", *options: str) -> None:
+def fill(
+    connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state: str = "first state"
+) -> None:
     """Create the people with a ledger that no test uses."""
-    ended = load(connector, people, base, *options, state="first state")
+    ended = load(connector, people, base, *options, state=state)
     assert ended.rows["read"] == ended.rows["created"]
 
 
