@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from connector.jobs.draft import guess_fields
 from connector.sources.files import open_file
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.mapping import apply_mapping
@@ -63,6 +65,16 @@ def test_a_file_of_another_program_is_read_correctly(path: Path) -> None:
     plain = {name: list(value) if name == "tags" else value for name, value in zoe.items()}  # type: ignore[call-overload] # tags are a list
     assert plain == {"email": "zoe@example.com", **names, **EXPECTED[path.stem]}
     assert bo["email"] == "bo@example.com"
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_draft_maps_the_columns_like_an_import_by_their_headers(path: Path) -> None:
+    with open_file(path) as source:
+        by_header = guess_mapping(source.columns).rules
+        frame = pd.concat([chunk.frame for chunk in source.chunks()])
+    drafted = {guess.name: guess.rule for guess in guess_fields(frame, TODAY) if guess.sureness != "unsure"}
+    consent = {"is_active": drafted["is_active"]} if "is_active" in drafted else {}  # the cells show it
+    assert drafted == {**by_header, **consent}
 
 
 def test_every_program_has_a_sample() -> None:

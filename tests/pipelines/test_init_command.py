@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from connector.jobs.build import build_mapping
-from connector.jobs.reader import load_job
-from connector.sources.files import open_file
-from connector.subscribers.headers import guess_mapping
 from tests.databases import OPEN
 from tests.pipelines.conftest import Connector, list_stored, write_csv
 from tests.pipelines.forked import Forked
@@ -25,23 +21,18 @@ def map_is_active(job: Path) -> None:
     job.write_text(text.replace("# is_active: {value: true}", "is_active: {value: true}"), encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_an_export_of_another_program_becomes_a_job_that_imports(connector: Connector, path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "rows"),
+    [("hubspot", {"created": 2}), ("shopify", {"invalid": 1, "created": 1})],  # a cell of is_active is empty
+)
+def test_an_export_of_another_program_becomes_a_job_that_imports(
+    connector: Connector, program: str, rows: dict[str, int]
+) -> None:
+    (path,) = (sample for sample in SAMPLES if sample.stem == program)
     ended = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
     assert (ended.code, ended.stdout) == (0, ""), ended.stderr
-    subscriber = load_job(connector.folder / "job.yaml", {}).subscriber
     map_is_active(connector.folder / "job.yaml")
-    synced = connector.run_json("sync", "job.yaml")
-    is_unsaid = path.stem.startswith(("shopify", "brevo"))  # the second row leaves the cell of is_active empty
-    expected = {"read": 2, "invalid": 1, "created": 1} if is_unsaid else {"read": 2, "created": 2}
-    assert synced.rows == expected, synced.stderr
-    assert subscriber is not None
-    mapping = build_mapping(subscriber)
-    assert mapping is not None
-    with open_file(path) as source:  # what an import by headers does
-        by_header = guess_mapping(source.columns).rules
-    consent = {"is_active": mapping.rules["is_active"]} if "is_active" in mapping.rules else {}  # the cells tell it
-    assert dict(mapping.rules) == {**by_header, **consent}
+    assert connector.run_json("sync", "job.yaml").rows == {"read": 2} | rows
 
 
 def test_a_file_with_headers_of_its_own_becomes_a_job_that_imports(connector: Connector, tmp_path: Path) -> None:
