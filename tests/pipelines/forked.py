@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,12 +31,6 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_OVER_FILES = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
-
-
-def start_server() -> None:
-    """Start the server of forks, unless the server runs. An engine in this process would start the server in a thread
-    that receives neither SIGINT nor SIGTERM, and without the imports of the program."""
-    forkserver.ensure_running()
 
 
 class Forked:

@@ -71,10 +71,10 @@ def test_rows_that_are_all_created_inactive_need_no_mapping_of_the_column(connec
 def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(
     connector: Connector, tmp_path: Path
 ) -> None:
-    rows = [f"p{number}@x.org,customer" for number in range(60_000)]
-    rows[50_000] = "p50000@x.org,unsubscribed"
+    rows = [f"p{number}@x.org,customer" for number in range(32_000)]
+    rows[31_000] = "p31000@x.org,unsubscribed"
     people = write_csv(tmp_path / "people.csv", "email,status", *rows)
-    ended = connector.run_json("import", people, "--base-id", "7", "--active", "--limit", "60000")
+    ended = connector.run_json("import", people, "--base-id", "7", "--active", "--limit", "32000")
     assert ended.is_refused
     assert "the column status" in ended.stderr
     assert list_stored(connector.sandbox) == {}

@@ -90,14 +90,6 @@ def test_a_query_that_cannot_convert_a_value_is_refused(connector: Connector, tm
     assert connector.sandbox.stats()["requests"] == {}
 
 
-def test_an_unreachable_database_ends_with_exit_code_3(connector: Connector, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(
-        'job: j\nsource: {sql: {url: "postgresql://nobody@127.0.0.1:1/none", table: t}}\nsubscriber: {base: {id: 7}}\n',
-        encoding="utf-8",
-    )
-    assert connector.run_json("sync", "job.yaml").code == 3
-
-
 def test_a_file_that_is_not_a_sqlite_database_is_refused(connector: Connector, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "x.db")) as database:
         database.execute("create table t (email)")

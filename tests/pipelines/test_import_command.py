@@ -154,16 +154,6 @@ def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_pa
     assert "rejects" in ended.stderr
 
 
-def test_a_subscriber_that_the_base_has_twice_exists_and_is_reported(connector: Connector, tmp_path: Path) -> None:
-    twice = write_csv(tmp_path / "twice.csv", "email", "ann@example.com", "bob@example.com")
-    for folder in ("one", "two"):  # without look-ups, a service that accepts duplicates creates each twice
-        environ = {"CONNECTOR_STATE_DIR": str(tmp_path / folder)}
-        assert connector.import_file(twice, "--look", "none", environ=environ).rows["created"] == 2
-    ended = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@example.com", "cem@example.com"))
-    assert (ended.code, ended.rows) == (0, {"read": 2, "exists": 1, "created": 1})
-    assert "in the base News (id 1) more than once already: 2" in ended.stderr
-
-
 def test_rows_with_an_uncertain_encoding_are_invalid_until_the_encoding_is_given(
     connector: Connector, tmp_path: Path
 ) -> None:

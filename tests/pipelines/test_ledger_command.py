@@ -46,23 +46,6 @@ def test_a_ledger_of_a_newer_version_is_refused_by_every_command(connector: Conn
         assert "name a new ledger (CONNECTOR_LEDGER)" in ended.stderr
 
 
-def test_a_backup_copies_the_emails_to_a_file_beside_the_ledger(connector: Connector, tmp_path: Path) -> None:
-    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
-    with open_emails(f"sqlite:///{tmp_path}/state/ledger.db") as log, log.transaction():
-        log.mark_single_intended("account", "run-1", "ann@example.com", at=1.0)
-    copy, emails = tmp_path / "copy.db", tmp_path / "copy-emails.db"
-    ended = connector.run_json("ledger", "backup", copy)
-    assert (ended.code, ended.report["entries"], ended.report["emails"]) == (0, 3, 1)
-    assert f"{emails}: 1 email" in ended.stderr
-    copy.unlink()
-    refused = connector.run_json("ledger", "backup", copy)
-    assert refused.is_refused
-    assert f"{emails} is there already" in refused.stderr
-    assert not copy.exists()
-    with open_emails(f"sqlite:///{copy}") as found, found.transaction() as connection:
-        assert connection.exec_driver_sql("SELECT address FROM email").scalars().all() == ["ann@example.com"]
-
-
 def move_ledger_away(folder: Path) -> None:
     for path in (folder / "state").glob("ledger*"):
         path.unlink()

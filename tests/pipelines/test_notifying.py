@@ -116,16 +116,6 @@ def test_a_run_that_another_run_keeps_out_sends_an_alert(connector: Connector, t
     assert "did not run, because another run holds the lock" in alert["text"]
 
 
-def test_with_on_problem_each_run_that_is_not_ok_sends_an_alert(
-    connector: Connector, tmp_path: Path, hook: Hook
-) -> None:
-    write_job(tmp_path, hook, on="problem")
-    for people in (["<nobody>"], ["<nobody>"], ["ann@example.com"]):
-        write_csv(tmp_path / "people.csv", "email", *people)
-        sync(connector)
-    assert hook.take_reasons() == ["failure", "reminder"]
-
-
 @pytest.mark.parametrize(
     ("more", "rows", "code", "status"),
     [

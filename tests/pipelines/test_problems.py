@@ -4,7 +4,6 @@ import csv
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -222,10 +221,6 @@ def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(co
     assert (pruned.code, pruned.report["messages"][0]) == (0, "1 open problem and 1 receipt of the job crm deleted")
     assert set(read_backlog(connector)) == {("shop", "invalid", "email")}
     assert "0 open problems" in connector.run(*commands[0].split()[1:]).stderr
-
-
-def list_commands(status: dict[str, Any]) -> list[str]:
-    return [step for step in status["next"] if "connector " in step]
 
 
 def test_status_has_a_command_for_each_kind_of_open_problem(connector: Connector) -> None:

@@ -1,6 +1,5 @@
 """`connector sync JOB…`: out of a file or a database, by a job."""
 
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -54,23 +53,6 @@ def test_a_database_is_synced_by_its_job(connector: Connector, tmp_path: Path) -
     )  # fmt: skip
     again = connector.run_json("sync", job)
     assert again.rows == {"read": 3, "invalid": 1, "exists": 2}
-
-
-def test_an_older_copy_of_the_ledger_creates_nobody_twice(connector: Connector, tmp_path: Path) -> None:
-    columns = "{email: email, is_active: is_active}"
-    text = f"job: j\nsource: {{file: {{path: p.csv}}}}\nsubscriber: {{base: {{name: News}}, fields: {columns}}}\n"
-    job = write_job(tmp_path, text + "load: {quiet_period: 200ms}")
-    write_addresses(tmp_path / "p.csv", 20)
-    connector.run_json("sync", job)
-    shutil.copytree(tmp_path / "state", tmp_path / "copy")
-    write_addresses(tmp_path / "p.csv", 60)
-    assert connector.run_json("sync", job).rows["created"] == 40
-
-    shutil.rmtree(tmp_path / "state")
-    shutil.copytree(tmp_path / "copy", tmp_path / "state")
-
-    assert connector.run_json("sync", job).rows == {"read": 60, "exists": 60}
-    assert set(count_stored(connector.sandbox).values()) == {1}
 
 
 def test_a_job_with_a_refused_token_does_not_prevent_other_jobs(connector: Connector, tmp_path: Path) -> None:
