@@ -17,17 +17,11 @@ from typing import Any
 
 import s3fs
 
-from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.destination import parse_destination
-from connector.warehouse.duckdb import DuckdbDatabase
-from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
-from connector.warehouse.sqlite import SqliteDatabase
+from tests.export.kill_points import call_at_disk_changes, call_at_statements
 from tests.export.test_modes import Person, build_person, publish
 
 ROOT = Path(__file__).parents[2]
-CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
-"""Events of Python's audit hooks for changes of the disk."""
-
 Export = Callable[..., bool]
 
 
@@ -96,29 +90,7 @@ def _kill_at_statement(statement: int) -> None:
         if next(numbers) == statement:
             _kill_process()
 
-    for database in (PostgresDatabase, MysqlDatabase, SqlalchemyDatabase, SqliteDatabase, DuckdbDatabase):
-        _patch_database(database, kill_at_number)
-
-
-def _patch_database(database: type[Any], kill_at_number: Callable[[], None]) -> None:
-    run, load, commit = database.run, database.load, database.commit
-
-    def run_with_kill(self: Any, statement: Statement) -> int:
-        kill_at_number()
-        count: int = run(self, statement)
-        return count
-
-    def load_with_kill(self: Any, *arguments: Any) -> int:
-        kill_at_number()
-        count: int = load(self, *arguments)
-        kill_at_number()
-        return count
-
-    def commit_with_kill(self: Any, interruption: Interruption) -> None:
-        kill_at_number()
-        commit(self, interruption)
-
-    database.run, database.load, database.commit = run_with_kill, load_with_kill, commit_with_kill
+    call_at_statements(kill_at_number)
 
 
 def _kill_at_step(step: int) -> None:
@@ -129,11 +101,6 @@ def _kill_at_step(step: int) -> None:
         if next(numbers) == step:
             _kill_process()
 
-    def watch_event(event: str, arguments: tuple[Any, ...]) -> None:
-        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if is_write or event in CHANGES:
-            kill_at_number()
-
     send_request = s3fs.S3FileSystem._call_s3
 
     async def request_with_kill(*arguments: Any, **options: Any) -> Any:
@@ -143,7 +110,7 @@ def _kill_at_step(step: int) -> None:
         return answer
 
     setattr(s3fs.S3FileSystem, "_call_s3", request_with_kill)  # noqa: B010 - the class is patched before an instance exists
-    sys.addaudithook(watch_event)
+    call_at_disk_changes(kill_at_number)
 
 
 if __name__ == "__main__":

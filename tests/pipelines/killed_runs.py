@@ -1,5 +1,5 @@
 """Runs a command in a fork that kills itself at a point: before or after a transaction of the ledger or a writing of
-receipts."""
+receipts, or before a statement or a change of the disk while receipts are written."""
 
 import os
 import signal
@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from connector.ledger.store import Store
 from connector.runs import receipts
 from connector.warehouse.receipts import write_receipts as write_to_destination
+from tests.export.kill_points import call_at_disk_changes, call_at_statements
 from tests.pipelines.forked import CONTEXT
 
 
@@ -35,7 +37,7 @@ def _run(arguments: list[str], environ: dict[str, str], folder: Path, point: int
         if next(remaining, None) == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    transaction, write = Store.transaction, write_to_destination
+    transaction, write, is_writing = Store.transaction, write_to_destination, Event()
 
     @contextmanager
     def transact(store: Store) -> Iterator[Any]:
@@ -46,8 +48,17 @@ def _run(arguments: list[str], environ: dict[str, str], folder: Path, point: int
 
     def write_receipts(*values: Any) -> None:
         pass_point()
+        is_writing.set()
         write(*values)
+        is_writing.clear()
         pass_point()
+
+    def pass_point_of_writing() -> None:
+        if is_writing.is_set():
+            pass_point()
+
+    call_at_statements(pass_point_of_writing)
+    call_at_disk_changes(pass_point_of_writing)
 
     patched: dict[tuple[Any, str], Callable[..., Any]] = {
         (Store, "transaction"): transact,

@@ -1,0 +1,53 @@
+"""The points at which a writer of a destination can be killed: a callback is called at each."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from connector.warehouse.database import Interruption, Statement
+from connector.warehouse.duckdb import DuckdbDatabase
+from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
+from connector.warehouse.sqlite import SqliteDatabase
+
+CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
+"""Events of Python's audit hooks for changes of the disk."""
+
+
+def call_at_statements(callback: Callable[[], None]) -> None:
+    """Call back before each statement that changes a database, before and after the loading of rows, and before a
+    commit."""
+    for database in (PostgresDatabase, MysqlDatabase, SqlalchemyDatabase, SqliteDatabase, DuckdbDatabase):
+        _patch_database(database, callback)
+
+
+def _patch_database(database: type[Any], callback: Callable[[], None]) -> None:
+    run, load, commit = database.run, database.load, database.commit
+
+    def run_with_callback(self: Any, statement: Statement) -> int:
+        callback()
+        count: int = run(self, statement)
+        return count
+
+    def load_with_callback(self: Any, *arguments: Any) -> int:
+        callback()
+        count: int = load(self, *arguments)
+        callback()
+        return count
+
+    def commit_with_callback(self: Any, interruption: Interruption) -> None:
+        callback()
+        commit(self, interruption)
+
+    database.run, database.load, database.commit = run_with_callback, load_with_callback, commit_with_callback
+
+
+def call_at_disk_changes(callback: Callable[[], None]) -> None:
+    """Call back before each change of the disk by Python."""
+
+    def watch_event(event: str, arguments: tuple[Any, ...]) -> None:
+        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if is_write or event in CHANGES:
+            callback()
+
+    sys.addaudithook(watch_event)
