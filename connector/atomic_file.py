@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connector.errors import ConfigurationError, LockedError, RunAborted
-from connector.rows import Closing
+from connector.rows import CloseableResource
 
 OWNER_ONLY, GROUP_READABLE = 0o600, 0o640
 
@@ -84,7 +84,7 @@ def describe_unwritable(folder: Path, error: OSError) -> ConfigurationError | Ru
     return ConfigurationError(f"{problem}: give the permission, or write to another folder.")
 
 
-class PartialFile(Closing):
+class PartialFile(CloseableResource):
     """A file beside its `target` that `publish` moves to the target. The end of `with` deletes an unpublished file.
 
     A target that is a link stands for the file that the link names. Raises LockedError if another process is writing

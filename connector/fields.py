@@ -1,7 +1,7 @@
-"""One line for each subscriber field, and what makes two rows the same subscriber.
+"""The table of the subscriber fields (service-api.md 2.1), and the normal form of identities and of names of bases.
 
-The pandera schemas, the JSON of the service, the columns of tables and the reference page derive from the table
-(service-api.md 2.1). An identity is the normal form of an email or a client_user_id (architecture 3).
+The pandera schemas, the JSON of the service, the columns of tables and the reference page follow from the table of
+fields. An identity is the normal form of an email or a client_user_id (architecture 3).
 """
 
 import html
@@ -14,12 +14,12 @@ import idna
 
 
 class Kind(StrEnum):
-    """What the values of a field are; each edge knows how to hold one kind, never one field."""
+    """The kind of a field's values. Types and checks depend on the kind, never on a single field."""
 
     NUMBER = "number"  # int
     FLAG = "boolean"  # bool
     TEXT = "string"  # str
-    NULLABLE_TEXT = "string or null"  # str; a null sent comes back as ""
+    NULLABLE_TEXT = "string or null"  # str; a null that was sent comes back as ""
     EMAIL = "email"  # str
     GENDER = "gender"  # "male", "female"; "" means not specified
     TAGS = "array of string"  # list[str]
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a subscriber: `name` is its column everywhere, `path` its place in the service's JSON."""
+    """A field of a subscriber: `name` is its column name everywhere, `path` its keys in the service's JSON."""
 
     name: str
     path: tuple[str, ...]
@@ -40,7 +40,7 @@ class Field:
 
     @property
     def is_of_base(self) -> bool:
-        """Whether the field names the subscriber's base rather than the person."""
+        """Whether the field describes the subscriber's base and not the person."""
         return self.path[0] == "Base"
 
 
@@ -90,94 +90,97 @@ FIELDS: tuple[Field, ...] = (
 )
 
 DIGIT_FIELDS = frozenset({"phone", "client_user_id", "address_zip"})
-"""Fields of texts that are mostly digits. Spreadsheets take such texts for numbers and change them."""
+"""Fields whose texts are mostly digits. Spreadsheets treat such texts as numbers and change them."""
 
 NAME_FIELDS = frozenset({"first_name", "last_name", "address_city"})
-"""Fields of names, which may be any word: also a word that programs write for a missing value, or for yes."""
+"""Fields of names. A name may be any word, also a word that programs write for a missing value or for "yes"."""
 
 FREE_FIELDS = frozenset({"custom_field1", "custom_field2", "custom_field3"})
-"""Fields that may hold any text, also a list or an object as JSON."""
+"""Fields that may have any text, also a list or an object as JSON."""
 
 NAMES: tuple[str, ...] = tuple(field.name for field in FIELDS)
 BY_NAME: dict[str, Field] = {field.name: field for field in FIELDS}
-SENT: tuple[Field, ...] = tuple(field for field in FIELDS if field.is_sent and not field.is_of_base)
-"""The fields that describe the person and may be sent: all but the id and the base."""
+SENT_FIELDS: tuple[Field, ...] = tuple(field for field in FIELDS if field.is_sent and not field.is_of_base)
+"""The fields that describe the person and may be sent: all fields except the id and the base."""
 LARGEST_ID = 2**63 - 1
-"""Ids are kept in 64-bit columns of the ledger and of warehouses; a larger one could not be kept as it is."""
+"""The largest id that fits into the 64-bit columns of the ledger and of warehouses."""
 
 
 def wire_name(field: Field) -> str:
-    """Return the field as service-api.md writes it, as messages show it: `Address.Zip`."""
+    """Return the field's name in service-api.md, for messages: `Address.Zip`."""
     return ".".join(field.path)
 
 
 # Identities and bases
 
 IDENTITY_RULE = 1
-"""The version of these rules; a ledger records the one it was written under."""
+"""The version of the rules for identities. A ledger records the version with which it was written."""
 
 
-@lru_cache(maxsize=65536)  # domains repeat: a handful make up most of any list
+@lru_cache(maxsize=65536)  # a few domains make up most of every list
 def _normalise_domain(domain: str) -> str:
-    lowered = unicodedata.normalize("NFC", domain).lower()
-    if lowered.isascii():
-        return lowered
+    lower_domain = unicodedata.normalize("NFC", domain).lower()
+    if lower_domain.isascii():
+        return lower_domain
     try:
-        return idna.encode(lowered, uts46=True).decode("ascii")
+        return idna.encode(lower_domain, uts46=True).decode("ascii")
     except idna.IDNAError:
-        return lowered  # no valid domain: it stays itself, and validation has its say elsewhere
+        return lower_domain  # the validation of rows refuses an invalid domain
 
 
 def normalise_email(email: str) -> str:
-    """Return an address trimmed, in NFC and lower case, its domain as an A-label; a text without an @ likewise."""
+    """Return an address trimmed, in NFC and in lower case, with its domain as an A-label. A text without an @ is
+    treated in the same way."""
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).lower())
     local, at, domain = text.rpartition("@")
     return f"{local}@{_normalise_domain(domain)}" if at else text
 
 
-@lru_cache(maxsize=4096)  # each listed subscriber has the name of a base
+@lru_cache(maxsize=4096)  # every listed subscriber has the name of its base
 def fold_base_name(name: str) -> str:
-    """Return the text that all spellings of a base's name share (architecture 2): in NFKC, case-folded, with single
-    blanks inside and none around, and without HTML entities."""
-    folded, unescaped = name, html.unescape(name)
-    while unescaped != folded:  # `&amp;amp;`
-        folded, unescaped = unescaped, html.unescape(unescaped)
-    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", folded).casefold()).split())
+    """Return the normal form of a base's name, which is the same for all of its spellings (architecture 2): in NFKC,
+    case-folded, trimmed, with single blanks, and without HTML entities."""
+    text, unescaped_text = name, html.unescape(name)
+    while unescaped_text != text:  # a name may be escaped twice: `&amp;amp;`
+        text, unescaped_text = unescaped_text, html.unescape(unescaped_text)
+    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
 
 
-_SHORTEST_CUT = 20
-"""Characters of a name that may have been cut off between two words: `Kunden` is another base than `Kunden 2025`."""
-_SHORTEST_CUT_WORD = 10
-"""Characters of a name that may have been cut off inside a word: `News` is another base than `Newsletter`."""
-_WITHOUT_MARK = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
+_SHORTEST_CUT_NAME = 20
+"""Characters of the shortest name that may have been cut off between two words. `Kunden` is shorter, so it is another
+base than `Kunden 2025`."""
+_SHORTEST_CUT_IN_WORD = 10
+"""Characters of the shortest name that may have been cut off inside a word. `News` is shorter, so it is another base
+than `Newsletter`."""
+_LETTERS_WITHOUT_MARKS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
 
 
-def is_similar_base_name(asked: str, listed: str) -> bool:
-    """Return whether a service may take one name for the other, though they are not equal when folded: they differ in
-    accents only, or the listed name may be the asked name cut off."""
-    asked_letters, listed_letters = _drop_accents(asked), _drop_accents(listed)
+def is_similar_base_name(asked_name: str, listed_name: str) -> bool:
+    """Return whether a service may confuse the two names: they differ only in accents, or the listed name may be the
+    asked name cut off."""
+    asked_letters, listed_letters = _drop_accents(asked_name), _drop_accents(listed_name)
     if asked_letters == listed_letters:
         return True
-    cut = listed_letters.rstrip("\ufffd.… ")
-    if not asked_letters.startswith(cut):
+    cut_name = listed_letters.rstrip("\ufffd.… ")
+    if not asked_letters.startswith(cut_name):
         return False
-    is_in_word = cut[-1:].isalnum() and asked_letters[len(cut) : len(cut) + 1].isalnum()
-    return len(cut) >= (_SHORTEST_CUT_WORD if is_in_word else _SHORTEST_CUT)
+    is_in_word = cut_name[-1:].isalnum() and asked_letters[len(cut_name) : len(cut_name) + 1].isalnum()
+    return len(cut_name) >= (_SHORTEST_CUT_IN_WORD if is_in_word else _SHORTEST_CUT_NAME)
 
 
 def _drop_accents(name: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_WITHOUT_MARK)
-    return "".join(each for each in decomposed if unicodedata.category(each) not in ("Mn", "Cf"))
+    decomposed = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_LETTERS_WITHOUT_MARKS)
+    return "".join(character for character in decomposed if unicodedata.category(character) not in ("Mn", "Cf"))
 
 
 def normalise_identity(field: str, value: str) -> str:
-    """Return the normal form of `value` under the rule of the identity's `field` (email or client_user_id)."""
+    """Return the normal form of an identity. `field` is email or client_user_id."""
     return normalise_email(value) if field == "email" else value.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRef:
-    """A base as a job or a row names it: by its id, or else by its name."""
+    """The base that a job or a row names, by its id or by its name."""
 
     service_id: int | None = None
     name: str | None = None

@@ -1,11 +1,11 @@
-"""What becomes of a row (architecture 4), and what is wrong with one."""
+"""The outcomes of a row (architecture 4), and the faults of a row."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """Every row read ends in exactly one of these; the order is the order of decision."""
+    """The outcome of a row of a load. Each row has exactly one outcome. The first outcome that applies counts."""
 
     INVALID = "invalid"
     DUPLICATE = "duplicate"
@@ -19,7 +19,7 @@ class Outcome(StrEnum):
 
 
 class MailOutcome(StrEnum):
-    """What becomes of a row of a mail run; each in exactly one of these, in the order of decision."""
+    """The outcome of a row of a mail run. Each row has exactly one outcome. The first outcome that applies counts."""
 
     INVALID = "invalid"
     DUPLICATE = "duplicate"
@@ -33,10 +33,9 @@ class MailOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with one row: `position` is the row's place in its chunk (0-based), `field` a column
-    of the field table ("" when the whole row is meant), `code` a stable word, `message` for a person."""
+    """A fault of a row."""
 
-    position: int
-    field: str
-    code: str
-    message: str
+    position: int  # the position of the row in its chunk (0 = first)
+    field: str  # the name of the field (connector/fields.py); "": the whole row
+    code: str  # the kind of the fault, which programs can rely on
+    message: str  # for a person

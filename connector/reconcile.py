@@ -18,7 +18,7 @@ import pyarrow as pa
 from connector.driver_errors import describe_error
 from connector.errors import RunAborted
 from connector.fields import BY_NAME
-from connector.rows import Closing
+from connector.rows import CloseableResource
 from connector.service.wire import read_base, read_field
 from connector.spool import describe_no_room, write_values
 from connector.states import State
@@ -80,7 +80,7 @@ _JOIN = (
 """If a subscriber is listed several times, the smallest id is compared."""
 
 
-class Comparison(Closing):
+class Comparison(CloseableResource):
     """Joins the list, a source and the ledger; a context manager, and a sink for `read_list`.
 
     Add the source by `add_rows` and the ledger by `add_entries`. Then make the tables `joined` and `vanished` by

@@ -1,6 +1,6 @@
 """The rows of a source: numbered chunks of text with their malformed records, and the rows that a run will load.
 
-A chunk contains the cells of the source, unchanged. This module knows no fields, mapping or validation.
+A chunk has the unchanged cells of the source. Fields, mapping and validation belong to other modules.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -19,16 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MalformedRow:
-    """A record that cannot be a row of a frame: ragged, undecodable, with a NUL byte or a stray quote.
+    """A record that cannot be a row of a frame: it has too many or too few cells, bytes that cannot be decoded, a NUL
+    byte or a stray quote."""
 
-    `number` is the record number, as in `Chunk.numbers`. `line` is the line on which the record starts, from 1 with the
-    header counted; None if the source has no lines. `raw` is the record as text, and `code` a stable word.
-    """
-
-    number: int
-    line: int | None
-    raw: str
-    code: str
+    number: int  # the record number, as in `Chunk.numbers`
+    line: int | None  # the line on which the record starts (1 = first line of the file); None: the source has no lines
+    raw: str  # the record as text
+    code: str  # the kind of the fault, which programs can rely on
     message: str
 
 
@@ -39,22 +36,21 @@ class Chunk:
     `frame` has the source's columns in their order, as pandas `str`, on a RangeIndex from 0, and may be empty. A value
     is missing only if it is missing in the source (NULL). `numbers` (int64, one for each row of the frame) are record
     numbers from 1, which count malformed records too, or numbers of the source (rows of a sheet, lines of a file).
-    `name` is the source's name in messages, or the name of the one file. `messages` say how the source was read; only
-    the first chunk that a message concerns has the message. `number_cells` counts, for each column of a workbook, the
-    cells with a number instead of text.
     """
 
     frame: "pd.DataFrame"
     numbers: "npt.NDArray[np.int64]"
     malformed: tuple[MalformedRow, ...]
-    name: str
+    name: str  # the name in messages: of the source, or of the file if the chunk is of one file
     messages: tuple[str, ...] = ()
+    """Notes on the reading of the source. Only the first chunk that a note concerns has the note."""
     number_cells: Mapping[str, int] = field(default_factory=dict)
-    share: float | None = None  # of the source that has been read after this chunk, 0 to 1; None if unknown
+    """For each column of a workbook: the number of cells that have a number instead of text."""
+    share: float | None = None  # the part of the source that is read after this chunk, 0 to 1; None: unknown
 
     @property
     def record_count(self) -> int:
-        """The number of records, with malformed records."""
+        """The number of records, including malformed records."""
         return len(self.numbers) + len(self.malformed)
 
     def cut(self, record_count: int) -> "Chunk":
@@ -63,17 +59,17 @@ class Chunk:
             return self
         numbers = sorted([*self.numbers.tolist(), *(row.number for row in self.malformed)])
         last_number = numbers[record_count - 1]
-        size = int((self.numbers <= last_number).sum())
+        row_count = int((self.numbers <= last_number).sum())
         malformed = tuple(row for row in self.malformed if row.number <= last_number)
-        return replace(self, frame=self.frame.iloc[:size], numbers=self.numbers[:size], malformed=malformed)
+        return replace(self, frame=self.frame.iloc[:row_count], numbers=self.numbers[:row_count], malformed=malformed)
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedChunk:
     """The rows of one chunk that the run will load. The index of `subscribers` is the position in the chunk.
 
-    `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`. In one run no identity occurs twice in
-    a base. `omitted_zips` are texts of zip codes that are not sent (zip: omit), by position; None if all are sent.
+    `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`. In one run, an identity occurs at most
+    once in a base. `omitted_zips` has the texts of zip codes that are not sent (zip: omit), by position in the chunk.
     """
 
     chunk: Chunk
@@ -82,15 +78,15 @@ class Planned:
     fingerprints: "npt.NDArray[np.bytes_]"
     omitted_zips: "pd.Series | None" = None
 
-    def select(self, indices: "npt.NDArray[np.int64]") -> "Planned":
-        """Return the rows at these indices of `subscribers`, from 0."""
+    def select(self, indices: "npt.NDArray[np.int64]") -> "PlannedChunk":
+        """Return the rows at these indices of `subscribers` (0 = first)."""
         rows = self.subscribers.iloc[indices]
-        return Planned(self.chunk, rows, self.identities[indices], self.fingerprints[indices], self.omitted_zips)
+        return PlannedChunk(self.chunk, rows, self.identities[indices], self.fingerprints[indices], self.omitted_zips)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the source, for a report to a person: record number (from 1), file, and unchanged cells."""
+    """A row of the source, for a report to a person: record number (1 = first), file, and unchanged cells."""
 
     number: int
     file: str
@@ -100,7 +96,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A zip code that is not sent: its row (without cells), the identity as the source has it, and the zip code."""
+    """A zip code that is not sent: the row (without cells), the identity as in the source, and the zip code."""
 
     row: Row
     identity: str
@@ -114,16 +110,16 @@ class LoadRow:
     source: Row
     identity: bytes  # digest
     name: str = field(repr=False)  # the text of the identity
-    fingerprint: bytes  # b"" if the row is compared with nothing
+    fingerprint: bytes  # b"" if the row is not compared with the ledger
     values: Mapping[str, object] = field(repr=False)  # by field name
     omission: Omission | None = field(default=None, repr=False)  # a zip code that is not sent
 
 
-class Closing(Protocol):
-    """A context manager that calls its `close` at the end of `with`."""
+class CloseableResource(Protocol):
+    """A context manager that calls `close` at the end of `with`."""
 
     def close(self) -> None:
-        """Release the file or connection; may be called more than once."""
+        """Release the file or connection. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -134,8 +130,8 @@ class Closing(Protocol):
         self.close()
 
 
-class Source(Closing, Protocol):
-    """Rows of files or of a database, which can be read several times. Use the source with `with`, or close it."""
+class Source(CloseableResource, Protocol):
+    """Rows of files or of a database, which can be read several times. Use a source with `with`, or close it."""
 
     @property
     def name(self) -> str:
@@ -146,14 +142,14 @@ class Source(Closing, Protocol):
         """The names of the columns in their order, without duplicates."""
 
     def chunks(self, used: Collection[str] | None = None) -> Iterator[Chunk]:
-        """Yield all records in order; each call begins with the first record.
+        """Yield all records in order. Each call begins with the first record.
 
-        A record is malformed if a cell that is not text is in a column of `used` (None: in any column). In other
-        columns such a cell is empty. Raises SourceError."""
+        A record is malformed if a column of `used` (None: any column) has a cell that is not text. In other columns,
+        such a cell is read as empty. Raises SourceError."""
 
 
 @contextmanager
-def closed_on_error(source: Closing) -> Iterator[None]:
+def closed_on_error(source: CloseableResource) -> Iterator[None]:
     """Close the source if the body raises."""
     try:
         yield
@@ -163,9 +159,9 @@ def closed_on_error(source: Closing) -> Iterator[None]:
 
 
 def write_cell(value: object) -> str | None:
-    """Return the value of one field as text; None for an empty one."""
+    """Return the value of a field as text, or None for an empty value."""
     if isinstance(value, list):
-        return orjson.dumps(value).decode()  # any separator could be part of a tag
+        return orjson.dumps(value).decode()  # JSON, because any separator could be part of a tag
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)

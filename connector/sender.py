@@ -1,10 +1,13 @@
-"""The one engine that sends creates and emails: commit the intent, send the request, record the result.
+"""The engine that sends creates and emails: commit the intent, send the request, record the result.
 
-How it works. The intent of an item is durable before its request leaves, so the ledger shows every request after a
-crash. The first items leave one at a time, and each result is recorded before the next intent (the canary, architecture
-4.9). Once the service has accepted an item, requests leave as fast as the limiter allows, while the next intents are
-committed. Each item is finished once: by the verdict on its answer, or given up as stopped, stale or cut off. An item
-that is proved to have had no effect is sent again first. A `Delivery` knows creates or emails, and records the results.
+- The intent of an item is durable before its request leaves, so the ledger shows every request after a crash.
+- The first items leave one at a time, and each result is recorded before the next intent (the canary, architecture
+  4.9). Once the service has accepted an item, requests leave as fast as the limiter allows. Meanwhile the next intents
+  are committed.
+- Each item ends once: with a verdict on its answer, or given up as stopped, stale or cut off.
+- An item that is proved to have had no effect is sent again before all others.
+
+A `Delivery` is for creates or for emails, and records the results.
 """
 
 import asyncio
@@ -27,17 +30,15 @@ Sent = TypeVar("Sent", contravariant=True)
 AnswerT = TypeVar("AnswerT", bound=Answer)
 Verdict = TypeVar("Verdict")
 
-INTENDED_AT_ONCE = 64  # intents that share a commit (architecture 4.1), so that they wait for the disk only once
-_MOST_AT_ONCE = (
-    256  # intents in a commit if the service is fast: 14 µs for each create, against 22 to 32 in groups of 64
-)
-_SOON_S = 0.1  # seconds: if a group has left within this time, the next group may be twice as large
+COMMIT_SIZE = 64  # intents that share a commit (architecture 4.1), so that they wait for the disk only once
+_LARGEST_COMMIT_SIZE = 256  # for a fast service: 14 µs for each create, against 22 to 32 µs with 64 intents
+_FAST_GROUP_S = 0.1  # seconds: if a group has left within this time, the next group may be twice as large
 
 FetchItems = Callable[[int], Awaitable[list[Item]]]
-"""Returns the next items, at most as many as the argument says, or an empty list at the end."""
+"""A function that returns the next items, at most the given number, or an empty list at the end."""
 
 
-class Unanswered(Enum):
+class GiveUpReason(Enum):
     """The reason why an item with a durable intent has no answer."""
 
     STOPPED = "the run was stopped before it was sent"
@@ -54,7 +55,7 @@ class Delivery(Protocol[Sent, AnswerT, Verdict]):
 
     @property
     def most_at_once(self) -> int:
-        """The number of intents that may share a commit now."""
+        """The number of intents that may share the next commit."""
 
     def find_deadline(self, item: Sent) -> float:
         """Return the time (monotonic) until which the item may be sent."""
@@ -71,17 +72,17 @@ class Delivery(Protocol[Sent, AnswerT, Verdict]):
     def finish(self, item: Sent, verdict: Verdict) -> None:
         """Keep the verdict for the next commit, and report it."""
 
-    def give_up(self, item: Sent, why: Unanswered) -> None:
-        """Keep for the next commit that the item has no answer. The service may have executed a CUT_OFF item, and no
-        other."""
+    def give_up(self, item: Sent, reason: GiveUpReason) -> None:
+        """Keep for the next commit that the item has no answer. Only with the reason CUT_OFF, the service may have
+        executed the item."""
 
     async def record(self) -> None:
         """Commit the verdicts that `finish` and `give_up` have kept."""
 
 
 class Sender(Generic[Item, AnswerT, Verdict]):
-    """Sends the items that a function returns. At most `most_unfinished` items, and one commit of intents more, are
-    in flight at a time."""
+    """Sends the items that a function returns. At most `most_unfinished` items plus one commit of intents are in flight
+    at a time."""
 
     def __init__(
         self,
@@ -92,20 +93,20 @@ class Sender(Generic[Item, AnswerT, Verdict]):
         most_unfinished: int,
     ) -> None:
         self._control, self._limiter, self._retrier, self._delivery = control, limiter, retrier, delivery
-        self._most_unfinished = most_unfinished + INTENDED_AT_ONCE
+        self._most_unfinished = most_unfinished + COMMIT_SIZE
 
     async def send(self, fetch: FetchItems[Item]) -> None:
-        """Send the items that `fetch` returns, until it returns none or the run must stop.
+        """Send the items that `fetch` returns, until `fetch` returns an empty list or the run must stop.
 
-        Every request that left has a verdict by then. If the task is cancelled, give up the requests under way, and
-        raise.
+        At the end, every request that left has a verdict. If the task is cancelled, give up the requests in flight,
+        and raise.
         """
         while not self._delivery.is_proved and not self._control.is_stopping:
-            canary = await fetch(1)
-            if not canary:
+            canaries = await fetch(1)
+            if not canaries:
                 return
-            await self._intend(canary)
-            await self._send_alone(canary[0])
+            await self._intend(canaries)
+            await self._send_alone(canaries[0])
             await self._delivery.record()
         if not self._control.is_stopping:
             await self._send_together(fetch)
@@ -115,7 +116,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
             await self._delivery.intend(items)
             logger.debug("batch: %(number)d requests may leave", {"number": len(items)})
         except asyncio.CancelledError:  # the intents are committed, and none of the items was sent
-            self._give_up(items, Unanswered.STOPPED)
+            self._give_up(items, GiveUpReason.STOPPED)
             raise
 
     async def _send_alone(self, item: Item) -> None:
@@ -126,58 +127,60 @@ class Sender(Generic[Item, AnswerT, Verdict]):
                 has_slot = await self._limiter.acquire()
             finally:
                 if not has_slot:
-                    self._delivery.give_up(item, Unanswered.STOPPED)
+                    self._delivery.give_up(item, GiveUpReason.STOPPED)
             is_done = await self._attempt(item) if has_slot else True
 
     async def _send_together(self, fetch: FetchItems[Item]) -> None:
         queue = SendQueue[Item](self._most_unfinished)
-        unbegun: dict[int, Item] = {}  # a task group that fails cancels tasks that have not begun: they never run
+        # If a task fails, its group cancels the tasks that have not begun, and these tasks never run.
+        unbegun_items: dict[int, Item] = {}
         try:
             async with asyncio.TaskGroup() as group:
-                intending = group.create_task(self._intend_ahead(fetch, queue))
+                intent_task = group.create_task(self._intend_ahead(fetch, queue))
                 while await queue.wait_for_item():
-                    if not self._has_fresh(queue):
+                    if not self._has_sendable_item(queue):
                         continue
                     if not await self._limiter.acquire():
                         break
-                    if not self._has_fresh(queue):
+                    if not self._has_sendable_item(queue):
                         self._limiter.cancel()
                         continue
                     item = queue.pop()
-                    unbegun[id(item)] = item
-                    group.create_task(self._send_in_turn(item, queue, unbegun))
-                intending.cancel()
+                    unbegun_items[id(item)] = item
+                    group.create_task(self._send_in_turn(item, queue, unbegun_items))
+                intent_task.cancel()
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
-            for _ in unbegun:
+            for _ in unbegun_items:
                 self._limiter.cancel()
-            self._give_up([*unbegun.values(), *queue.pop_all()], Unanswered.STOPPED)
+            self._give_up([*unbegun_items.values(), *queue.pop_all()], GiveUpReason.STOPPED)
 
     async def _intend_ahead(self, fetch: FetchItems[Item], queue: "SendQueue[Item]") -> None:
-        batch_size, monotonic = INTENDED_AT_ONCE, self._control.clock.monotonic
+        batch_size, monotonic = COMMIT_SIZE, self._control.clock.monotonic
         while not self._control.is_stopping:
-            most = self._delivery.most_at_once
-            batch = await fetch(min(batch_size, most))
+            most_intents = self._delivery.most_at_once
+            batch = await fetch(min(batch_size, most_intents))
             if not batch:
                 break
             intended_at = monotonic()
             await self._intend(batch)
-            await queue.put(batch, max(len(batch), min(INTENDED_AT_ONCE, most)))
-            is_fast = monotonic() - intended_at < _SOON_S
-            batch_size = min(2 * batch_size, _MOST_AT_ONCE) if is_fast else INTENDED_AT_ONCE
+            await queue.put(batch, max(len(batch), min(COMMIT_SIZE, most_intents)))
+            is_fast = monotonic() - intended_at < _FAST_GROUP_S
+            batch_size = min(2 * batch_size, _LARGEST_COMMIT_SIZE) if is_fast else COMMIT_SIZE
         queue.close()
 
-    async def _send_in_turn(self, item: Item, queue: "SendQueue[Item]", unbegun: dict[int, Item]) -> None:
-        """Send the item, and then further items while the limiter has a free slot: one task sends many items."""
-        del unbegun[id(item)]
-        has_next = True
-        while has_next:
+    async def _send_in_turn(self, item: Item, queue: "SendQueue[Item]", unbegun_items: dict[int, Item]) -> None:
+        """Send the item, and then further items while the limiter has a free slot, because many tasks would cost
+        more."""
+        del unbegun_items[id(item)]
+        has_item = True
+        while has_item:
             if await self._attempt(item):
                 queue.mark_done()
             else:
                 queue.put_back(item)
-            if has_next := self._has_fresh(queue) and self._limiter.acquire_now():
+            if has_item := self._has_sendable_item(queue) and self._limiter.acquire_now():
                 item = queue.pop()
             self._limiter.wake_waiting()
 
@@ -187,7 +190,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
         deadline = delivery.find_deadline(item)
         if self._control.clock.monotonic() > deadline:
             limiter.cancel()
-            delivery.give_up(item, Unanswered.STALE)
+            delivery.give_up(item, GiveUpReason.STALE)
             return True
         try:
             rest = partial(limiter.rest_before_retry, deadline)
@@ -196,15 +199,15 @@ class Sender(Generic[Item, AnswerT, Verdict]):
             finally:
                 limiter.release()
             if isinstance(answer, Refused):
-                limiter.wake_waiting()  # the verdict on a refusal may take time, and may wait for other requests
+                limiter.wake_waiting()  # the verdict on a refusal may wait for other requests
             verdict = await delivery.classify(item, answer)
         except BaseException:  # the service may have executed a request that is cut off
-            delivery.give_up(item, Unanswered.CUT_OFF)
+            delivery.give_up(item, GiveUpReason.CUT_OFF)
             raise
         if verdict is not None:
             delivery.finish(item, verdict)
         elif self._control.is_stopping:
-            delivery.give_up(item, Unanswered.STOPPED)
+            delivery.give_up(item, GiveUpReason.STOPPED)
         else:
             return False
         return True
@@ -222,37 +225,38 @@ class Sender(Generic[Item, AnswerT, Verdict]):
         limiter.record_answer(answer, sent_at)
         return answer
 
-    def _has_fresh(self, queue: "SendQueue[Item]") -> bool:
-        """Return whether the queue has an item that may be sent. Stale items before it are given up."""
+    def _has_sendable_item(self, queue: "SendQueue[Item]") -> bool:
+        """Return whether the queue has an item that may be sent. Give up the stale items at the head of the queue."""
         while (item := queue.first) is not None:
             if self._control.clock.monotonic() <= self._delivery.find_deadline(item):
                 return True
-            self._delivery.give_up(queue.pop(), Unanswered.STALE)
+            self._delivery.give_up(queue.pop(), GiveUpReason.STALE)
             queue.mark_done()
         return False
 
-    def _give_up(self, items: Sequence[Item], why: Unanswered) -> None:
+    def _give_up(self, items: Sequence[Item], reason: GiveUpReason) -> None:
         for item in items:
-            self._delivery.give_up(item, why)
+            self._delivery.give_up(item, reason)
 
 
 class SendQueue(Generic[Item]):
-    """Items whose intents are durable and that are not sent yet. Items that had no effect come back, and go first.
+    """Items whose intents are durable and that are not sent yet. An item that had no effect comes back to the head.
 
-    At most `most_in_flight` items are popped and not done at a time.
+    At most `most_in_flight` popped items are in flight at a time.
     """
 
     def __init__(self, most_in_flight: int) -> None:
         self._most_in_flight = most_in_flight
         self._refill_below = 1
         self._items: deque[Item] = deque()
-        self._in_flight = 0  # items that were popped, and are neither done nor put back
+        self._in_flight_count = 0  # items that were popped, and are neither done nor put back
         self._is_closed = False
         self._has_changed = asyncio.Event()
         self._has_room = asyncio.Event()
 
     async def put(self, items: Sequence[Item], refill_below: int) -> None:
-        """Add these items. Return once the queue has fewer than `refill_below` items, and more should be added."""
+        """Add these items. Return when the queue has fewer than `refill_below` items, so that more items should be
+        added."""
         self._items.extend(items)
         self._refill_below = refill_below
         self._has_changed.set()
@@ -266,9 +270,9 @@ class SendQueue(Generic[Item]):
         self._has_changed.set()
 
     async def wait_for_item(self) -> bool:
-        """Wait until an item may be popped. Return False once the queue is closed and all items are done."""
+        """Wait until an item may be popped. Return False when the queue is closed and all items are done."""
         while self.first is None:
-            if self._is_closed and not self._in_flight and not self._items:
+            if self._is_closed and not self._in_flight_count and not self._items:
                 return False
             self._has_changed.clear()
             await self._has_changed.wait()
@@ -277,12 +281,12 @@ class SendQueue(Generic[Item]):
     @property
     def first(self) -> Item | None:
         """The first item, or None if no item may be popped now."""
-        return self._items[0] if self._items and self._in_flight < self._most_in_flight else None
+        return self._items[0] if self._items and self._in_flight_count < self._most_in_flight else None
 
     def pop(self) -> Item:
         """Remove the first item from the queue, and return it."""
         item = self._items.popleft()
-        self._in_flight += 1
+        self._in_flight_count += 1
         if len(self._items) < self._refill_below:
             self._has_room.set()
         return item
@@ -293,9 +297,9 @@ class SendQueue(Generic[Item]):
         self.mark_done()
 
     def mark_done(self) -> None:
-        """Record that an item which was popped is no longer in flight."""
-        self._in_flight -= 1
-        if self._items or not self._in_flight:
+        """Record that a popped item is no longer in flight."""
+        self._in_flight_count -= 1
+        if self._items or not self._in_flight_count:
             self._has_changed.set()
 
     def pop_all(self) -> list[Item]:

@@ -17,12 +17,12 @@ import orjson
 import pyarrow as pa
 
 from connector.errors import RunAborted
-from connector.rows import Closing
+from connector.rows import CloseableResource
 
 _SIZE_BYTES = 8  # of the uncompressed size before a compressed object
 
 
-class _RecordFile(Closing):
+class _RecordFile(CloseableResource):
     """Records of bytes in a temporary file, by index from 0. The first record creates the file."""
 
     def __init__(self, content: str) -> None:
@@ -78,7 +78,7 @@ class _RecordFile(Closing):
         self._file, self._offsets = None, array("q", [0])
 
 
-class Spool(Closing):
+class Spool(CloseableResource):
     """Objects in the order in which they were appended."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Spool(Closing):
         self._records.close()
 
 
-class SpooledValues(Closing):
+class SpooledValues(CloseableResource):
     """Rows of JSON values, by index from 0."""
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.control import Stop
-from connector.fields import SENT
-from connector.rows import Closing, Source
+from connector.fields import SENT_FIELDS
+from connector.rows import CloseableResource, Source
 from connector.spool import Spool
 from connector.subscribers.identity import Digests, Mask, Suppression, compute_field_digests
 from connector.subscribers.preparation import Difference, Positions, PreparedChunk, find_inactive
@@ -52,7 +52,7 @@ class Conflicts:
     """Decides which row is used. `add` each chunk of a source, `settle` with all chunks, and `resolve` each chunk."""
 
     def __init__(self, identity: str) -> None:
-        self._field_names = tuple(field.name for field in SENT if field.name != identity)
+        self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity)
         self._different: list[Digests] = []  # subscribers whose rows differ, for each chunk
         self._barred: list[tuple[Digests, Positions, Positions]] = []  # identities, file indices, record numbers
         self._file_indices: dict[str, int] = {}  # by file name
@@ -191,7 +191,7 @@ class _ReadAhead:
         return self._next_chunk.done()
 
 
-class SpooledRows(Closing):
+class SpooledRows(CloseableResource):
     """Reads a source once, and yields its chunks as often as needed. `identity` is the field that identifies a row."""
 
     def __init__(self, source: Source, identity: str) -> None:

@@ -1,24 +1,20 @@
-"""The states of a create and of an email, and every move between them: two tables of one kind of machine. A move that
-its table does not have raises, and changes nothing.
+"""The states of a create and of an email, and every move between them: one table for each. A move that the table lacks
+raises, and changes nothing.
 
-Theory of operation of an entry. An entry speaks of one identity in one base. NONE means that the ledger holds no entry.
-Before a create request leaves, its entry is SENDING, durably; so a crash can never hide a request. From there
-an answer that is understood leads to CONFIRMED (it is in the service, by id) or REJECTED (the service said no);
-a request known not to have left leads back to NONE; everything else, a crash included, to UNKNOWN. Out of
-UNKNOWN lead only proofs: FOUND by a look-up, or ABSENT by the rule of architecture 4.5, whereupon it is sent again,
-HELD for a person, REJECTED if the service answered each of several attempts with an error, or given up because it is no
-longer wanted. An answer that speaks of another base or identity than was sent leads to HELD, too: no look-up can show
-what became of such a create. A refusal whose kind turns out to have created subscribers is UNRESOLVED, and a held entry
-can be REOPENED: both are UNKNOWN then, and are looked up like any other. A person may also have a held entry ACCEPTED
-as it was answered, or DROPPED. CONFIRMED is final, unless a person asks for the entry to be FORGOTTEN.
+An entry is what the ledger knows of one identity in one base. The states of an entry:
 
-Theory of operation of an email. NONE means that the ledger of emails holds no entry. Before the request leaves, its
-entry is SENDING, durably; so a crash can never hide an email. From there the service's answer leads to SENT (it took
-the email, under a number) or REFUSED (it said no); a request known never to have left leads back to NONE; everything
-else, a crash included, to UNKNOWN. An email sent twice cannot be taken back, and the service offers no way to ask what
-was sent: so nothing leads out of UNKNOWN, as nothing leads out of SENT, and an email is sent at most once, always. What
-is UNKNOWN is listed for a person. REFUSED is final, too, unless a person says that the email may be sent once more: it
-is ALLOWED then.
+- NONE: The ledger has no entry.
+- SENDING: The intent of a create is durable, and the request may have left. So a crash can never hide a request.
+- CONFIRMED: The service has the subscriber, with this id. Only a person can end this state, by forgetting the entry.
+- REJECTED: The service refused the create.
+- UNKNOWN: The create may or may not have taken effect. Only a proof ends this state: the subscriber is found, or is
+  absent by architecture 4.5. Also the state of a request that got no understandable answer, or that a crash cut off.
+- HELD: A person must decide. Also the state after an answer with another base or identity than was sent, because no
+  look-up can explain such an answer.
+
+An email has the states NONE, SENDING, SENT, REFUSED and UNKNOWN, with similar meanings. Nothing leads out of SENT and
+UNKNOWN: nobody can take an email back, and the service cannot show which emails it has sent. So an email is sent at
+most once. REFUSED is final, unless a person allows one more attempt.
 """
 
 from collections.abc import Mapping
@@ -30,26 +26,26 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class IllegalMoveError(Exception):
-    """A move that the table does not have; it names the state and the event."""
+    """A move that the table does not have. The message has the state and the event."""
 
 
 class StateMachine(Generic[S, E]):
-    """A table of moves; `what` says in errors what is in the state."""
+    """A table of moves. `subject` (an entry, an email) begins the message of an error."""
 
-    def __init__(self, what: str, transitions: Mapping[tuple[S, E], S]) -> None:
-        self.what = what
+    def __init__(self, subject: str, transitions: Mapping[tuple[S, E], S]) -> None:
+        self.subject = subject
         self.transitions = transitions
 
     def decide(self, state: S, event: E) -> S:
-        """Return the state that `event` leads to from `state`; raise IllegalMoveError when there is no such move."""
+        """Return the next state after `event` in `state`. Raise IllegalMoveError if the table lacks this move."""
         try:
             return self.transitions[state, event]
         except KeyError:
-            raise IllegalMoveError(f"{self.what} that is {state.name} cannot be {event.value}") from None
+            raise IllegalMoveError(f"{self.subject} that is {state.name} cannot be {event.value}") from None
 
 
 class State(IntEnum):
-    """A condition; the numbers are stored in ledgers and never change their meaning."""
+    """The state of an entry. Ledgers store the numbers, so a number never changes its meaning."""
 
     NONE = 0
     SENDING = 1
@@ -60,24 +56,24 @@ class State(IntEnum):
 
 
 class Event(StrEnum):
-    """Something that happened."""
+    """The cause of a move of an entry."""
 
     INTENDED = "intended"  # a create is about to be sent
-    ANSWERED = "answered"  # success, with an id, and base and identity as sent
-    MISANSWERED = "misanswered"  # success, with an id, and with another base or identity than was sent
-    REFUSED = "refused"  # an error of a kind that is taken to have had no effect, or proved to have had none each time
-    NOT_SENT = "not sent"  # known to have had no effect: it never left
-    LOST = "lost"  # anything else: it may have been executed, or may yet be
-    DIED = "died"  # found SENDING by a run that holds the lock
-    FOUND = "found"  # seen in the service by a look-up or a listing
-    ABSENT = "absent"  # proved not there, and to be sent again
-    WITHHELD = "withheld"  # proved not there, and left to a person
-    SUPPRESSED = "suppressed"  # proved not there, and on the job's suppression list by now
-    UNRESOLVED = "unresolved"  # its kind of refusal turned out to have created
-    REOPENED = "reopened"  # a person wants it sent again
-    ACCEPTED = "accepted"  # a person says that the answered subscriber is the one that was meant
-    DROPPED = "dropped"  # a person gives it up
-    FORGOTTEN = "forgotten"  # a person says that the service does not have it any more
+    ANSWERED = "answered"  # the service answered with an id, and with the base and identity that were sent
+    MISANSWERED = "misanswered"  # the service answered with an id, and with another base or identity
+    REFUSED = "refused"  # the service refused, and the refusal counts as without effect or is proved to have had none
+    NOT_SENT = "not sent"  # the request never left, so it had no effect
+    LOST = "lost"  # anything else: the service may have executed the request, or may execute it later
+    DIED = "died"  # a run that holds the lock found the entry in SENDING
+    FOUND = "found"  # a look-up or a listing showed the subscriber
+    ABSENT = "absent"  # the subscriber is proved absent, and the create is sent again
+    WITHHELD = "withheld"  # the subscriber is proved absent, and a person must decide
+    SUPPRESSED = "suppressed"  # the subscriber is proved absent, and is now on the job's suppression list
+    UNRESOLVED = "unresolved"  # other refusals of this kind turned out to have created subscribers
+    REOPENED = "reopened"  # a person wants the create to be sent again
+    ACCEPTED = "accepted"  # a person accepts the subscriber in the answer
+    DROPPED = "dropped"  # a person gives the create up
+    FORGOTTEN = "forgotten"  # a person knows that the service no longer has the subscriber
 
 
 ENTRY = StateMachine[State, Event](
@@ -111,7 +107,7 @@ ENTRY = StateMachine[State, Event](
 
 
 class EmailState(IntEnum):
-    """A condition; the numbers are stored in ledgers and never change their meaning."""
+    """The state of an email. Ledgers store the numbers, so a number never changes its meaning."""
 
     NONE = 0
     SENDING = 1
@@ -121,15 +117,15 @@ class EmailState(IntEnum):
 
 
 class EmailEvent(StrEnum):
-    """Something that happened."""
+    """The cause of a move of an email."""
 
-    INTENDED = "intended"  # it is about to be sent
-    ACCEPTED = "accepted"  # success, with the number of the service's task
-    REFUSED = "refused"  # an error that is taken to have had no effect
-    NOT_SENT = "not sent"  # known never to have left
-    LOST = "lost"  # anything else: it may have been sent, or may yet be
-    DIED = "died"  # found SENDING by a run that holds the campaign's lock
-    ALLOWED = "allowed"  # a person says that it may be sent once more
+    INTENDED = "intended"  # the email is about to be sent
+    ACCEPTED = "accepted"  # the service answered with the number of its task
+    REFUSED = "refused"  # the service answered with an error that counts as without effect
+    NOT_SENT = "not sent"  # the request never left
+    LOST = "lost"  # anything else: the service may have sent the email, or may send it later
+    DIED = "died"  # a run that holds the campaign's lock found the email in SENDING
+    ALLOWED = "allowed"  # a person allows one more attempt
 
 
 EMAIL = StateMachine[EmailState, EmailEvent](

@@ -16,7 +16,7 @@ from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import RunMode, Session
 from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
-from connector.rows import Planned
+from connector.rows import PlannedChunk
 from connector.runs.frame import Run
 from connector.states import State
 from connector.subscribers.rules import BaseColumn, RowBases
@@ -109,7 +109,7 @@ class BaseLoads:
         if isinstance(self._base, BaseRef):
             await self._open(self._base)
 
-    async def load(self, planned: Planned, bases: RowBases | None) -> None:
+    async def load(self, planned: PlannedChunk, bases: RowBases | None) -> None:
         """Load the rows of each base, in the order in which the bases first appear in the chunk.
 
         `bases` are the bases of the rows; None if all rows are for one base. Raises RunAborted if the run cannot go on;
@@ -211,7 +211,7 @@ class BaseLoads:
                     f"Name {agree(lacking_count, 'it', 'them')} by: connector reconcile"
                 )
 
-    def _split(self, planned: Planned, bases: RowBases | None) -> Iterator[tuple[BaseRef, Planned]]:
+    def _split(self, planned: PlannedChunk, bases: RowBases | None) -> Iterator[tuple[BaseRef, PlannedChunk]]:
         if isinstance(self._base, BaseRef):
             yield self._base, planned
         elif bases is not None:

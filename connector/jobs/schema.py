@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from connector.fields import SENT
+from connector.fields import SENT_FIELDS
 from connector.jobs.key_types import find_model
 from connector.jobs.models import Job
 from connector.mail.message import Recipient
@@ -46,7 +46,7 @@ def build_schema() -> dict[str, Any]:
         "description": subscriber["fields"]["description"],
         "type": ["object", "null"],
         "additionalProperties": False,
-        "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT},
+        "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT_FIELDS},
     }
     mail = definitions["Mail"]["properties"]
     for name in ("from", "to", "reply_to"):  # a person is one text or keys; `to` and `reply_to` also allow a list
@@ -54,7 +54,7 @@ def build_schema() -> dict[str, Any]:
             person = {"anyOf": [{"type": "string"}, _PERSON]}
             shape = person if name == "from" else {"anyOf": [*person["anyOf"], {"type": "array", "items": person}]}
             mail[name] = {"description": mail[name]["description"], **shape}
-    subscriber["required"]["items"] = {"enum": [field.name for field in SENT]}
+    subscriber["required"]["items"] = {"enum": [field.name for field in SENT_FIELDS]}
     loosened: dict[str, Any] = _loosen(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loosened, "title": "A job of connector"}
 

@@ -23,7 +23,7 @@ from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
 from connector.load.session import Problem, RunMode, Session, Since
 from connector.outcomes import Outcome
-from connector.rows import LoadRow, Planned
+from connector.rows import LoadRow, PlannedChunk
 from connector.sender import FetchItems
 from connector.states import State
 from connector.subscribers.identity import split_digests
@@ -42,7 +42,7 @@ class SortedChunk:
     """A chunk of rows for one base: the indices of rows to create, with the state of their entries, and the entries of
     held or rejected rows. `is_unsure`: a look-up may have found some of the rows since."""
 
-    planned: Planned
+    planned: PlannedChunk
     to_create: dict[int, State]
     held: dict[int, Entry]
     is_unsure: bool = False
@@ -92,7 +92,7 @@ class Loader:
             if entry.run_key not in undelivered:
                 journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
-    async def load(self, planned: Planned) -> None:
+    async def load(self, planned: PlannedChunk) -> None:
         """Give every row of the chunk its outcome, or leave the row to `settle`.
 
         Raises RunAborted (ListFailed among them) when the run cannot go on; the rows that the run did not reach are
@@ -104,7 +104,7 @@ class Loader:
         finally:
             self.hold(chunk)
 
-    async def sort(self, planned: Planned) -> SortedChunk:
+    async def sort(self, planned: PlannedChunk) -> SortedChunk:
         """Give an outcome to all rows of the chunk that the ledger decides. Then call `hold`, also after an error in
         between."""
         row_count = len(planned.identities)
@@ -169,7 +169,7 @@ class Loader:
         chunk.is_unsure = False
         chunk.to_create, chunk.held = await self._sort(chunk.planned, [*chunk.to_create, *chunk.held])
 
-    async def _sort(self, planned: Planned, indices: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
+    async def _sort(self, planned: PlannedChunk, indices: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to all rows that have one by the ledger.
 
         Return the indices of rows to be created, each with the state of its entry, and the entries of rows held
@@ -231,7 +231,7 @@ class Loader:
             tally.report(Problem(row.source, Outcome.INVALID, "", *problems[index]))
             del chunk.to_create[index]
 
-    def _count_rows(self, outcome: Outcome, planned: Planned, indices: Sequence[int]) -> None:
+    def _count_rows(self, outcome: Outcome, planned: PlannedChunk, indices: Sequence[int]) -> None:
         """Give the rows at these indices of `planned.subscribers` this outcome."""
         tally = self._session.tally
         if tally.on_rows is None:
@@ -239,7 +239,7 @@ class Loader:
         else:
             tally.count_positions(outcome, planned.chunk, planned.subscribers.index[list(indices)].to_numpy())
 
-    def _await_comparison(self, planned: Planned, entries: Mapping[int, Entry]) -> None:
+    def _await_comparison(self, planned: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Let the rows at these indices wait for a comparison with the service, each with its entry."""
         if not entries:
             return
@@ -256,7 +256,7 @@ class Loader:
             return Since.REPORTED
         return Since.FIRST if entry.fingerprint is None else Since.CHANGED
 
-    async def _check_opt_outs(self, planned: Planned, unchanged: Mapping[int, Entry]) -> None:
+    async def _check_opt_outs(self, planned: PlannedChunk, unchanged: Mapping[int, Entry]) -> None:
         """Count unchanged rows whose entries are opt-outs as existing. A row that says inactive is compared with the
         service again; a row that says active ends the opt-out that its own job has recorded."""
         session = self._session
@@ -274,7 +274,7 @@ class Loader:
         base = session.journal.base
         await session.journal.ask(lambda ledger: ledger.clear_opt_outs(base, over))
 
-    def _find_stale(self, planned: Planned, indices: Collection[int]) -> list[int]:
+    def _find_stale(self, planned: PlannedChunk, indices: Collection[int]) -> list[int]:
         """Return the indices of rows whose existence check expired before they were sent."""
         stale = self._outcomes.pop_stale()
         if not stale:
@@ -282,7 +282,7 @@ class Loader:
         identities = split_digests(planned.identities[list(indices)])
         return [index for index, identity in zip(indices, identities, strict=True) if identity in stale]
 
-    def _add_unresolved(self, planned: Planned, entries: Mapping[int, Entry]) -> None:
+    def _add_unresolved(self, planned: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Add rows whose entries are unknown: all of them are settled before any of them is sent."""
         session = self._session
         session.tally.add_taken(len(entries))
@@ -301,10 +301,10 @@ class Loader:
         for unresolved, candidate in zip(newer.values(), stream.fetch(len(newer), session.journal.base), strict=True):
             unresolved.newer = candidate
 
-    def _read(self, planned: Planned, indices: Iterable[int]) -> list[LoadRow]:
+    def _read(self, planned: PlannedChunk, indices: Iterable[int]) -> list[LoadRow]:
         return read_rows(planned, list(indices), self._session.policy.identity)
 
-    def _fetch_while_known(self, planned: Planned, stream: CandidateStream, base: Base) -> FetchItems[Candidate]:
+    def _fetch_while_known(self, planned: PlannedChunk, stream: CandidateStream, base: Base) -> FetchItems[Candidate]:
         """Return a function that takes candidates from the stream, as long as the look-up, and the base that the
         look-up was made in, may be relied on."""
 

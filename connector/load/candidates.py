@@ -13,7 +13,7 @@ from connector.fields import BY_NAME, normalise_identity
 from connector.ledger.entries import Intent, Unfinished
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
-from connector.rows import Chunk, LoadRow, Omission, Planned, Row
+from connector.rows import Chunk, LoadRow, Omission, PlannedChunk, Row
 from connector.sender import FetchItems
 from connector.service.wire import decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
@@ -73,7 +73,7 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, rows_of_cells, strict=True)]
 
 
-def find_omissions(planned: Planned, indices: Sequence[int], identity: str) -> list[Omission | None]:
+def find_omissions(planned: PlannedChunk, indices: Sequence[int], identity: str) -> list[Omission | None]:
     """Return, for each of these indices (0-based), the zip code that the create omits, or None."""
     if planned.omitted_zips is None:
         return [None] * len(indices)
@@ -103,7 +103,7 @@ class CandidateStream:
 
     def __init__(
         self,
-        planned: Planned,
+        planned: PlannedChunk,
         chosen: Sequence[int],
         entry_states: Mapping[int, State],
         identity: str,
@@ -193,7 +193,7 @@ def want_unfinished(entry: Unfinished, *, in_any_spelling: bool = False) -> Look
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), in_any_spelling)
 
 
-def want_rows(planned: Planned, indices: list[int], field: str) -> list[LookupKey]:
+def want_rows(planned: PlannedChunk, indices: list[int], field: str) -> list[LookupKey]:
     """Return the keys to look up the rows at these indices of a chunk, in any spelling; `field` is the field of the
     identity."""
     identities = split_digests(planned.identities[indices])
@@ -202,7 +202,7 @@ def want_rows(planned: Planned, indices: list[int], field: str) -> list[LookupKe
     return [LookupKey(identity, field, str(value), in_any_spelling=True) for identity, value in pairs]
 
 
-def read_rows(planned: Planned, indices: Sequence[int], identity: str) -> list[LoadRow]:
+def read_rows(planned: PlannedChunk, indices: Sequence[int], identity: str) -> list[LoadRow]:
     """Return the rows at these indices (0-based, in `planned.subscribers`); `identity` is the field of the identity."""
     if not indices:
         return []

@@ -19,7 +19,7 @@ from connector.load.lookups import look_for
 from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
-from connector.sender import FetchItems, Sender, Unanswered
+from connector.sender import FetchItems, GiveUpReason, Sender
 from connector.service.answers import is_about_row, refusal_kind
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
@@ -39,9 +39,9 @@ _CAREFUL = 512  # creates that leave in rounds of a quarter of the earlier creat
 _PLANNED_AT_ONCE = 1024  # candidates of a plan between two looks for signals
 _LOST_IN_A_ROW = 100  # unreadable answers in a row, and more than are in flight when a server hiccups
 _GIVEN_UP = {
-    Unanswered.STOPPED: Move(Event.NOT_SENT, message=Unanswered.STOPPED.value),
-    Unanswered.STALE: Move(Event.NOT_SENT, message=Unanswered.STALE.value, is_stale=True),
-    Unanswered.CUT_OFF: Move(Event.LOST, message=Unanswered.CUT_OFF.value),
+    GiveUpReason.STOPPED: Move(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
+    GiveUpReason.STALE: Move(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
+    GiveUpReason.CUT_OFF: Move(Event.LOST, message=GiveUpReason.CUT_OFF.value),
 }
 
 WHAT_TO_DO = "Nothing more was sent. Look at that subscriber, then decide on what is held by connector retry"
@@ -207,13 +207,13 @@ class Creator:
             self._have_all_ended.set()
         self._outcomes.record(candidate, move)
 
-    def give_up(self, candidate: Candidate, why: Unanswered) -> None:
+    def give_up(self, candidate: Candidate, reason: GiveUpReason) -> None:
         """Record the end of a create without an answer.
 
         A create that was refused with 429 before is REFUSED, or unknown if this run must send it again, and never
         NOT_SENT (architecture 4.8).
         """
-        move, refusal = _GIVEN_UP[why], self._limited.get(candidate.intent.identity)
+        move, refusal = _GIVEN_UP[reason], self._limited.get(candidate.intent.identity)
         if refusal is not None and move.event is Event.NOT_SENT:
             move = replace(refusal, event=Event.LOST) if move.is_stale else refusal
         self.finish(candidate, move)

@@ -16,7 +16,7 @@ from connector.listing.controls import is_missing_false
 from connector.listing.requests import ask
 from connector.load.lookups import look_for
 from connector.load.session import Session
-from connector.rows import Planned
+from connector.rows import PlannedChunk
 from connector.service.wire import LARGEST_PAGE, ListQuery
 from connector.states import State
 from connector.subscribers.checks import DECIMAL_ID, NEEDLESS_DECIMALS
@@ -38,7 +38,7 @@ def list_spellings(text: str) -> list[str]:
     return [spelling for spelling in (plain, f"{plain}.0", *padded) if spelling != text]
 
 
-async def find_inactive(session: Session, planned: Planned, indices: Sequence[int]) -> list[int]:
+async def find_inactive(session: Session, planned: PlannedChunk, indices: Sequence[int]) -> list[int]:
     """Return the indices of rows that say active and whose identities the list shows as inactive. If the job does not
     suppress such rows, return none, and record their identities to be counted. Raises ConfigurationError."""
     if not indices or "is_active" not in planned.subscribers:
@@ -88,7 +88,7 @@ class MistakenIds:
         self._has_known: bool | None = None  # whether the base had subscribers before the run (None: not asked yet)
 
     async def find_problems(
-        self, planned: Planned, new: Sequence[int], listed: SweptRows | None
+        self, planned: PlannedChunk, new: Sequence[int], listed: SweptRows | None
     ) -> dict[int, tuple[str, str]]:
         """Return code and message of a problem for each of the `new` rows (indices) whose subscriber is probably in the
         base under another client_user_id.

@@ -42,7 +42,7 @@ from connector.load.lookups import (
 )
 from connector.load.session import Session
 from connector.paging.certificate import describe_hidden
-from connector.rows import Planned
+from connector.rows import PlannedChunk
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 
@@ -60,7 +60,7 @@ class BasePresence:
         self.account = AccountPresence() if account is None else account
         self.account.bases.append(self)
         self.until = _NEVER if session.policy.is_looking else _ALWAYS  # monotonic
-        self._chunk: Planned | None = None  # the one chunk that is covered; None: every chunk, by a listing
+        self._chunk: PlannedChunk | None = None  # the one chunk that is covered; None: every chunk, by a listing
         self.listed: SweptRows | None = None  # the listing that the base was recorded from
         self.lacking = 0  # confirmed subscribers of the base that the last complete listing lacks
         self._may_be_hidden = session.policy.is_looking  # until `detect_hidden_base` has an answer
@@ -75,7 +75,7 @@ class BasePresence:
         """Whether the base's Id is unknown or the account is not verified: only a listing can settle both."""
         return self.session.journal.base.service_id is None or bool(self.access.unverified_entries)
 
-    def covers(self, planned: Planned) -> bool:
+    def covers(self, planned: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
 
         Nothing is known once the first create has taught the Id of a base that the list may hide."""
@@ -84,7 +84,7 @@ class BasePresence:
             return False
         return self.session.clock.monotonic() < self.until and (self._chunk is None or self._chunk is planned)
 
-    def cover(self, planned: Planned | None, began_at: float) -> None:
+    def cover(self, planned: PlannedChunk | None, began_at: float) -> None:
         """Cover this chunk (None: all rows) by a look-up that began at `began_at` (monotonic). Raises RunAborted if the
         look-up is too old for a create."""
         self.until = self.session.policy.known_until(began_at, self.session.clock.monotonic())
@@ -135,7 +135,7 @@ class BasePresence:
             self._may_be_hidden = await detect_hidden_base(self.access, is_swept=is_swept) is None
         return self.is_hidden
 
-    async def learn(self, planned: Planned, keys: Sequence[LookupKey]) -> None:
+    async def learn(self, planned: PlannedChunk, keys: Sequence[LookupKey]) -> None:
         """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.learn` does."""
         await self.account.learn([Want(self, planned, keys)])
 
@@ -145,7 +145,7 @@ class Want:
     """The keys to be looked up for a chunk's rows in one base; `began_at` is when the first look-up of them began."""
 
     base: BasePresence
-    planned: Planned
+    planned: PlannedChunk
     keys: Sequence[LookupKey]
     began_at: float | None = None
 

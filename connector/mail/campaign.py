@@ -20,7 +20,7 @@ from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.pace.pace import Pace
 from connector.rows import Row
-from connector.sender import FetchItems, Sender, Unanswered
+from connector.sender import FetchItems, GiveUpReason, Sender
 from connector.service.answers import refusal_kind
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -291,9 +291,9 @@ class CampaignSender:
                 if not (self.is_proved and says_limit(status, retry_after_s)):  # at a limit, slower emails are accepted
                     self._watch_unknown(status, words)
 
-    def give_up(self, letter: Letter, why: Unanswered) -> None:
+    def give_up(self, letter: Letter, reason: GiveUpReason) -> None:
         """Keep and report the outcome of an email without an answer."""
-        if why is Unanswered.CUT_OFF:
+        if reason is GiveUpReason.CUT_OFF:
             self._unrecorded.lost.append(letter.recipient)
             words = "the run was ended before an answer came"
             self._report(letter, SendVerdict(MailOutcome.UNKNOWN, None, words))

@@ -21,7 +21,7 @@ from connector.mail.campaign import MailPolicy
 from connector.mail.draft import MailTexts
 from connector.mail.message import MessageError
 from connector.outcomes import MailOutcome, Outcome
-from connector.rows import Closing, Row, Source
+from connector.rows import CloseableResource, Row, Source
 from connector.runs.row_files import build_invalid, build_malformed
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -133,7 +133,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> L
     return ListedActivity(sink.inactive, sink.unclear)
 
 
-class MailRows(Closing):
+class MailRows(CloseableResource):
     """Rows on disk, in order. All rows are written before the first row is read."""
 
     def __init__(self) -> None:

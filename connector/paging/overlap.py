@@ -1,7 +1,7 @@
-"""One page of the list, its ids, and how the page joins the page before it (architecture 7).
+"""One page of the list, its ids, and its overlap with the previous page (architecture 7).
 
 The rows that two neighbouring pages share must have the same order in both pages. If the list changes between two
-requests, a gap between the pages may lose subscribers, so `decide_overlap` never guesses which rows a gap has.
+requests, there may be unread subscribers between the pages, so `decide_overlap` reports a gap and never guesses.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Mask = npt.NDArray[np.bool_]
 
 NO_IDS: IdArray = np.empty(0, dtype=np.int64)
 
-_OVERLAP_SHARE = 20
-"""A page repeats 1/20 of the page before. That makes 5.3 % more pages. A step back is needed only if more than 50 rows
-of a full page vanish between two requests."""
+_OVERLAP_DIVISOR = 20
+"""A page repeats 1/20 of the previous page. This makes 5.3 % more pages. A step back is needed only if more than 50
+rows of a full page vanish between two requests."""
 
 
 class IdSet:
@@ -32,19 +32,21 @@ class IdSet:
         return sum(len(run) for run in self._runs)
 
     def holds(self, ids: IdArray) -> Mask:
-        """Return a mask of the `ids` that are in the set."""
+        """Return a mask of those `ids` that are in the set."""
         held_mask = np.zeros(len(ids), dtype=np.bool_)
         if not len(ids):
             return held_mask
-        low, high = ids.min(), ids.max()
+        smallest_id, largest_id = ids.min(), ids.max()
         for run in self._runs:
-            if run[0] <= high and run[-1] >= low:  # in id order, a page overlaps one run or none
+            if run[0] <= largest_id and run[-1] >= smallest_id:  # in id order, a page overlaps at most one run
                 held_mask |= contained(run, ids)
         return held_mask
 
-    def count_between(self, low: int, high: int) -> int:
-        """Return the number of ids in the set from `low` to `high`, both included."""
-        return sum(int(np.searchsorted(run, high, "right") - np.searchsorted(run, low)) for run in self._runs)
+    def count_between(self, smallest_id: int, largest_id: int) -> int:
+        """Return the number of ids in the set from `smallest_id` to `largest_id`, both included."""
+        return sum(
+            int(np.searchsorted(run, largest_id, "right") - np.searchsorted(run, smallest_id)) for run in self._runs
+        )
 
     def add(self, ids: IdArray) -> None:
         """Add ids that differ from each other and from the ids in the set."""
@@ -60,18 +62,18 @@ class IdSet:
         return self._runs[0] if self._runs else NO_IDS
 
     def _merge_last_two(self) -> None:
-        # numpy's stable sort of int64 merges sorted runs: two runs cost one pass.
+        # numpy's stable sort of int64 merges sorted runs, so that two runs need only one pass.
         merged = np.concatenate(self._runs[-2:])
         merged.sort(kind="stable")
         self._runs[-2:] = [merged]
 
 
-def contained(ascending: IdArray, ids: IdArray) -> Mask:
-    """Return a mask of the `ids` that are in the sorted array `ascending`."""
-    if not len(ascending):
+def contained(sorted_ids: IdArray, ids: IdArray) -> Mask:
+    """Return a mask of those `ids` that are in `sorted_ids`, an ascending array."""
+    if not len(sorted_ids):
         return np.zeros(len(ids), dtype=np.bool_)
-    indexes = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-    contained_mask: Mask = ascending[indexes] == ids
+    indexes = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    contained_mask: Mask = sorted_ids[indexes] == ids
     return contained_mask
 
 
@@ -84,10 +86,10 @@ def first_occurrences(ids: IdArray) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page to ask for. `sweep` is the number of the sweep, from 1; each sweep begins at the head of the list.
+    """A page to ask for. `sweep` is the number of the sweep, from 1. Each sweep begins at the head of the list.
 
-    `ends_at` is the TotalCount if the page begins just past rows that agree with that TotalCount. A refusal of such a
-    page means the end of the list, as an empty page does.
+    `ends_at` is TotalCount if the page begins at this offset and the rows before it agree with TotalCount. Then a
+    refusal of the page means the end of the list, as an empty page does.
     """
 
     sweep: int
@@ -109,8 +111,7 @@ class PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class JoinedPage:
-    """A page that joins the page before it, at the requested offset. `is_short`: the page is not full, so it may be the
-    last."""
+    """A page that overlaps the previous page. `is_short`: the page is not full, so it may be the last page."""
 
     offset: int
     ids: IdArray
@@ -124,8 +125,8 @@ class JoinedPage:
 
     def is_repeated_by(self, answer: PageAnswer) -> bool:
         """Return whether the answer has the same rows at another offset, with the same TotalCount (rule 5)."""
-        is_elsewhere = answer.requested_offset != self.offset and answer.total == self.total
-        return is_elsewhere and np.array_equal(answer.ids, self.ids)
+        has_other_offset = answer.requested_offset != self.offset and answer.total == self.total
+        return has_other_offset and np.array_equal(answer.ids, self.ids)
 
     @property
     def step(self) -> int:
@@ -133,80 +134,77 @@ class JoinedPage:
         return max(1, len(self.ids) - count_overlap(len(self.ids)))
 
 
-def count_overlap(rows: int) -> int:
-    """Return the number of rows of a page with this many `rows` that the next page repeats."""
-    return max(1, rows // _OVERLAP_SHARE)
+def count_overlap(page_rows: int) -> int:
+    """Return the number of rows that the next page repeats from a page of `page_rows` rows."""
+    return max(1, page_rows // _OVERLAP_DIVISOR)
 
 
 class OverlapKind(Enum):
-    """The relation of a page to the page before it."""
+    """The relation of a page to the previous page."""
 
     MATCHED = "matched"  # the pages share rows in the same order, and few rows appeared or vanished between them
-    BEHIND = "behind"  # most rows were read earlier in the sweep: many rows were inserted since
+    BEHIND = "behind"  # the sweep has read most rows already, because many rows were inserted meanwhile
     GAP = "gap"  # the pages share no rows: unread rows may lie between them
     MOVED = "moved"  # the pages share rows in another order or far apart: the order is not stable
 
 
 @dataclass(frozen=True, slots=True)
 class PageOverlap:
-    """How a page joins the page before, and the changes that the two pages show.
-
-    `shift` is the net change of rank of the first shared row. `appeared_before` counts new rows before the first shared
-    row. `appeared` and `vanished` count rows between the first and the last shared row.
-    """
+    """The overlap of a page with the previous page, and the changes that the two pages show."""
 
     kind: OverlapKind
-    shift: int = 0
-    appeared_before: int = 0
-    appeared: int = 0
-    vanished: int = 0
+    shift: int = 0  # the change of rank of the first shared row
+    appeared_before_count: int = 0  # new rows before the first shared row
+    appeared_count: int = 0  # new rows between the first and the last shared row
+    vanished_count: int = 0  # vanished rows between the first and the last shared row
 
 
-def decide_overlap(before: IdArray, before_offset: int, ids: IdArray, offset: int, fresh_mask: Mask) -> PageOverlap:
-    """Compare a page with the page before it. `fresh_mask` marks the ids that were not seen earlier in the sweep."""
-    indexes_before = _find_indexes(before, ids)
-    shared = np.flatnonzero(indexes_before >= 0)
-    if not len(shared):
-        return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(fresh_mask) < len(ids) else OverlapKind.GAP)
-    first, last = int(shared[0]), int(shared[-1])
-    shared_before = indexes_before[shared]
-    appeared = int(np.count_nonzero(fresh_mask[first : last + 1]))
-    # If a page ends within the page before, rows after the end of this page have not vanished.
-    compared_end = int(shared_before[-1]) + 1 if last == len(ids) - 1 else len(before)
-    vanished = compared_end - int(shared_before[0]) - len(shared)
+def decide_overlap(
+    previous_ids: IdArray, previous_offset: int, ids: IdArray, offset: int, new_mask: Mask
+) -> PageOverlap:
+    """Compare a page with the previous page. `new_mask` marks the ids that the sweep has not seen before."""
+    indexes = _find_indexes(previous_ids, ids)  # in the previous page
+    shared_indexes = np.flatnonzero(indexes >= 0)
+    if not len(shared_indexes):
+        return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(new_mask) < len(ids) else OverlapKind.GAP)
+    first_index, last_index = int(shared_indexes[0]), int(shared_indexes[-1])
+    previous_indexes = indexes[shared_indexes]
+    appeared_count = int(np.count_nonzero(new_mask[first_index : last_index + 1]))
+    # If a page ends within the previous page, rows after the end of this page have not vanished.
+    compared_end = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
+    vanished_count = compared_end - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(
         OverlapKind.MATCHED,
-        shift=(offset + first) - (before_offset + int(shared_before[0])),
-        appeared_before=int(np.count_nonzero(fresh_mask[:first])),
-        appeared=appeared,
-        vanished=vanished,
+        shift=(offset + first_index) - (previous_offset + int(previous_indexes[0])),
+        appeared_before_count=int(np.count_nonzero(new_mask[:first_index])),
+        appeared_count=appeared_count,
+        vanished_count=vanished_count,
     )
-    # If as many rows changed as stayed, the shared rows prove nothing: the service may sort each page by itself.
-    is_same_order = bool((np.diff(shared_before) > 0).all())
-    changes = overlap.appeared_before + appeared + vanished
-    return overlap if is_same_order and len(shared) > changes else PageOverlap(OverlapKind.MOVED)
+    # Shared rows prove nothing unless they outnumber the changed rows: the service may sort each page separately.
+    is_same_order = bool((np.diff(previous_indexes) > 0).all())
+    change_count = overlap.appeared_before_count + appeared_count + vanished_count
+    return overlap if is_same_order and len(shared_indexes) > change_count else PageOverlap(OverlapKind.MOVED)
 
 
-def _find_indexes(before: IdArray, ids: IdArray) -> IdArray:
-    """Return the index of each id in `before`, or -1."""
-    sorter = np.argsort(before, kind="stable")
-    slots = np.minimum(np.searchsorted(before, ids, sorter=sorter), len(before) - 1)
-    candidates = sorter[slots]
-    indexes: IdArray = np.where(before[candidates] == ids, candidates, -1)
+def _find_indexes(previous_ids: IdArray, ids: IdArray) -> IdArray:
+    """Return the index of each id in `previous_ids`, or -1."""
+    sorter = np.argsort(previous_ids, kind="stable")
+    sorted_indexes = np.minimum(np.searchsorted(previous_ids, ids, sorter=sorter), len(previous_ids) - 1)
+    candidates = sorter[sorted_indexes]
+    indexes: IdArray = np.where(previous_ids[candidates] == ids, candidates, -1)
     return indexes
 
 
 def decide_direction(ids: IdArray) -> int:
     """Return 1 if the ids strictly rise, -1 if they strictly fall, and 0 otherwise. Return 1 for fewer than two ids."""
-    rises = ids[1:] > ids[:-1]
-    if rises.all():
+    if (ids[1:] > ids[:-1]).all():
         return 1
     return -1 if (ids[1:] < ids[:-1]).all() else 0
 
 
 @dataclass(slots=True)
 class Totals:
-    """A summary of the TotalCounts of one sweep. `is_missing`: at least one answer had no TotalCount."""
+    """The first, last, smallest and largest TotalCount of one sweep. `is_missing`: an answer had no TotalCount."""
 
     first: int | None = None
     last: int | None = None
@@ -215,7 +213,7 @@ class Totals:
     is_missing: bool = False
 
     def record(self, total: int | None) -> None:
-        """Record the TotalCount of one more answer."""
+        """Record the TotalCount of another answer."""
         if total is None:
             self.is_missing = True
             return
@@ -230,44 +228,46 @@ class Totals:
 
     @property
     def are_constant(self) -> bool:
-        """Whether all TotalCounts are equal; true if there are none."""
+        """Whether all TotalCounts are equal. True if no answer had a TotalCount."""
         return self.smallest == self.largest
 
 
 @dataclass(slots=True)
 class ListChanges:
-    """Lower bounds of the subscribers that appeared and vanished during one sweep: a change may leave no trace.
+    """Changes that the overlaps of one sweep show. More subscribers may have appeared and vanished without a trace.
 
     A change before an overlap shifts the ranks of the rows that two pages share. Any other change of TotalCount
     happened after the overlap. So a list in a stable order has `first TotalCount - vanished + appeared` rows.
     """
 
-    appeared: int = 0
-    vanished: int = 0
-    is_exact: bool = True
+    appeared_count: int = 0
+    vanished_count: int = 0
+    is_exact: bool = True  # whether every change left a trace, as far as the overlaps show
 
-    def record_overlap(self, overlap: PageOverlap, total_before: int | None, total: int | None) -> None:
+    def record_overlap(self, overlap: PageOverlap, previous_total: int | None, total: int | None) -> None:
         """Record a matched overlap between two answers with these TotalCounts."""
-        self._add_net(overlap.shift - overlap.appeared_before)
-        self.appeared += overlap.appeared_before + overlap.appeared
-        self.vanished += overlap.vanished
-        if total is None or total_before is None:
+        self._add_net_change(overlap.shift - overlap.appeared_before_count)
+        self.appeared_count += overlap.appeared_before_count + overlap.appeared_count
+        self.vanished_count += overlap.vanished_count
+        if total is None or previous_total is None:
             self.is_exact = False
         else:
-            self._add_net((total - total_before - overlap.shift) - overlap.appeared + overlap.vanished)
+            change_after = total - previous_total - overlap.shift
+            self._add_net_change(change_after - overlap.appeared_count + overlap.vanished_count)
 
-    def record_end(self, total_before: int | None, total: int | None) -> None:
-        """Record the empty page past the end: a change of TotalCount is the only sign of a change there."""
-        if total is not None and total_before is not None:
-            self._add_net(total - total_before)
+    def record_end(self, previous_total: int | None, total: int | None) -> None:
+        """Record the empty page past the end. After the last row, only TotalCount shows a change."""
+        if total is not None and previous_total is not None:
+            self._add_net_change(total - previous_total)
 
-    def _add_net(self, net_change: int) -> None:
-        self.appeared += max(net_change, 0)
-        self.vanished += max(-net_change, 0)
+    def _add_net_change(self, net_change: int) -> None:
+        self.appeared_count += max(net_change, 0)
+        self.vanished_count += max(-net_change, 0)
 
-    def allow(self, distinct: int, totals: Totals) -> bool:
-        """Return whether a number of `distinct` ids fits the TotalCounts: it is within [smallest - vanished, largest +
-        appeared]."""
+    def allow(self, id_count: int, totals: Totals) -> bool:
+        """Return whether the number of different ids fits the TotalCounts: it is between `smallest - vanished` and
+        `largest + appeared`."""
         if totals.smallest is None or totals.largest is None:
             return False
-        return not self.is_exact or totals.smallest - self.vanished <= distinct <= totals.largest + self.appeared
+        smallest, largest = totals.smallest - self.vanished_count, totals.largest + self.appeared_count
+        return not self.is_exact or smallest <= id_count <= largest

@@ -1,11 +1,12 @@
 """Decides which page of the list to ask for next, over up to five sweeps, and what the sweeps prove (architecture 7).
 
-Three facts prove that every subscriber who was on the list throughout is in the last sweep:
+Each of three facts proves that the last sweep has every subscriber who was on the list during the whole reading:
 
-- one answer: it had the whole list at one instant;
-- id order: ids never change, so no row of a list in id order moves, and pages that join leave no row out;
-- two sweeps: ids do not come back, so a subscriber in both sweeps was there at the instant between them. If both saw
-  the same ids, and TotalCount was their number, nobody else was there at that instant. This holds in any order.
+- One answer: it had the whole list at one instant.
+- Id order: an id never changes, so no row of a list in id order moves. Pages that overlap leave no row out.
+- Two sweeps: an id that has vanished does not come back, so a subscriber in both sweeps was on the list at the instant
+  between them. If both sweeps have the same ids, and TotalCount is the number of these ids, nobody else was on the list
+  at that instant. The order of the list does not matter.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ MOST_SWEEPS = 5
 
 
 class Pager:
-    """Decides which page to ask for (`decide_next`), receives its ids (`add_page`), and returns a certificate."""
+    """Decides which page to ask for (`decide_next`), receives the ids of the page (`add_page`), and returns a
+    certificate."""
 
     def __init__(self, limit: int = 1000, *, ignores_total_count: bool = False, reads_ahead: bool = True) -> None:
         self._limit = limit
@@ -31,25 +33,25 @@ class Pager:
         self._ignores_total_count = ignores_total_count
         self._total_count = TotalCount.CHECKED
         self._sweep: Sweep = Sweep(limit)
-        self._sweeps = 1
-        self._pages = 0
-        self._total_first: int | None = None
-        self._total_last: int | None = None
-        self._previous: Sweep | None = None
+        self._sweep_count = 1
+        self._page_count = 0
+        self._first_total: int | None = None
+        self._last_total: int | None = None
+        self._previous_sweep: Sweep | None = None
         self._previous_ids: IdArray = NO_IDS
-        self._vanished = IdSet()  # ids of an earlier sweep that the previous sweep lacks
-        self._newcomers = IdSet()  # ids that the first sweep lacks
+        self._vanished_ids = IdSet()  # ids of an earlier sweep that the previous sweep lacks
+        self._newcomer_ids = IdSet()  # ids that the first sweep lacks
         self._reason: Reason | None = None
 
     @property
-    def distinct(self) -> int:
+    def id_count(self) -> int:
         """The number of different ids of the current sweep so far."""
-        return len(self._sweep.seen)
+        return len(self._sweep.seen_ids)
 
     @property
     def ids(self) -> IdArray:
         """The ids of the current sweep so far, ascending."""
-        return self._sweep.seen.to_array()
+        return self._sweep.seen_ids.to_array()
 
     @property
     def page_rows(self) -> int:
@@ -59,63 +61,64 @@ class Pager:
     @property
     def total(self) -> int | None:
         """The latest TotalCount of the whole list."""
-        return self._total_last
+        return self._last_total
 
     def decide_next(self) -> PageRequest | None:
         """Return the next page to ask for, or None once the reading has ended."""
         if self._reason is not None:
             return None
-        return PageRequest(self._sweeps, self._sweep.next_offset, self._limit, ends_at=self._sweep.ends_at)
+        return PageRequest(self._sweep_count, self._sweep.next_offset, self._limit, ends_at=self._sweep.ends_at)
 
     @property
     def is_calm(self) -> bool:
-        """Whether answers to pages that were asked for ahead may be used. If not, ask for these pages again."""
+        """Whether pages that were fetched ahead may be used. If not, fetch these pages again."""
         return self._sweep.is_calm
 
-    def decide_ahead(self, most: int) -> list[PageRequest]:
-        """Return at most `most` pages after the next page that may be asked for now, for a list that does not change.
+    def decide_ahead(self, most_pages: int) -> list[PageRequest]:
+        """Return at most `most_pages` pages after the next page that may be fetched ahead: the pages of a list that
+        does not change.
 
-        Add the answers in this order. Use an answer only if `decide_next` then returns the same page.
+        Add the answers in this order. Use an answer only if `decide_next` returns its page at that time.
         """
         if self._reason is not None or not self._reads_ahead:
             return []
-        predicted = self._sweep.predict_pages(most)
-        return [PageRequest(self._sweeps, offset, self._limit, ends_at) for offset, ends_at in predicted]
+        pages = self._sweep.predict_pages(most_pages)
+        return [PageRequest(self._sweep_count, offset, self._limit, ends_at) for offset, ends_at in pages]
 
     def add_page(self, ids: IdArray, *, total: int | None, offset: int | None, limit: int | None) -> Mask:
-        """Add the page of `decide_next`, with its echoes TotalCount, Offset and Limit (service-api.md 4.3).
+        """Add the page that `decide_next` returned, with its echoes TotalCount, Offset and Limit (service-api.md 4.3).
 
-        Return a mask of the rows to keep: each id once in a sweep.
+        Return a mask of the rows that no earlier page of the sweep had.
         """
         page = self.decide_next()
         if page is None:
-            raise ValueError("The reading has ended: no page can be added.")
-        self._total_first = total if not self._pages else self._total_first
-        self._total_last = total
-        self._pages += 1
-        kept_mask = self._sweep.add_page(PageAnswer(page.offset, ids, total, offset, limit))
+            raise ValueError("The reading has ended, so no page can be added.")
+        self._first_total = total if not self._page_count else self._first_total
+        self._last_total = total
+        self._page_count += 1
+        new_mask = self._sweep.add_page(PageAnswer(page.offset, ids, total, offset, limit))
         if self._sweep.ending is not None:
             self._end_sweep()
-        return kept_mask
+        return new_mask
 
     def certify(
         self, started_at: datetime, finished_at: datetime, filters: Mapping[str, Any] | None = None
     ) -> Certificate:
-        """Return the certificate of a reading that has ended. The times are aware; `filters` is copied unchanged."""
+        """Return the certificate of a reading that has ended. The times have a zone. `filters` is copied unchanged."""
         if self._reason is None:
-            raise ValueError("The reading has not ended: ask for the next page.")
-        appeared, vanished = self._count_changes()
+            raise ValueError("The reading has not ended. Fetch the next page.")
+        appeared_count, vanished_count = self._count_changes()
         return Certificate(
             verdict=Verdict.COMPLETE if self._reason in PROOFS else Verdict.INCOMPLETE,
             reason=self._reason,
-            order=_order_of(self._sweep),
-            sweeps=self._sweeps,
-            pages=self._pages,
-            distinct=self.distinct,
-            total_first=self._total_first,
-            total_last=self._total_last,
-            appeared=appeared,
-            vanished=vanished,
+            order=_decide_order(self._sweep),
+            sweeps=self._sweep_count,
+            pages=self._page_count,
+            distinct=self.id_count,
+            total_first=self._first_total,
+            total_last=self._last_total,
+            appeared=appeared_count,
+            vanished=vanished_count,
             filters=dict(filters or {}),
             started_at=started_at,
             finished_at=finished_at,
@@ -123,39 +126,44 @@ class Pager:
         )
 
     def _end_sweep(self) -> None:
-        sweep, ids = self._sweep, self._sweep.seen.to_array()
+        sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
         is_at_end = sweep.ending is SweepEnd.AT_END
-        if is_at_end and self._previous is not None:
+        if is_at_end and self._previous_sweep is not None:
             self._record_newcomers(ids)
         self._reason = self._decide_reason(sweep, ids)
         if self._reason is not None:
             return
-        if is_at_end:  # a sweep that did not reach the end does not show who was on the list
+        if is_at_end:  # a sweep that did not reach the end does not show which subscribers were on the list
             self._record_vanished(ids)
-            self._previous, self._previous_ids = sweep, ids
-        sweep.seen = IdSet()
-        self._sweep = Sweep(self._limit, has_overlap=sweep.has_overlap and sweep.ending is not SweepEnd.MISPAGED)
-        self._sweeps += 1
+            self._previous_sweep, self._previous_ids = sweep, ids
+        sweep.seen_ids = IdSet()
+        self._sweep = Sweep(self._limit, has_overlaps=sweep.has_overlaps and sweep.ending is not SweepEnd.MISPAGED)
+        self._sweep_count += 1
 
     def _decide_reason(self, sweep: Sweep, ids: IdArray) -> Reason | None:
-        """Return the reason why the reading ends after this sweep, or None if another sweep is needed. The first reason
-        that applies counts."""
-        previous = self._previous
+        """Return the first reason that applies for ending the reading after this sweep, or None if another sweep is
+        needed."""
+        previous_sweep = self._previous_sweep
         if sweep.is_one_answer:
             return Reason.ONE_ANSWER
         if sweep.is_in_id_order:
             return Reason.ID_ORDER if sweep.is_count_right else self._decide_wrong_count(Reason.ID_ORDER)
-        if previous is not None and sweep.is_whole and previous.is_whole and np.array_equal(ids, self._previous_ids):
-            if sweep.totals.are_all(len(ids)) and previous.totals.are_all(len(ids)):
+        if (
+            previous_sweep is not None
+            and sweep.is_whole
+            and previous_sweep.is_whole
+            and np.array_equal(ids, self._previous_ids)
+        ):
+            if sweep.totals.are_all(len(ids)) and previous_sweep.totals.are_all(len(ids)):
                 return Reason.TWO_SWEEPS
-            if sweep.totals.are_constant and previous.totals.are_constant:
+            if sweep.totals.are_constant and previous_sweep.totals.are_constant:
                 return self._decide_wrong_count(Reason.TWO_SWEEPS)
         if sweep.ending is SweepEnd.STUCK:
             if not sweep.totals.are_constant:
                 return Reason.CHANGING
             return Reason.PAGING if sweep.totals.are_all(len(ids)) else Reason.TOTAL_COUNT
-        is_hopeless = previous is not None and previous.is_shuffled and sweep.is_shuffled
-        if self._sweeps < MOST_SWEEPS and not is_hopeless:
+        is_hopeless = previous_sweep is not None and previous_sweep.is_shuffled and sweep.is_shuffled
+        if self._sweep_count < MOST_SWEEPS and not is_hopeless:
             return None
         if sweep.is_shuffled:
             return Reason.UNSTABLE_ORDER
@@ -163,40 +171,42 @@ class Pager:
         return Reason.TOTAL_COUNT if has_other_count else Reason.CHANGING
 
     def _decide_wrong_count(self, proof: Reason) -> Reason:
-        """Return the reason of a reading whose `proof` only TotalCount contradicts."""
+        """Return the reason of a reading with this proof, if only TotalCount contradicts the proof."""
         if not self._ignores_total_count:
             return Reason.TOTAL_COUNT
         self._total_count = TotalCount.IGNORED
         return proof
 
     def _record_newcomers(self, ids: IdArray) -> None:
-        new_ids = ids[~contained(self._previous_ids, ids) & ~self._vanished.holds(ids)]
-        self._newcomers.add(new_ids[~self._newcomers.holds(new_ids)])
+        new_ids = ids[~contained(self._previous_ids, ids) & ~self._vanished_ids.holds(ids)]
+        self._newcomer_ids.add(new_ids[~self._newcomer_ids.holds(new_ids)])
 
     def _record_vanished(self, ids: IdArray) -> None:
         """Keep the ids of earlier sweeps that this sweep lacks."""
-        earlier_ids, vanished = self._vanished.to_array(), IdSet()
-        vanished.add(earlier_ids[~contained(ids, earlier_ids)])
-        vanished.add(self._previous_ids[~contained(ids, self._previous_ids)])
-        self._vanished = vanished
+        earlier_ids, vanished_ids = self._vanished_ids.to_array(), IdSet()
+        vanished_ids.add(earlier_ids[~contained(ids, earlier_ids)])
+        vanished_ids.add(self._previous_ids[~contained(ids, self._previous_ids)])
+        self._vanished_ids = vanished_ids
 
     def _count_changes(self) -> tuple[int, int]:
-        """Return lower bounds (appeared, vanished): the larger numbers of two, by the ranks of the last sweep and by a
-        comparison of the sweeps."""
-        sweep, ids = self._sweep, self._sweep.seen.to_array()
+        """Return the number of subscribers that appeared, and that vanished, at least.
+
+        The ranks of the last sweep and a comparison of the sweeps each give a lower bound. The larger bound counts."""
+        sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
         if sweep.ending is not SweepEnd.AT_END:
             return 0, 0
-        appeared = int(np.count_nonzero(contained(ids, self._newcomers.to_array())))
-        earlier = (self._previous_ids, self._vanished.to_array())
-        vanished = sum(int(np.count_nonzero(~contained(ids, earlier_ids))) for earlier_ids in earlier)
-        if sweep.overlaps_broken:  # ranks show changes only if the order is stable
-            return appeared, vanished
-        return max(appeared, sweep.changes.appeared), max(vanished, sweep.changes.vanished)
+        appeared_count = int(np.count_nonzero(contained(ids, self._newcomer_ids.to_array())))
+        earlier_arrays = (self._previous_ids, self._vanished_ids.to_array())
+        vanished_count = sum(int(np.count_nonzero(~contained(ids, earlier_ids))) for earlier_ids in earlier_arrays)
+        if sweep.broken_overlap_count:  # ranks show changes only if the order is stable
+            return appeared_count, vanished_count
+        changes = sweep.changes
+        return max(appeared_count, changes.appeared_count), max(vanished_count, changes.vanished_count)
 
 
-def _order_of(sweep: Sweep) -> Order:
+def _decide_order(sweep: Sweep) -> Order:
     if sweep.is_shuffled:
         return Order.UNSTABLE
-    if sweep.direction == 0 or sweep.overlaps_broken:
+    if sweep.direction == 0 or sweep.broken_overlap_count:
         return Order.OTHER
     return Order.ID_DESC if sweep.direction == -1 else Order.ID

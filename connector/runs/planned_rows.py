@@ -17,7 +17,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.fields import normalise_identity
 from connector.load.session import Change, Problem, Tally
 from connector.outcomes import Outcome
-from connector.rows import Closing, Row
+from connector.rows import CloseableResource, Row
 from connector.runs.row_files import OPTED_OUT, RowFindings
 from connector.spool import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
@@ -34,7 +34,7 @@ _SOURCE = COLUMNS.index("source")
 _RowKey = tuple[str, int]  # a row's file and number
 
 
-class PlannedRows(Closing):
+class PlannedRows(CloseableResource):
     """Records the rows of a plan: for a file at `path` (None: no file), and if `is_reported`, for the report.
 
     Keeps in memory the lines of one chunk, and the identities of rows that have no outcome yet.

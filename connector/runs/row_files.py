@@ -21,7 +21,7 @@ from connector.errors import ConnectorError
 from connector.load.candidates import extract_row
 from connector.load.session import Change, OptOut, Problem, Tally
 from connector.outcomes import Fault, Outcome
-from connector.rows import Chunk, Closing, MalformedRow, Omission, Row, Source, write_cell
+from connector.rows import Chunk, CloseableResource, MalformedRow, Omission, Row, Source, write_cell
 from connector.runs.problems import ProblemLog
 from connector.service.answers import refusal_kind
 from connector.sheet_file import CellError, SheetFile
@@ -136,7 +136,7 @@ def mask_cell(cell: str) -> str:
     return "".join(masked) + ("…" if len(cell) > _MAX_CELL_CHARACTERS else "")
 
 
-class RowFile(Closing):
+class RowFile(CloseableResource):
     """A CSV file of rows, which is created with its first line.
 
     If the file cannot be written, `failure` is a message, and the run ends at the next chunk. In the message, `name` is
@@ -266,7 +266,7 @@ class RejectsFile(RowFile):
         self.findings.restart()
 
 
-class CorrectedRejects(Closing):
+class CorrectedRejects(CloseableResource):
     """A rejects file as a source. Cells of a CSV lose their guards; records without corrected cells are malformed."""
 
     def __init__(self, source: Source) -> None:
@@ -355,7 +355,7 @@ def build_different(chunk: Chunk, difference: Difference, identity: str) -> Prob
     return Problem(extract_row(chunk, difference.position), Outcome.DUPLICATE, identity, code, message)
 
 
-class LoadFiles(Closing):
+class LoadFiles(CloseableResource):
     """The files of one load in the state folder. Each file is created with its first line.
 
     The drift file has a line for each field that differs, for each row that could not be compared, and for each zip

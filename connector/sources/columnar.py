@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from connector.driver_errors import describe_error
 from connector.errors import ContentError, SourceError
-from connector.rows import Chunk, Closing, Source
+from connector.rows import Chunk, CloseableResource, Source
 from connector.sources.cell_text import (
     CHUNK_ROWS,
     Text,
@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 23  # a chunk of wide rows has fewer rows
 _BUFFER_BYTES = 1 << 20  # read ahead in each column, because a row group may be as large as the file
 
 
-class ParquetSource(Closing):
+class ParquetSource(CloseableResource):
     """A Parquet file with each value as text. Raises SourceError.
 
     Null is missing, booleans are true and false, numbers are plain, dates and times ISO, lists JSON. Each field of a
@@ -131,7 +131,7 @@ def open_rows(rows: pd.DataFrame | ArrowStream, name: str) -> Source:
     return ArrowSource(rows, name)
 
 
-class FrameSource(Closing):
+class FrameSource(CloseableResource):
     """A DataFrame, opened by `open_rows`."""
 
     def __init__(self, frame: pd.DataFrame, name: str) -> None:
@@ -188,7 +188,7 @@ def _list_values(series: pd.Series) -> list[object]:
     return [None if is_missing else value for value, is_missing in zip(values, series.isna(), strict=True)]
 
 
-class ArrowSource(Closing):
+class ArrowSource(CloseableResource):
     """Arrow data, opened by `open_rows`. Raises SourceError if the data cannot be opened or cannot be read again."""
 
     def __init__(self, rows: ArrowStream, name: str) -> None:

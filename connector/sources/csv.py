@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from connector.errors import ContentError, SourceError
-from connector.rows import Chunk, Closing, MalformedRow, Source
+from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, find_blank, find_records
 from connector.sources.encoding import LOST, Utf8Stream, advise_encoding, refuse_binary, show_bytes
@@ -79,7 +79,7 @@ class CsvDialect:
         return self.width + self.has_tails
 
 
-class CsvSource(Closing):
+class CsvSource(CloseableResource):
     """A CSV file, opened by `open_csv`."""
 
     def __init__(self, source_input: Input, encoding: str, delimiter: str | None, chunk_bytes: int | None) -> None:

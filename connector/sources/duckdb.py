@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, ContentError, SourceError
-from connector.rows import Chunk, Closing, closed_on_error
+from connector.rows import Chunk, CloseableResource, closed_on_error
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk, read_values
 from connector.sources.cursor import CURSOR, ColumnType, CursorBound, CursorKind, CursorWatch, mark_cursor, uses_cursor
 from connector.sources.header_row import name_columns
@@ -38,7 +38,7 @@ _TYPES_OF_KINDS = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", C
 here, because it may be compared with a UUID."""
 
 
-class DuckdbSource(Closing):
+class DuckdbSource(CloseableResource):
     """The result of a query, opened by `open_duckdb`. `watch` records the values of the cursor column."""
 
     def __init__(self, path: Path, query: str, values: Mapping[str, object], watch: CursorWatch | None) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from connector.choices import FILE_FORMATS
 from connector.errors import ConfigurationError, SourceError
-from connector.rows import Chunk, Closing, Source, closed_on_error
+from connector.rows import Chunk, CloseableResource, Source, closed_on_error
 from connector.sources.cell_text import TEXT
 from connector.sources.csv import open_csv
 from connector.sources.inputs import Input, is_there, open_input
@@ -59,7 +59,7 @@ def open_file(
         return CheckedFile(_open_format(source_input, format, encoding, delimiter, sheet), source_input)
 
 
-class CheckedFile(Closing):
+class CheckedFile(CloseableResource):
     """A file as a source. The file is refused if it changes while rows are read."""
 
     def __init__(self, source: Source, source_input: Input) -> None:
@@ -138,7 +138,7 @@ def open_files(path: str | PathLike[str], opener: Callable[[str], Source]) -> So
     return MatchedFiles(name, paths, opener)
 
 
-class MatchedFiles(Closing):
+class MatchedFiles(CloseableResource):
     """Several files of rows, opened by `open_files`. `columns` are the columns of all files in the order of the files.
 
     If a file lacks a column, its rows have no value there. Record numbers begin again in each file.

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from connector.errors import SourceError
-from connector.rows import Closing, closed_on_error
+from connector.rows import CloseableResource, closed_on_error
 from connector.spool import describe_no_room
 from connector.stores import StoreError, is_url, open_object, parse_store_url, read_size, read_version
 
@@ -50,7 +50,7 @@ _FAULTS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedErro
 
 
 @dataclass(frozen=True, slots=True)
-class Input(Closing):
+class Input(CloseableResource):
     """An unpacked file. `name` is its name in messages. `inner` is the name in its archive, or the name without the
     suffix of its packing.
 

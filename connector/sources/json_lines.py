@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from connector.errors import ContentError, SourceError
-from connector.rows import Chunk, Closing, MalformedRow
+from connector.rows import Chunk, CloseableResource, MalformedRow
 from connector.sources.cell_text import build_frame, build_texts, find_wrong, write_lists
 from connector.sources.encoding import Utf8Stream, show_bytes
 from connector.sources.header_row import name_columns
@@ -31,7 +31,7 @@ _MAX_DEPTH = 20  # of nested objects; exports of subscribers have a depth of two
 _FIRST_INEXACT = 2.0**53  # from this number on a float cannot represent each whole number
 
 
-class JsonLinesSource(Closing):
+class JsonLinesSource(CloseableResource):
     """A file of JSON Lines. Its columns are the keys of all objects, in the order of their first lines.
 
     Nested objects are flattened (`address.city`), lists stay JSON, and null and absent keys are missing values. Raises

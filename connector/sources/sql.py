@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from connector import databases
 from connector.databases import explain, parse_url, show_url
 from connector.errors import ConfigurationError, ContentError, SourceError, UnreachableError
-from connector.rows import Chunk, Closing, Source
+from connector.rows import Chunk, CloseableResource, Source
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk
 from connector.sources.cursor import (
     CURSOR,
@@ -64,7 +64,7 @@ _TYPE_ERRORS = ("operator does not exist", "Cannot compare values")
 _CAST_ADVICE = "; compare :cursor with a column of its type, such as cast(updated_at as timestamp)"
 
 
-class QuerySource(Closing):
+class QuerySource(CloseableResource):
     """The result of a query, opened by `open_sql`. `watch` records the values of the cursor column."""
 
     def __init__(
@@ -183,7 +183,7 @@ def open_sql(
     return QuerySource(parsed, statement, watch)
 
 
-class IncrementalSource(Closing):
+class IncrementalSource(CloseableResource):
     """A query with `:cursor`, or a table, whose rows are read from a value of the cursor's `column` on.
 
     Rows of a table without a value in this column are always read. Call `begin_at`, then read the chunks one or more

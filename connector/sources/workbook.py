@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from connector.errors import SourceError
-from connector.rows import Chunk, Closing, MalformedRow, Source
+from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sheet_file import name_column
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, show_record, write_text
 from connector.sources.header_row import count_filled, find_titles, looks_like_row, name_columns
@@ -59,7 +59,7 @@ _PROTECTED = re.compile(  # an encrypted .xlsx, and an .xls whose second record 
 )
 
 
-class WorkbookSource(Closing):
+class WorkbookSource(CloseableResource):
     """A sheet, opened by `open_workbook`."""
 
     def __init__(

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, SENT, Kind, normalise_email, normalise_identity
+from connector.fields import BY_NAME, SENT_FIELDS, Kind, normalise_email, normalise_identity
 from connector.texts import count
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
     another spelling of an address is no change. Each value is written as `name:length:value`, so that different rows
     have different texts.
     """
-    written_fields = [field for field in SENT if field.name in subscribers and field.name != identity]
+    written_fields = [field for field in SENT_FIELDS if field.name in subscribers and field.name != identity]
     parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in written_fields]
     empty = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
     written = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)

@@ -16,7 +16,7 @@ import pandas as pd
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
 from connector.outcomes import Fault
-from connector.rows import Chunk, MalformedRow, Planned, Source
+from connector.rows import Chunk, MalformedRow, PlannedChunk, Source
 from connector.shards import WHOLE, Shard
 from connector.subscribers.headers import find_consent
 from connector.subscribers.identity import (
@@ -120,7 +120,7 @@ class PreparedChunk:
     """
 
     chunk: Chunk
-    valid: Planned
+    valid: PlannedChunk
     all_bases: RowBases | None
     persons: Digests
     is_duplicate: Mask
@@ -136,7 +136,7 @@ class PreparedChunk:
     differences: tuple[Difference, ...] = ()
 
     @property
-    def planned(self) -> Planned:
+    def planned(self) -> PlannedChunk:
         """The rows that the run will load."""
         is_planned = self._is_planned
         return self.valid if is_planned.all() else self.valid.select(np.flatnonzero(is_planned))
@@ -248,7 +248,7 @@ def prepare_chunks(
             barred = _find_barred(part, mapping, rules.identity, today=today)
         yield PreparedChunk(
             chunk,
-            Planned(chunk, valid, identities, fingerprints, omitted),
+            PlannedChunk(chunk, valid, identities, fingerprints, omitted),
             valid_bases,
             persons,
             is_duplicate,

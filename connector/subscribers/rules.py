@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from connector.choices import IDENTITIES, ZIP_POLICIES
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, LARGEST_ID, SENT, BaseRef, Kind, wire_name
+from connector.fields import BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, Kind, wire_name
 from connector.outcomes import Fault
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # From columns to fields
 
-MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT)
+MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT_FIELDS)
 """The fields that a column can be mapped to: all fields of a person. The job names the base in another section."""
 
 Case = Literal["lower", "upper", "title"]

@@ -24,7 +24,7 @@ from connector.fields import (
     FREE_FIELDS,
     NAME_FIELDS,
     NAMES,
-    SENT,
+    SENT_FIELDS,
     Field,
     Kind,
     wire_name,
@@ -228,7 +228,7 @@ def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFra
             nullable=field.name not in required,
             required=field.name in required,
         )
-        for field in SENT
+        for field in SENT_FIELDS
     }
     return pandera.DataFrameSchema(columns, name="subscribers to be sent")
 
@@ -293,7 +293,7 @@ def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Data
     birthday cannot be sent, so the frame does not have it."""
     mapped = mapped.reset_index(drop=True)
     columns: dict[str, pd.Series] = {}
-    for field in SENT:
+    for field in SENT_FIELDS:
         if field.name in mapped.columns:
             columns[field.name] = mapped[field.name]
         elif field.name in rules.required | {rules.identity}:

@@ -18,7 +18,7 @@ from connector.ledger.records import find_or_add_base, learn_base
 from connector.ledger.store import Base
 from connector.listing.base_reader import BaseReader
 from connector.reconcile import Comparison, Integers, ListedBase
-from connector.rows import Planned, write_cell
+from connector.rows import PlannedChunk, write_cell
 from connector.service.wire import differing_fields
 from connector.spool import read_values, write_values
 from connector.states import State
@@ -176,7 +176,7 @@ class SourceRows:
         return numbers[bases.indices]
 
 
-def _take_values(part: Planned, names: Sequence[str]) -> Iterator[Sequence[object]]:
+def _take_values(part: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence[object]]:
     """Yield the values of the fields row by row; a zip that cannot be sent as its text."""
     rows = part.subscribers
     nothing = [None] * len(rows)

@@ -17,7 +17,7 @@ from connector.imports.suppression import read_suppression
 from connector.load.candidates import read_rows
 from connector.load.session import SAMPLES
 from connector.outcomes import Fault
-from connector.rows import Planned
+from connector.rows import PlannedChunk
 from connector.runs.report import Report, Status, end_report, start_report
 from connector.runs.row_files import RejectsFile, build_different, build_invalid, build_malformed
 from connector.spooled_rows import SpooledRows
@@ -165,7 +165,7 @@ def _read_all(
     return None
 
 
-def _show_valid(planned: Planned, identity: str, report: Report) -> None:
+def _show_valid(planned: PlannedChunk, identity: str, report: Report) -> None:
     """Count the active and inactive subscribers of a chunk, and keep the values of the first ones."""
     subscribers, activity = planned.subscribers, report.activity or {}
     active = int(subscribers["is_active"].eq(True).sum()) if "is_active" in subscribers else 0

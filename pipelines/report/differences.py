@@ -16,7 +16,7 @@ from connector.atomic_file import PartialFile, refuse_foreign
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
 from connector.ledger.entries import Entry
-from connector.rows import Closing
+from connector.rows import CloseableResource
 from connector.spool import describe_no_room
 from connector.states import State
 from connector.texts import guard_formula
@@ -145,7 +145,7 @@ class DifferencesReport(TypedDict):
     ]
 
 
-class DifferenceFile(Closing):
+class DifferenceFile(CloseableResource):
     """A context manager; `publish` is the last that is done with it. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None) -> None:

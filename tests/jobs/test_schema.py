@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from connector.fields import SENT
+from connector.fields import SENT_FIELDS
 from connector.jobs.reader import load_job
 from connector.jobs.schema import build_schema, list_keys
 from tests.jobs.test_field_rules import JOB, TEXT_FAULTS
@@ -79,7 +79,7 @@ def test_a_misspelt_job_is_invalid(validator: Draft202012Validator, text: str) -
 def test_every_key_is_described_and_every_field_named() -> None:
     definitions = build_schema()["$defs"]
     fields = definitions["JobSubscriber"]["properties"]["fields"]["properties"]
-    assert list(fields) == [field.name for field in SENT]
+    assert list(fields) == [field.name for field in SENT_FIELDS]
     described = {text for definition in definitions.values() for text in find_descriptions(definition)}
     described |= set(find_descriptions(build_schema()))
     assert {key.description for key in list_keys()} <= described

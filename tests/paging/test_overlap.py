@@ -28,9 +28,9 @@ def test_a_page_joins_the_rows_before_it() -> None:
         ([40, 50, 60], 103, PageOverlap(OverlapKind.MATCHED)),
         ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, shift=-1)),  # one vanished before
         ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, shift=1)),  # one appeared before
-        ([30, 40, 45, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, appeared=1)),
-        ([30, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, vanished=1)),
-        ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, shift=1, appeared_before=1)),
+        ([30, 40, 45, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, appeared_count=1)),
+        ([30, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, vanished_count=1)),
+        ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, shift=1, appeared_before_count=1)),
         ([20, 30], 101, PageOverlap(OverlapKind.MATCHED)),  # ends within the page before: says nothing of 40 and 50
         ([60, 70], 105, PageOverlap(OverlapKind.GAP)),
         ([1, 2, 3], 104, PageOverlap(OverlapKind.BEHIND)),
@@ -95,15 +95,21 @@ def test_a_change_shows_in_the_ranks_of_an_overlap() -> None:
         (PageOverlap(OverlapKind.MATCHED, shift=2), 100, 102, 2, 0),  # two before the overlap
         (PageOverlap(OverlapKind.MATCHED), 100, 102, 2, 0),  # two behind it
         (PageOverlap(OverlapKind.MATCHED, shift=-1), 100, 100, 1, 1),  # one vanished before, one appeared behind
-        (PageOverlap(OverlapKind.MATCHED, vanished=1), 100, 99, 0, 1),
-        (PageOverlap(OverlapKind.MATCHED, appeared=1), 100, 100, 1, 1),  # among the shared rows; so one vanished behind
-        (PageOverlap(OverlapKind.MATCHED, shift=0, appeared_before=1), 100, 100, 1, 1),
+        (PageOverlap(OverlapKind.MATCHED, vanished_count=1), 100, 99, 0, 1),
+        (
+            PageOverlap(OverlapKind.MATCHED, appeared_count=1),
+            100,
+            100,
+            1,
+            1,
+        ),  # among the shared rows; so one vanished behind
+        (PageOverlap(OverlapKind.MATCHED, shift=0, appeared_before_count=1), 100, 100, 1, 1),
     ]
     for overlap, before, after, appeared, vanished in cases:
         changes = ListChanges()
         changes.record_overlap(overlap, before, after)
 
-        assert (changes.appeared, changes.vanished, changes.is_exact) == (appeared, vanished, True)
+        assert (changes.appeared_count, changes.vanished_count, changes.is_exact) == (appeared, vanished, True)
 
 
 def test_changes_without_a_total_count_are_not_exact() -> None:
@@ -119,4 +125,4 @@ def test_a_change_past_the_last_row_shows_in_the_total_count_alone() -> None:
     changes = ListChanges()
     changes.record_end(100, 97)
 
-    assert (changes.appeared, changes.vanished) == (0, 3)
+    assert (changes.appeared_count, changes.vanished_count) == (0, 3)

@@ -13,7 +13,7 @@ import pandas as pd
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector import read_subscribers
-from connector.fields import SENT
+from connector.fields import SENT_FIELDS
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector
 
@@ -53,7 +53,7 @@ PERSON = st.fixed_dictionaries(
     }
 )
 PEOPLE = st.lists(PERSON, min_size=1, max_size=8)
-NAMES = tuple(field.name for field in SENT)
+NAMES = tuple(field.name for field in SENT_FIELDS)
 SLOW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

@@ -10,7 +10,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from connector.rows import Chunk, Planned
+from connector.rows import Chunk, PlannedChunk
 from connector.subscribers.identity import (
     Digests,
     Mask,
@@ -57,7 +57,7 @@ class Told:
 class Portion:
     """One chunk of a night, ready to be loaded, and what `pipelines` would count of it; `told` as in `planned`."""
 
-    planned: Planned
+    planned: PlannedChunk
     read: int
     invalid: int
     repeated: int
@@ -91,7 +91,7 @@ def prepare_nights(sources: Sequence[Source], identity: str) -> list[tuple[Porti
             suppressed = _find_suppressed(source.suppression, identities[inside]) & ~repeats
             left = ~repeats & ~suppressed
             subscribers = valid.iloc[inside]
-            planned = Planned(
+            planned = PlannedChunk(
                 _cut(frame.iloc[rows], first_number),
                 subscribers.set_axis(subscribers.index - rows.start)[left],
                 identities[inside][left],
@@ -113,7 +113,7 @@ def _cut(rows: pd.DataFrame, first_number: int) -> Chunk:
     return Chunk(rows.reset_index(drop=True), numbers, (), "people.csv")
 
 
-def _tell(planned: Planned, chunk: Sequence[Cells]) -> tuple[Told, ...]:
+def _tell(planned: PlannedChunk, chunk: Sequence[Cells]) -> tuple[Told, ...]:
     identities, fingerprints = split_digests(planned.identities), split_digests(planned.fingerprints)
     rows = [chunk[position] for position in planned.subscribers.index]
     return tuple(

@@ -11,7 +11,7 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Known
 from connector.load.presence import AccountPresence, BasePresence, Want
 from connector.load.session import LoadPolicy, Session
-from connector.rows import Planned
+from connector.rows import PlannedChunk
 from tests.load.looks import fake_list
 from tests.load.looks.fake_list import FakeList, crowd
 from tests.load.sessions import VirtualTime, look_at_fake, open_other_base, read_recorded, want
@@ -21,7 +21,7 @@ SHOP, CLUB = 8, 9
 
 def build_want(presence: BasePresence, *texts: str) -> Want:
     """Return the keys to look up for a chunk of their own."""
-    return Want(presence, cast("Planned", object()), [want(text, in_any_spelling=True) for text in texts])
+    return Want(presence, cast("PlannedChunk", object()), [want(text, in_any_spelling=True) for text in texts])
 
 
 def build_bases(session: Session, *others: int) -> list[BasePresence]:
