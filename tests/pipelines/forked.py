@@ -8,13 +8,12 @@ import json
 import logging
 import multiprocessing
 import os
-import runpy
 import signal
 import socket
 import sys
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.reduction import DupFd
@@ -25,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from connector.ledger import postgres, store
+from pipelines.__main__ import main
 from tests.pipelines.virtual_time import skip_waits
 
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -48,9 +48,11 @@ class Forked:
         is_bound: bool = False,
         terminal: str = "",
         lease_s: float | None = None,
+        program: Callable[[], None] = main,
     ) -> None:
         """Start the process. Without `has_reader`, stdout has no reader. `is_bound`: permissions bind root. `terminal`:
-        the path of a terminal for all streams. `lease_s`: the length of a lease of the ledger."""
+        the path of a terminal for all streams. `lease_s`: the length of a lease of the ledger. `program`: the function
+        that an entry point names."""
         self._streams = TemporaryDirectory(prefix="connector-streams-")
         paths = [Path(self._streams.name) / name for name in ("stdin", "stdout", "stderr")]
         for path, content in zip(paths, (stdin, "", ""), strict=True):
@@ -62,7 +64,7 @@ class Forked:
         if terminal:
             paths = [Path(terminal)] * 3
         self._process = CONTEXT.Process(
-            target=_be_the_command, args=(arguments, dict(environ), folder, paths, is_bound, lease_s)
+            target=_be_the_command, args=(arguments, dict(environ), folder, paths, is_bound, lease_s, program)
         )
         self._process.start()
 
@@ -175,7 +177,7 @@ def _be_called(arguments: list[str], environ: dict[str, str], folder: str, strea
     for number, stream in enumerate(streams):
         os.dup2(stream.descriptor, number)
         os.close(stream.descriptor)
-    _run(arguments, environ, folder, skips_waits=True)
+    _run(arguments, environ, folder, _run_without_waits)
 
 
 def _be_the_command(
@@ -185,6 +187,7 @@ def _be_the_command(
     streams: list[Path],
     is_bound: bool,
     lease_s: float | None,
+    program: Callable[[], None],
 ) -> None:
     for descriptor, path in enumerate(streams):
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if path.is_fifo() else None
@@ -198,10 +201,16 @@ def _be_the_command(
     if lease_s is not None:
         for module in (store, postgres):
             vars(module)["LEASE_S"] = lease_s
-    _run(arguments, environ, folder)
+    _run(arguments, environ, folder, program)
 
 
-def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path, *, skips_waits: bool = False) -> None:
+def _run_without_waits() -> None:
+    from pipelines.cli import run
+
+    run(skip_waits())
+
+
+def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path, program: Callable[[], None]) -> None:
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
@@ -215,12 +224,7 @@ def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path, 
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined] # removes temporary folders
     try:
-        if skips_waits:
-            from pipelines.cli import run
-
-            run(skip_waits())
-        else:
-            runpy.run_module("pipelines", run_name="__main__", alter_sys=True)
+        program()
     finally:
         atexit._run_exitfuncs()  # a forked process ends without
 

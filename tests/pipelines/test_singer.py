@@ -1,16 +1,17 @@
-"""The Singer programs, as processes at the two ends of a pipe."""
+"""The Singer programs, each in a process."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import Connector, count_stored
+from pipelines.singer import run_tap, run_target
+from tests.pipelines.conftest import Connector, Ended, count_stored, write_csv
 
 BIN = Path(sys.executable).parent
 JOB = """\
@@ -39,24 +40,20 @@ def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **more: An
     return [SCHEMA | {"stream": stream}, *records, {"type": "STATE", "value": {"last": numbers[-1]}}]
 
 
-def run(connector: Connector, program: str, config: dict[str, Any], messages: Sequence[Any] = ()) -> Any:
-    """Run a program with a configuration file, and the messages on its standard input."""
-    path = connector.folder / f"{program}.json"
+def run(connector: Connector, program: Callable[[], None], config: dict[str, Any], *arguments: str | Path) -> Ended:
+    """Run a program with a configuration file and these arguments."""
+    path = connector.folder / "config.json"
     path.write_text(json.dumps(config))
-    return subprocess.run(
-        [BIN / program, "--config", path],
-        input="".join(json.dumps(message) + "\n" for message in messages),
-        cwd=connector.folder,
-        env=os.environ | connector.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with connector.start("--config", path, *arguments, program=program) as process:
+        stdout, stderr = process.communicate()
+    return Ended(process.returncode, stdout, stderr)
 
 
-def load(connector: Connector, messages: Sequence[Any], **config: Any) -> Any:
+def load(connector: Connector, messages: Sequence[Any], **config: Any) -> Ended:
+    """Load the messages of a file."""
     (connector.folder / "job.yaml").write_text(JOB)
-    return run(connector, "target-subscribers", {"job": "job.yaml"} | config, messages)
+    path = write_csv(connector.folder / "messages.jsonl", *map(json.dumps, messages))
+    return run(connector, run_target, {"job": "job.yaml"} | config, "--input", path)
 
 
 def read_lines(text: str) -> list[dict[str, Any]]:
@@ -68,7 +65,7 @@ def test_the_target_creates_each_record_once_although_answers_are_lost(connector
     stream = write_stream(range(60))
     for _ in range(2):  # the tap sends the stream again
         ended = load(connector, stream, batch_size_rows=25)
-        assert ended.returncode == 0, ended.stderr
+        assert ended.code == 0, ended.stderr
         assert read_lines(ended.stdout) == [{"last": 59}]
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 60
 
@@ -76,7 +73,7 @@ def test_the_target_creates_each_record_once_although_answers_are_lost(connector
 def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(connector: Connector) -> None:
     messages = [*write_stream([1]), *write_stream([2], mail=None)[1:], *write_stream([3])[1:]]
     ended = load(connector, messages)
-    assert (ended.returncode, read_lines(ended.stdout)[-1]) == (0, {"last": 3})
+    assert (ended.code, read_lines(ended.stdout)[-1]) == (0, {"last": 3})
     assert "3 read, 1 invalid, 2 created" in ended.stderr
     assert "p2@" not in ended.stderr
     (rejects,) = (connector.folder / "state" / "rejects").iterdir()
@@ -86,7 +83,7 @@ def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(con
 def test_no_state_leaves_the_target_if_records_have_no_outcome(connector: Connector) -> None:
     connector.environ["CONNECTOR_TOKEN"] = "wrong"
     ended = load(connector, write_stream([1, 2]))
-    assert ended.returncode != 0
+    assert ended.code != 0
     assert ended.stdout == ""
     assert count_stored(connector.sandbox).total() == 0
 
@@ -106,24 +103,24 @@ def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connect
             assert process.poll() is None
         process.kill()
     ended = load(connector, stream, batch_size_rows=40)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.code == 0, ended.stderr
     assert sorted(count_stored(connector.sandbox).values()) == [1] * 120
 
 
 def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
     both = [*write_stream([1]), *write_stream([2], stream="orders")]
     ended = load(connector, both)
-    assert ended.returncode != 0
+    assert ended.code != 0
     assert "also sends orders" in ended.stderr
-    assert load(connector, write_stream([1], stream="orders"), stream="orders").returncode == 0
-    assert load(connector, write_stream([2], stream="../a/b")).returncode == 0, "a name of a stream is no path"
+    assert load(connector, write_stream([1], stream="orders"), stream="orders").code == 0
+    assert load(connector, write_stream([2], stream="../a/b")).code == 0, "a name of a stream is no path"
     assert count_stored(connector.sandbox).total() == 2
 
 
 def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:
     connector.sandbox.seed(5, base_name="News")
-    ended = run(connector, "tap-subscribers", {})
-    assert ended.returncode == 0, ended.stderr
+    ended = run(connector, run_tap, {})
+    assert ended.code == 0, ended.stderr
     messages = read_lines(ended.stdout)
     records = [message["record"] for message in messages if message["type"] == "RECORD"]
     assert connector.run("export", "people.jsonl").code == 0
@@ -134,15 +131,15 @@ def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connec
     ]
     assert len(exported) == 5
     assert messages[-1]["value"]["bookmarks"]["subscribers"]["certificate"]["verdict"] == "complete"
-    none = read_lines(run(connector, "tap-subscribers", {"base_id": 99}).stdout)
+    none = read_lines(run(connector, run_tap, {"base_id": 99}).stdout)
     assert [message for message in none if message["type"] == "RECORD"] == []
 
 
 def test_a_tap_that_cannot_prove_the_list_writes_no_state(connector: Connector) -> None:
     connector.sandbox.seed(60, base_name="News")
     connector.sandbox.switch(order="shuffled", max_limit=20)
-    ended = run(connector, "tap-subscribers", {})
-    assert ended.returncode != 0
+    ended = run(connector, run_tap, {})
+    assert ended.code != 0
     assert "incomplete" in ended.stderr
     assert [line for line in read_lines(ended.stdout) if line["type"] == "STATE" and line["value"]] == []
 
