@@ -1,8 +1,6 @@
 """The resource and the destination of dlt, in pipelines of their own processes."""
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,8 @@ import duckdb
 import pytest
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import count_stored, has_stored, wait_for
+from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
+from tests.pipelines.forked import Forked
 from tests.pipelines.test_singer import JOB
 
 LOAD = """
@@ -45,23 +44,23 @@ def sandbox() -> Iterator[SandboxProcess]:
         yield started
 
 
-def start(script: str, sandbox: SandboxProcess, folder: Path) -> subprocess.Popen[str]:
+def execute() -> None:
+    """Run the script of the first argument."""
+    exec(sys.argv[1], {"__name__": "__main__"})
+
+
+def start(script: str, sandbox: SandboxProcess, folder: Path) -> Forked:
     (folder / "job.yaml").write_text(JOB)
     settings = {
-        "CONNECTOR_BASE_URL": sandbox.base_url,
-        "CONNECTOR_TOKEN": sandbox.token,
-        "CONNECTOR_STATE_DIR": str(folder / "state"),
         "RUNTIME__DLTHUB_TELEMETRY": "false",
         "HOME": str(folder),
         "DLT_DATA_DIR": str(folder / "dlt"),  # else /var/dlt, for root
     }
-    return subprocess.Popen(
-        [sys.executable, "-c", script], cwd=folder, env=os.environ | settings, stderr=subprocess.PIPE, text=True
-    )
+    return Connector(sandbox, folder).start(script, environ=settings, program=execute)
 
 
 def run(sandbox: SandboxProcess, folder: Path, *scripts: str) -> None:
-    """Run scripts in one process, because an import of dlt takes seconds. Raises AssertionError if a script fails."""
+    """Run scripts in one process. Raises AssertionError if a script fails."""
     with start("\n".join(scripts), sandbox, folder) as process:
         _, errors = process.communicate()
     assert process.returncode == 0, errors
