@@ -6,7 +6,6 @@ import re
 import runpy
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import pytest
 
 from connector.sandbox import SandboxProcess
 from tests.databases import open_postgres
-from tests.pipelines.forked import serve_commands
+from tests.pipelines.forked import interpret, run_without_waits, serve_programs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -87,13 +86,14 @@ def test_a_pages_commands_run_as_printed(page: Path, server: SandboxProcess, tmp
     programs, folder = tmp_path / "bin", tmp_path / "folder"
     programs.mkdir()
     folder.mkdir()
-    (programs / "python").write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "$@"\n', encoding="utf-8")
-    (programs / "python").chmod(0o755)
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
     for name in re.findall(r"\]\(([^/)]+\.xlsx)\)", page.read_text(encoding="utf-8")):
         shutil.copy(page.parent / name, folder)  # the page tells its reader to download this file
     script = "set -x\n" + "\n".join(build_script(read_page(page), server.base_url.rpartition(":")[2]))
-    with serve_commands(programs / "connector"), ExitStack() as databases:
+    with (
+        serve_programs({programs / "connector": run_without_waits, programs / "python": interpret}),
+        ExitStack() as databases,
+    ):
         if _LEDGER in script:
             script = script.replace(_LEDGER, databases.enter_context(open_postgres()).url)
         ended = subprocess.run(

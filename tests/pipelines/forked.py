@@ -114,15 +114,16 @@ class Forked:
 
 
 @contextmanager
-def serve_commands(program: Path) -> Iterator[None]:
-    """Write `program`, a script that runs `connector` in a fork with its arguments, environment and streams. Waits of
-    the command end at once."""
+def serve_programs(programs: Mapping[Path, Callable[[], None]]) -> Iterator[None]:
+    """Write scripts, each of which calls its function in a fork with its arguments, environment and streams."""
     with TemporaryDirectory(prefix="connector-commands-") as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen()
-        program.write_text(_PROGRAM.format(python=sys.executable, address=f"{folder}/socket"), encoding="utf-8")
-        program.chmod(0o755)
-        Thread(target=_serve, args=(listener,), daemon=True).start()
+        for path in programs:
+            path.write_text(_PROGRAM.format(python=sys.executable, address=f"{folder}/socket"), encoding="utf-8")
+            path.chmod(0o755)
+        by_name = {path.name: program for path, program in programs.items()}
+        Thread(target=_serve, args=(listener, by_name), daemon=True).start()
         yield
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -132,7 +133,7 @@ import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
 socket.send_fds(server, [b"."], [0, 1, 2])
-server.sendall(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode())
+server.sendall(json.dumps([sys.argv, dict(os.environ), os.getcwd()]).encode())
 server.shutdown(socket.SHUT_WR)
 sys.exit(int(server.recv(9)))
 """
@@ -152,19 +153,23 @@ def _take_over(handed: Any) -> _Stream:
     return _Stream(handed.detach())
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
     while True:
         try:
             client, _ = listener.accept()
         except OSError:  # the listener was shut down
             return
-        Thread(target=_answer, args=(client,), daemon=True).start()
+        Thread(target=_answer, args=(client, programs), daemon=True).start()
 
 
-def _answer(client: socket.socket) -> None:
+def _answer(client: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
     with client, client.makefile() as asked:
         streams = socket.recv_fds(client, 1, 3)[1]
-        process = CONTEXT.Process(target=_be_called, args=(*json.load(asked), [_Stream(stream) for stream in streams]))
+        (path, *arguments), environ, folder = json.load(asked)
+        handed = [_Stream(stream) for stream in streams]
+        process = CONTEXT.Process(
+            target=_be_called, args=(arguments, environ, folder, handed, programs[Path(path).name])
+        )
         process.start()
         for stream in streams:
             os.close(stream)
@@ -173,11 +178,13 @@ def _answer(client: socket.socket) -> None:
         client.sendall(str(process.exitcode if process.exitcode >= 0 else 128 - process.exitcode).encode())
 
 
-def _be_called(arguments: list[str], environ: dict[str, str], folder: str, streams: list[_Stream]) -> None:
+def _be_called(
+    arguments: list[str], environ: dict[str, str], folder: str, streams: list[_Stream], program: Callable[[], None]
+) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream.descriptor, number)
         os.close(stream.descriptor)
-    _run(arguments, environ, folder, _run_without_waits)
+    _run(arguments, environ, folder, program)
 
 
 def _be_the_command(
@@ -204,10 +211,19 @@ def _be_the_command(
     _run(arguments, environ, folder, program)
 
 
-def _run_without_waits() -> None:
+def run_without_waits() -> None:
+    """Run `connector`. Quiet periods and pauses end at once."""
     from pipelines.cli import run
 
     run(skip_waits())
+
+
+def interpret() -> None:
+    """Run a script of Python: the file of the first argument, or standard input if the argument is `-`."""
+    sys.path.insert(0, "")
+    path = sys.argv[1]
+    script = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    exec(compile(script, path, "exec"), {"__name__": "__main__"})
 
 
 def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path, program: Callable[[], None]) -> None:
