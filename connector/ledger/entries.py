@@ -59,8 +59,7 @@ class Move:
 
     `answered_base` are id and name of the base in the answer, if that is not the base of the request. `is_stale`: the
     entry was not sent, and must be looked up again. `is_known`: the answered subscriber existed before the create.
-    `is_bare`: the answer lacks the base or the identity, so the subscriber must be looked up. `may_pass`:
-    the refusal is about the service, and not the row.
+    `may_pass`: the refusal is about the service, and not the row.
     """
 
     event: Event
@@ -71,7 +70,6 @@ class Move:
     answered_base: tuple[int | None, str | None] | None = None
     is_stale: bool = False
     is_known: bool = False
-    is_bare: bool = False
     may_pass: bool = False
 
     @property

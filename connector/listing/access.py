@@ -31,13 +31,10 @@ class KnownIds:
 
     An id that a look-up first shows after the run's first create may belong to an unresolved create of the run.
     `largest_ledger_id` is the largest id that the ledger had before the run's first create (None: not read yet).
-    `are_ids_shared`: the list has shown one id in several bases, so the id of a new subscriber may exist in another
-    base.
     """
 
     def __init__(self) -> None:
         self.largest_ledger_id: int | None = None
-        self.are_ids_shared = False
         self._early_ids = IdSet()  # ids shown before the run's first create
         self._later_ids = IdSet()
         self._answered_ids: set[int] = set()  # answered ids that are not in `_later_ids` yet

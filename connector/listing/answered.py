@@ -50,7 +50,7 @@ async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -
     `found_ids` has, for each id, whether the create is of this run. Such a subscriber existed before if a look-up has
     shown the id before the run's first create. Any subscriber existed before if another entry of the account has the
     id."""
-    if not found_ids or access.known_ids.are_ids_shared:
+    if not found_ids:
         return set()
     account, known_ids = access.journal.base.account, access.known_ids
     holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, list(found_ids)))
@@ -60,23 +60,6 @@ async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -
         if is_of_this_run and known_ids.was_shown_before_creates(subscriber_id)
     }
     return early_ids.union(holder.subscriber_id for holder in holders)
-
-
-async def is_id_shared(access: ListAccess, known: KnownSubscriber, new_base: int | None) -> bool:
-    """Return whether the service lists one Id in several bases, so that a create has added the known subscriber to
-    `new_base` and has not moved it there.
-
-    The list must show the subscriber both in the old base and in the new one. Once the list has shown this for one
-    subscriber, no more requests are made.
-    """
-    old_base = known.base[0]
-    if new_base is None or old_base == new_base:
-        return False
-    known_ids = access.known_ids
-    if not known_ids.are_ids_shared:
-        bases = {read_base(row)[0] for row in await list_id(access, known.subscriber_id)}
-        known_ids.are_ids_shared = len(bases) > 1 and bases >= {new_base, old_base or new_base}
-    return known_ids.are_ids_shared
 
 
 async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = True) -> list[dict[str, Any]]:

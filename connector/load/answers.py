@@ -24,8 +24,8 @@ def classify_answer(
     """Return what this answer to this candidate's create means (architecture 2; service-api.md 4.2).
 
     Success is a Subscriber.Id with the base and the identity that were sent (and the base's name that the job gave, if
-    it gave one, trimmed and case-folded). A success with another base or identity is MISANSWERED. A success without the
-    base or the identity is ANSWERED and `is_bare`: look the subscriber up. Every other answer except a refusal is LOST.
+    it gave one, trimmed and case-folded). A success with another base or identity, or without one of them, is
+    MISANSWERED. Every other answer except a refusal is LOST.
     """
     if isinstance(answer, Refused):
         return Move(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
@@ -44,12 +44,14 @@ def classify_answer(
             "one than was sent"
         )
         return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
+    if is_of_base is None or is_asked_for is None:
+        lacking = "base" if is_of_base is None else candidate.intent.field
+        words = (
+            f"the service answered with subscriber {answer.subscriber_id} without its {lacking} (service-api.md 4.2)"
+        )
+        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
     altered = altered_fields(candidate.sent, answer.subscriber)
-    is_bare = is_of_base is None or is_asked_for is None
-    if is_bare:
-        checked = ("base_id", "base_name", candidate.intent.field)
-        altered = tuple(name for name in altered if name not in checked)
-    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered, is_bare=is_bare)
+    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered=altered)
 
 
 def _is_of_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:

@@ -3,19 +3,17 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from connector.ledger.entries import NOT_FINAL, Move
 from connector.limiter import RequestLimiter
-from connector.listing.access import LookupKey, Sentinel, shows_identity
-from connector.listing.answered import KnownSubscriber, find_existing_ids, find_ids, find_known, is_id_shared, list_id
+from connector.listing.access import Sentinel, shows_identity
+from connector.listing.answered import KnownSubscriber, find_ids, find_known, list_id
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
 from connector.load.answers import CreateAnswer, choose_recorded_move, classify_answer
 from connector.load.candidates import ENDS_A_RUN, Candidate, describe_other
-from connector.load.lookups import look_for
 from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
@@ -169,7 +167,7 @@ class Creator:
         """Return the meaning of the answer, or None if the create had no effect and must be sent again."""
         move = classify_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
         if isinstance(answer, Created):
-            answer, move = await self._verify(candidate, answer, move)
+            move = await self._verify(answer, move)
         if move.event is Event.NOT_SENT:
             return None
         if move.may_pass:
@@ -250,27 +248,17 @@ class Creator:
             self._list_check.cancel()
             await asyncio.gather(self._list_check, return_exceptions=True)
 
-    async def _verify(self, candidate: Candidate, answer: Created, move: Move) -> tuple[Created, Move]:
-        """Return the answer and the move, after look-ups in the service and the ledger.
-
-        An answer without the base or the identity is completed by a look-up of its Id, until such a look-up has shown
-        once that the subscriber is the right one. An answered subscriber that existed before is held.
-        """
+    async def _verify(self, answer: Created, move: Move) -> Move:
+        """Return the move after look-ups in the service and the ledger: an answered subscriber that existed before the
+        create is held."""
         session = self._session
         known = await find_known(session.access, answer.subscriber_id)
         if not self.is_proved and move.event is Event.ANSWERED and session.policy.is_looking:
             await self._end_if_unreadable(answer.subscriber_id)
-        if move.is_bare and not session.canaries.is_bare_trusted:
-            answer, move = await self._complete(candidate, answer)
-            session.canaries.is_bare_trusted = move.event is Event.ANSWERED
         if known is None or move.event is not Event.ANSWERED:
-            return answer, move
-        if await is_id_shared(
-            session.access, known, read_base(answer.subscriber)[0] or session.journal.base.service_id
-        ):
-            return answer, move
+            return move
         words = f"the service answered with subscriber {known.subscriber_id}, {_describe_known(known)}"
-        return answer, Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
+        return Move(Event.MISANSWERED, known.subscriber_id, answer.status, words, is_known=True)
 
     async def _end_if_unreadable(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity yet, and the row of this new subscriber does not
@@ -286,35 +274,6 @@ class Creator:
                 "tells who exists. Nothing more was sent. Set load.look to none to create without looking, which "
                 "creates existing subscribers a second time"
             )
-
-    async def _complete(self, candidate: Candidate, answer: Created) -> tuple[Created, Move]:
-        """Return the answered subscriber as the list shows it by its Id, and the move on that. If the list does not
-        show the Id, look the identity up. If that does not show the subscriber either, hold the entry: the answered Id
-        contradicts every later proof of absence."""
-        access, intent = self._session.access, candidate.intent
-        rows = await list_id(access, answer.subscriber_id)
-        listed = [Created(answer.subscriber_id, row, answer.status) for row in rows]
-        moves = [
-            (created, classify_answer(created, candidate, access.journal.base, access.asked_name)) for created in listed
-        ]
-        moves = [(created, move) for created, move in moves if not move.is_bare]
-        if right := [(created, move) for created, move in moves if move.event is Event.ANSWERED]:
-            return right[0]
-        if moves:
-            return moves[0]
-        key = LookupKey(intent.identity, intent.field, str(candidate.sent[intent.field]))
-        with suppress(ListFailed):
-            found = (await look_for(access, [key])).found_ids.get(intent.identity, ())
-            if answer.subscriber_id in found:
-                return answer, Move(Event.ANSWERED, answer.subscriber_id, answer.status)
-            is_new = bool(found) and not await find_existing_ids(access, dict.fromkeys(found, True))
-            if is_new and self._session.policy.is_looking:  # absent before; the answered Id is provisional
-                return answer, Move(Event.ANSWERED, found[0], answer.status)
-        words = (
-            f"the answer has the subscriber {answer.subscriber_id} without its base or its identity, and the list does "
-            "not show that subscriber yet"
-        )
-        return answer, Move(Event.MISANSWERED, answer.subscriber_id, answer.status, words)
 
     def _end_lasting(self, move: Move) -> None:
         """End the run if nothing but refusals of one kind has come for a minute after accepted creates."""

@@ -395,7 +395,7 @@ class Canaries:
     requests in a row without a usable answer. `existing` are answered subscribers that existed before. `shown_bases` is
     the number of bases in which a created subscriber was looked up at the end. `first` is the first subscriber that the
     run has created, and `looks_after_s` are the times after its answer at which the subscriber is looked up, until the
-    list shows it. `is_bare_trusted`: a look-up has shown that an answer without the base or the identity was right.
+    list shows it.
     """
 
     unknown: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, identity
@@ -403,7 +403,6 @@ class Canaries:
     lost: int = 0
     is_answered: bool = False
     existing: list[int] = field(default_factory=list)
-    is_bare_trusted: bool = False
     shown_bases: int = 0
     first: Sentinel | None = None
     looks_after_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])

@@ -187,7 +187,7 @@ def _find_candidates(store: SubscriberStore, query: Query, settings: SandboxSett
         return None
     for filter_ in query.filters:
         if filter_.name == "Id":
-            return store.find_id(int(filter_.value))
+            return [int(filter_.value)]
         text = str(filter_.value)
         if filter_.name in ("Email", "ClientUserId") and text.strip():
             if settings.filters != "partial":

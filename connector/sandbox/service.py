@@ -130,11 +130,10 @@ class Sandbox:
                 wire = event["subscriber"]
                 self.store.bases.add(wire["Base"]["Id"], wire["Base"]["Name"])
                 email, client = wire.get("Email") or "", wire.get("ClientUserId") or ""
-                key = event.get("key", event["id"])
-                self.store.add(key, event["base_id"], email, client, orjson.dumps(wire), shown_id=event["id"])
-                self.store.created.update([key] if event["kind"] == "created" else [])
+                self.store.add(event["id"], event["base_id"], email, client, orjson.dumps(wire))
+                self.store.created.update([event["id"]] if event["kind"] == "created" else [])
             case "updated":
-                self.store.replace(event.get("key", event["id"]), orjson.dumps(event["subscriber"]))
+                self.store.replace(event["id"], orjson.dumps(event["subscriber"]))
             case "churn_deleted":
                 self.store.remove(event["id"])
             case "seeded":
@@ -222,23 +221,20 @@ class Sandbox:
             old = store.read(key)
             address = {**(old.get("Address") or {}), **values.get("Address", {})}
             values = old | values | ({"Address": address} if address else {})
-        is_new = key is None or (settings.merge_within == "shared" and store.base_of(key) != base_id)
+        is_new = key is None
         if is_new and settings.quota and len(store) >= settings.quota:
             raise RejectedError(f"Your plan allows {settings.quota} subscribers", settings.quota_status)
         kind = "created" if is_new else "updated"
-        if key is None or is_new:
+        if key is None:
             key = store.take_id(settings.id_step)
-        subscriber_id = values.get("Id", key)
         filled = fill_defaults(values, settings.absent_fields)
-        wire = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | filled)
-        self._record(kind, subscriber_id, base_id, email, fate, wire, key)
+        wire = orjson.dumps({"Id": key, "Base": {"Id": base_id, "Name": base_name}} | filled)
+        self._record(kind, key, base_id, email, fate, wire)
         if is_new:
             store.created.add(key)
             lag_s = settings.list_lag_ms / 1000
             show_at = self.clock() + lag_s if lag_s else None
-            store.add(
-                key, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at, subscriber_id
-            )
+            store.add(key, base_id, values.get("Email", ""), values.get("ClientUserId", ""), wire, show_at)
             if settings.replica_lags_ms:
                 store.record_fresh(key, self.clock() + lag_s)
         else:
@@ -268,11 +264,8 @@ class Sandbox:
     def _answer(self, wire: bytes) -> bytes:
         """Return the subscriber as the answer to a create shows it."""
         settings = self.settings
-        if settings.provisional_ids or settings.answers_omit:
-            shown = orjson.loads(wire)
-            if settings.provisional_ids:
-                shown["Id"] = self.store.take_id(settings.id_step)
-            wire = orjson.dumps({name: value for name, value in shown.items() if name not in settings.answers_omit})
+        if settings.provisional_ids:
+            wire = orjson.dumps({**orjson.loads(wire), "Id": self.store.take_id(settings.id_step)})
         if settings.activity != "boolean":
             wire = write_activity(wire, settings.activity)
         if settings.client_user_ids == "number":
@@ -281,12 +274,9 @@ class Sandbox:
             return write_uuid(wire)
         return quote_ids(wire) if "ids" in settings.numbers_as_text else wire
 
-    def _record(
-        self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes, key: int | None = None
-    ) -> None:
+    def _record(self, kind: str, id_: int, base_id: int, email: str | None, fate: Fate, wire: bytes) -> None:
         subscriber = orjson.Fragment(wire)
-        own_key = {} if key in (None, id_) else {"key": key}
-        self.truth.append(kind, id=id_, **own_key, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
+        self.truth.append(kind, id=id_, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
 
     def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
         """Return (Id, Name) of the base that a create goes to: the named base, or the base that `base_alias` has."""

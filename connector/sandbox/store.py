@@ -118,7 +118,6 @@ class SubscriberStore:
         self._visible: dict[int | None, list[int]] = {None: []}  # ids in order, of each base and of all
         self._hidden: set[int] = set()
         self._to_show: list[tuple[float, int]] = []  # a heap: when the list shows a hidden subscriber
-        self._keys_of: dict[int, list[int]] = {}  # keys of rows that the list shows with another Id, by that Id
         self._fresh: dict[int, float] = {}  # since when the list shows a subscriber that a replica may not show yet
         self._next_id = FIRST_ID
 
@@ -153,15 +152,11 @@ class SubscriberStore:
         client: str,
         wire: bytes,
         show_at: float | None = None,
-        shown_id: int | None = None,
     ) -> None:
-        """Add a subscriber. With `show_at` the list hides the subscriber until `show` is called with that time.
-        `shown_id` is the Id that the list shows, if that is not the key `subscriber_id`."""
+        """Add a subscriber. With `show_at` the list hides the subscriber until `show` is called with that time."""
         self._next_id = max(self._next_id, subscriber_id + 1)
         self._wires[subscriber_id] = wire
         self._add_keys(subscriber_id, email, client)
-        if shown_id not in (None, subscriber_id):
-            self._keys_of.setdefault(shown_id, []).append(subscriber_id)
         if show_at is None:
             self._add_to_list(subscriber_id, base_id)
         else:
@@ -302,10 +297,6 @@ class SubscriberStore:
         return {base_id: len(ids) for base_id, ids in self._visible.items()}
 
     # finding, hidden subscribers included
-
-    def find_id(self, subscriber_id: int) -> list[int]:
-        """Return the keys of the rows that the list shows with this Id."""
-        return [subscriber_id, *self._keys_of.get(subscriber_id, [])]
 
     def find_phone(self, phone: str) -> list[int]:
         """Return the ids of the created subscribers with this phone number."""

@@ -81,14 +81,11 @@ class SandboxSettings(BaseModel):
     merge_by: _Words[Literal["Email", "Phone", "ClientUserId"]] = ()
     """A create that has the value of an existing subscriber in one of these fields overwrites that subscriber, and
     answers with the subscriber's Id."""
-    merge_within: Literal["base", "account", "shared"] = "base"
+    merge_within: Literal["base", "account"] = "base"
     """Where merge_by looks: `base`: in the base of the create; `account`: in all bases, and the subscriber moves into
-    the base of the create; `shared`: in all bases, and the list shows the subscriber once for each base, with one
-    Id."""
+    the base of the create."""
     provisional_ids: bool = False
     """The Id in the answer to a create is provisional: the list shows the subscriber with another Id."""
-    answers_omit: _Words[Literal["Base", "Email", "ClientUserId"]] = ()
-    """Fields that the answer to a create leaves out."""
     required: _Words[FieldName] = ()
     """Fields that a create must give a value, besides the base."""
     unknown_fields: Literal["reject", "ignore"] = "reject"

@@ -2,7 +2,6 @@
 
 An event is a JSON object: `sequence` (from 1), `at` (Unix seconds), `kind`, and depending on the kind
   created | updated      id, base_id, email (as in the request), answered (a Fate), subscriber (as stored);
-                         key, where one Id is in several bases: what tells the rows apart
   churn_inserted         the same, with the Fate UNASKED
   churn_deleted          id
   seeded                 first_id, count, step, base_id, base_name

@@ -45,18 +45,17 @@ def test_a_success_with_another_base_or_identity_is_misanswered() -> None:
         assert (verdict.answered_base is not None) == is_of_another_base
 
 
-def test_an_answer_without_the_base_or_the_identity_is_to_be_completed() -> None:
-    cases: list[tuple[Base, dict[str, object], bool]] = [
-        (BY_ID, {"email": None}, True),
-        (BY_ID, {"base_id": None}, True),
-        (BY_NAME, {"base_name": None}, True),
-        (BY_NAME, {"base_id": None}, False),
-        (WHOLE, {"base_name": None}, False),
+def test_an_answer_without_the_base_or_the_identity_is_no_success() -> None:
+    cases: list[tuple[Base, dict[str, object], Event]] = [
+        (BY_ID, {"email": None}, Event.MISANSWERED),
+        (BY_ID, {"base_id": None}, Event.MISANSWERED),
+        (BY_NAME, {"base_name": None}, Event.MISANSWERED),
+        (BY_NAME, {"base_id": None}, Event.ANSWERED),
+        (WHOLE, {"base_name": None}, Event.ANSWERED),
     ]
-    for base, values, is_bare in cases:
+    for base, values, event in cases:
         verdict = classify_answer(answer(**values), CANDIDATE, base, base.name)
-        assert (verdict.event, verdict.is_bare) == (Event.ANSWERED, is_bare)
-        assert not {"email", "base_id"}.intersection(verdict.altered) or not is_bare
+        assert (verdict.event, verdict.answered_base) == (event, None)
 
 
 @pytest.mark.parametrize("name", ["news", " NEWS "])

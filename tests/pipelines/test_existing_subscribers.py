@@ -116,22 +116,3 @@ def test_an_overwritten_subscriber_does_not_trip_the_account_guard(connector: Co
     for _ in range(3):  # each run draws one of the two subscribers for its look-up
         ended = connector.import_file(people)
         assert (ended.code, ended.rows["unknown"]) == (1, 1), ended.stderr
-
-
-def test_a_create_that_puts_a_subscriber_into_one_more_base_counts_as_created(
-    connector: Connector, tmp_path: Path
-) -> None:
-    plant_customers(connector)
-    plant(connector.sandbox, "stranger@example.com")
-    connector.sandbox.switch(merge_by="Email", merge_within="shared", max_limit=2)
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 4))
-    assert (ended.code, ended.rows) == (0, {"read": 4, "created": 4}), ended.stderr
-    assert connector.sandbox.stats()["subscribers"] == CUSTOMERS + 1 + 4
-
-
-def test_a_list_that_shows_one_id_in_two_bases_is_not_complete(connector: Connector, tmp_path: Path) -> None:
-    plant_customers(connector)
-    connector.sandbox.switch(merge_by="Email", merge_within="shared")
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE))
-    assert (ended.code, ended.rows) == (3, {"read": PEOPLE, "created": 1, "unsent": PEOPLE - 1}), ended.stderr
-    assert "TotalCount of 31, which is not its size" in ended.stderr

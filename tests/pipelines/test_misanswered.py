@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, read_states, retry
 from tests.pipelines.reconciled import plant
@@ -79,60 +77,3 @@ def test_a_held_create_is_accepted_with_held_accept(connector: Connector, tmp_pa
     last = connector.import_file(path)
     assert (last.code, last.rows) == (0, {"read": 3, "exists": 1, "created": 2}), last.stderr
     assert read_states(connector) == []
-
-
-@pytest.mark.parametrize(
-    ("omitted", "lag_ms", "filters"), [("Base", 150, "exact"), ("Email", 0, "exact"), ("Base,Email", 0, "ignored")]
-)
-def test_answers_without_the_base_or_the_email_are_proved_by_one_look_up(
-    connector: Connector, tmp_path: Path, omitted: str, lag_ms: int, filters: str
-) -> None:
-    path = write_addresses(tmp_path / "people.csv", 20)
-    connector.sandbox.seed(30, base_name="News")
-    connector.sandbox.switch(answers_omit=omitted, list_lag_ms=lag_ms, filters=filters, max_limit=10)
-    ended = connector.import_file(path)
-    assert (ended.code, ended.rows) == (0, {"read": 20, "created": 20}), ended.stderr
-    assert ended.report["echo"] == {}
-    again = connector.import_file(path)
-    assert (again.code, again.rows) == (0, {"read": 20, "exists": 20}), again.stderr
-
-
-def test_a_provisional_id_without_the_base_is_proved_by_the_identity(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.seed(30, base_name="News")
-    connector.sandbox.switch(answers_omit="Base,Email", provisional_ids=True, filters="ignored", max_limit=10)
-    path = write_addresses(tmp_path / "people.csv", 20)
-    for outcome in ("created", "exists"):
-        ended = connector.import_file(path)
-        assert (ended.code, ended.rows) == (0, {"read": 20, outcome: 20}), ended.stderr
-    assert connector.sandbox.stats()["subscribers"] == 50
-
-
-def test_an_answer_without_the_base_is_held_if_the_list_shows_another_base(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.sandbox.switch(answers_omit="Base", base_alias="News=Other")
-    ended = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
-    assert (ended.code, ended.rows) == (3, {"read": 5, "unknown": 1, "unsent": 4}), ended.stderr
-    assert "another base: Other" in ended.stderr
-
-
-def test_an_answer_without_the_email_is_held_if_the_list_shows_another_email(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.sandbox.switch(answers_omit="Email", alter_identity=True)
-    ended = connector.import_file(write_tagged(tmp_path))
-    assert (ended.code, ended.rows) == (3, {"read": 3, "unknown": 1, "unsent": 2}), ended.stderr
-
-
-def test_an_answered_subscriber_that_the_list_does_not_show_is_held_and_never_sent_again(
-    connector: Connector, tmp_path: Path
-) -> None:
-    """A service may hide new subscribers until they confirm. The answered Id contradicts every proof of absence."""
-    connector.sandbox.switch(answers_omit="Base", list_lag_ms=600_000)
-    path = write_addresses(tmp_path / "people.csv", 1)
-    for _ in range(3):
-        ended = connector.import_file(path, "--quiet-period", "100ms")
-        assert ended.rows == {"read": 1, "unknown": 1}, ended.stderr
-        assert connector.sandbox.stats()["subscribers"] == 1
-    accepted = connector.run_json("retry", "--held", "accept")
-    assert (accepted.code, accepted.rows) == (0, {"read": 1, "exists": 1}), accepted.stderr

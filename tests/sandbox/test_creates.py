@@ -234,10 +234,9 @@ def list_members(calls: Calls) -> list[tuple[int | str, str, str]]:
     [
         ("base", [(100_001, "Customers", "ana@e.org"), (100_002, "News", "ANA@e.org")]),
         ("account", [(100_001, "News", "ANA@e.org")]),
-        ("shared", [(100_001, "Customers", "ana@e.org"), (100_001, "News", "ANA@e.org")]),
     ],
 )
-def test_a_create_in_another_base_stores_moves_or_shares_the_subscriber(
+def test_a_create_in_another_base_stores_or_moves_the_subscriber(
     calls: Calls, within: str, listed: list[tuple[int, str, str]]
 ) -> None:
     calls.sandbox.switch(merge_by="Email", merge_within=within)
@@ -270,9 +269,3 @@ def test_the_list_shows_another_id_than_a_provisional_one(calls: Calls) -> None:
     listed = calls.page()["Subscribers"][0]["Id"]
     assert answered != listed
     assert [calls.page(Id=shown)["TotalCount"] for shown in (answered, listed)] == [0, 1]
-
-
-def test_an_answer_leaves_fields_out_that_the_list_shows(calls: Calls) -> None:
-    calls.sandbox.switch(answers_omit="Base,Email", numbers_as_text="ids")
-    assert calls.create("ana@e.org").json["Subscriber"].keys() & {"Id", "Base", "Email"} == {"Id"}
-    assert list_members(calls) == [("100001", "Base 1", "ana@e.org")]

@@ -151,8 +151,6 @@ class _Builder:
             settings |= {"hide": ["old_ids"], "old_ids_below": 100_001 + hidden * int(str(settings["id_step"]))}
         elif chance < 0.12 and has_filters:
             settings["hide"] = ["inactive", random.choice(("unspecified", "male"))]
-        elif chance < 0.14:
-            settings |= {"duplicates": "accept", "merge_by": ["Email"], "merge_within": "shared"}
         elif chance < 0.17:  # without filters, nothing tells a small window
             return self._cut_off(scenario, random, (100, 500, 999) if has_filters else (999,))
         return replace(scenario, settings=settings)
@@ -218,10 +216,7 @@ class _Builder:
             return self._cut_off(scenario, random, sizes)
         elif chance < 0.6:
             return self._merge(scenario, random)
-        elif chance < 0.66:
-            name = "Email" if self._people.identity == "email" else "ClientUserId"
-            settings["answers_omit"] = random.choice((["Base"], [name], ["Base", name]))
-        elif chance < 0.7 and settings["filters"] != "ignored":  # else no request shows a hidden class
+        elif chance < 0.64 and settings["filters"] != "ignored":  # else no request shows a hidden class
             settings["hide"] = [random.choice(("inactive", "unspecified", "male"))]
         elif chance > 0.97:
             settings["list_omits"] = ["TotalCount"]

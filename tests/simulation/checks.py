@@ -133,12 +133,11 @@ def every_move_of_an_entry_is_in_the_table(truth: Truth) -> Iterator[str]:
 
 
 def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
-    """It is calm. Save where the list cannot be read whole and no filter need work, so that nobody can be known to be
-    absent; where the service's refusals are no definite ones, since its first three end a run, or where it answers with
-    another base or identity than was sent, or without them while its list lags or never shows who was created
-    (architecture 4.9); where any look takes longer than it may be relied on; where the answers of replicas that lag
-    contradict each other, or some of them lack a shard of the list; and where the list leaves out subscribers with old
-    ids, whom only their Id shows."""
+    """It is calm. Save where the list cannot be read whole and no filter need work, so that nobody can be known to
+    be absent; where the service's refusals are no definite ones, since its first three end a run, or where it
+    answers with another base or identity than was sent (architecture 4.9); where any look takes longer than it may
+    be relied on; where the answers of replicas that lag contradict each other, or some of them lack a shard of the
+    list; and where the list leaves out subscribers with old ids, whom only their Id shows."""
     last = truth.world.played[-1]
     words = last.report.describe() if last.report is not None else ""
     is_slow = "load.fresh" in words
@@ -146,8 +145,6 @@ def the_last_night_comes_to_its_end(truth: Truth) -> Iterator[str]:
     torn = truth.world.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
     is_torn = is_unread and (bool(torn) or truth.hides_old_ids)
     is_unable = truth.is_list_unreadable or truth.has_unclear_refusals or truth.world.scenario.is_astray
-    is_late = truth.world.scenario.lag_s > 2 * truth.world.scenario.quiet_s
-    is_unable = is_unable or (is_late and "answers_omit" in truth.world.scenario.settings)
     is_blind = truth.shows_nobody_created and ("has not shown yet" in words or "does not show that" in words)
     is_excused = is_slow or is_torn or is_unable or is_blind
     if not (last.is_whole or is_excused):

@@ -24,9 +24,7 @@ def the_outcomes_sum_to_the_rows_read(truth: Truth) -> Iterator[str]:
 def created_is_what_the_night_made(truth: Truth) -> Iterator[str]:
     """Whoever was sent in it, and is confirmed. Somebody whose create was lost and who came by another way meanwhile
     may count as created: from outside the two are alike. Whoever was there as another before the night, and was merged
-    or moved by it, never counts; nor need they who came in the night. Where the list shows a subscriber once for each
-    base, a create moves nobody."""
-    is_shared = truth.world.scenario.settings.get("merge_within") == "shared"
+    or moved by it, never counts; nor need they who came in the night."""
     for played, report in _list_reports(truth):
         certain, possible = 0, 0
         for told, kept in _list_confirmed(truth, played, report):
@@ -35,7 +33,7 @@ def created_is_what_the_night_made(truth: Truth) -> Iterator[str]:
             taken = [
                 subscriber.previous for subscriber in stored if subscriber.is_taken and subscriber.previous is not None
             ]
-            if any(accepted.shown_at <= played.began_at for accepted in taken) and not is_shared:
+            if any(accepted.shown_at <= played.began_at for accepted in taken):
                 continue
             is_made = any(not subscriber.is_taken for subscriber in stored)
             is_as_told = kept.fingerprint == told.fingerprint
