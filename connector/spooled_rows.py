@@ -30,7 +30,7 @@ _MAX_ROWS_NAMED = 10  # in one message
 class _Rows:
     """Rows of recorded subscribers, as one array for each property; `digests` has a column for each field."""
 
-    persons: Digests  # of the subscribers
+    subscriber_digests: Digests  # of the subscribers
     identities: Digests
     file_indices: Positions
     numbers: Positions  # record numbers
@@ -65,7 +65,7 @@ class Conflicts:
         """Record the subscribers of this chunk whose rows differ, and the identities of invalid rows that do not say
         active."""
         if prepared.is_different.any():
-            self._different.append(prepared.persons[prepared.is_different])
+            self._different.append(prepared.subscriber_digests[prepared.is_different])
         if len(prepared.barred[0]):
             identities, numbers = prepared.barred
             self._barred.append((identities, np.full(len(identities), self._index_file(prepared)), numbers))
@@ -83,12 +83,13 @@ class Conflicts:
         barred = self._barred_identities
         rows = _Rows.join([self._select(prepared)[1] for prepared in chunks])
         usable = np.flatnonzero(~rows.is_duplicate & (rows.is_inactive | ~np.isin(rows.identities, barred)))
-        usable = usable[np.lexsort((~rows.is_inactive[usable], rows.persons[usable]))]  # inactive rows first
-        _, first = np.unique(rows.persons[usable], return_index=True)
+        usable = usable[np.lexsort((~rows.is_inactive[usable], rows.subscriber_digests[usable]))]  # inactive rows first
+        _, first = np.unique(rows.subscriber_digests[usable], return_index=True)
         used = self._used = rows.select(usable[first])
-        not_inactive = np.unique(rows.persons[~rows.is_inactive])  # subscribers with a row that does not say inactive
-        is_overruling = used.is_inactive & np.isin(used.persons, not_inactive)
-        is_unused = ~rows.is_inactive & ~np.isin(rows.persons, used.persons)
+        # Subscribers with a row that does not say inactive.
+        not_inactive = np.unique(rows.subscriber_digests[~rows.is_inactive])
+        is_overruling = used.is_inactive & np.isin(used.subscriber_digests, not_inactive)
+        is_unused = ~rows.is_inactive & ~np.isin(rows.subscriber_digests, used.subscriber_digests)
         is_barring = np.isin(barred, rows.identities[is_unused])
         used_records = np.stack([used.file_indices, used.numbers], axis=1)
         self.messages += self._describe(used_records[is_overruling].tolist(), barred_records[is_barring].tolist())
@@ -99,11 +100,11 @@ class Conflicts:
             return prepared
         indices, rows = self._select(prepared)
         used = self._used
-        used_indices = np.searchsorted(used.persons, rows.persons)
-        used_indices[used_indices == len(used.persons)] = 0
+        used_indices = np.searchsorted(used.subscriber_digests, rows.subscriber_digests)
+        used_indices[used_indices == len(used.subscriber_digests)] = 0
         has_used = np.zeros(len(indices), dtype=bool)
-        if len(used.persons):
-            has_used = used.persons[used_indices] == rows.persons
+        if len(used.subscriber_digests):
+            has_used = used.subscriber_digests[used_indices] == rows.subscriber_digests
         is_overruled = ~rows.is_inactive
         is_overruled[has_used] &= used.is_inactive[used_indices[has_used]]
         is_duplicate = prepared.is_duplicate.copy()
@@ -121,13 +122,15 @@ class Conflicts:
     def _select(self, prepared: PreparedChunk) -> tuple[Positions, _Rows]:
         """Return the valid rows of recorded subscribers, with their indices."""
         identities = prepared.valid.identities
-        is_recorded = np.isin(prepared.persons, self._contested) | np.isin(identities, self._barred_identities)
+        is_recorded = np.isin(prepared.subscriber_digests, self._contested) | np.isin(
+            identities, self._barred_identities
+        )
         indices = np.flatnonzero(is_recorded)
         rows = prepared.valid.subscribers.iloc[indices]
         numbers = prepared.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
         digests = compute_field_digests(rows, self._field_names)
         return indices, _Rows(
-            prepared.persons[indices],
+            prepared.subscriber_digests[indices],
             identities[indices],
             np.full(len(indices), self._index_file(prepared)),
             numbers,

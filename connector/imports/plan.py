@@ -95,7 +95,7 @@ def check_plan(plan: RowsPlan) -> RowsPlan:
     rules, rule = plan.rules, plan.mapping.rules.get("is_active")
     if rule is not None and rule.default is None:  # an empty cell does not say whether the subscriber is active
         rules = replace(rules, required=rules.required | {"is_active"})
-    check_mapping(plan.mapping, rules, plan.source.columns, where=plan.source.name, base=plan.base_column)
+    check_mapping(plan.mapping, rules, plan.source.columns, source_name=plan.source.name, base=plan.base_column)
     refuse_lacking(plan.source, plan.columns)
     return replace(plan, rules=rules)
 

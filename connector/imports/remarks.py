@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from connector.load.session import Tally
-from connector.subscribers.headers import find_unused_name, find_useful
+from connector.subscribers.headers import find_name_column, find_useful_columns
 from connector.subscribers.mapping import Reading
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
@@ -88,7 +88,7 @@ def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterato
     """Yield messages about columns that are not used, and about a column of whole names."""
     if unmapped:
         yield f"columns not used: {', '.join(unmapped)}"
-    useful = find_useful(mapping, unmapped)
+    useful = find_useful_columns(mapping, unmapped)
     if useful:
         named = ", ".join(f"{column} ({field})" for column, field in useful.items())
         first = next(iter(useful))
@@ -97,12 +97,13 @@ def describe_unmapped(mapping: FieldMapping, unmapped: Sequence[str]) -> Iterato
             f"--map {useful[first]}={shlex.quote(first)} (in a job `fields`)"
         )
     fields = sorted({"first_name", "last_name"} & mapping.rules.keys())
-    if mapping.whole_name is not None:
+    if mapping.whole_name_column is not None:
         yield (
-            f"the column {mapping.whole_name} seems to hold whole names, which are sent whole as {fields[0]}. To split "
-            f"them, draft a job with `connector init` and use its templates; to leave them out, use --map {fields[0]}="
+            f"the column {mapping.whole_name_column} seems to hold whole names, which are sent whole as {fields[0]}. "
+            "To split them, draft a job with `connector init` and use its templates; to leave them out, use --map "
+            f"{fields[0]}="
         )
-    elif (column := find_unused_name(unmapped)) is not None and len(fields) < 2:
+    elif (column := find_name_column(unmapped)) is not None and len(fields) < 2:
         yield (
             f"the column {column} seems to hold names, which are not sent: use --map first_name=COLUMN or "
             "--map last_name=COLUMN (in a job `fields`) to send it"

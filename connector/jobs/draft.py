@@ -12,7 +12,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from connector.subscribers.headers import build_consent_rule, find_consent, guess_mapping
+from connector.subscribers.headers import build_consent_rule, find_consent_columns, guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
@@ -86,21 +86,27 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
         if guess.name not in guesses or guesses[guess.name].sureness == "unsure":
             guesses[guess.name] = guess
     ordered = [guesses[name] for name in FieldMapping({name: guess.rule for name, guess in guesses.items()}).rules]
-    if mapping.whole_name is None:
+    if mapping.whole_name_column is None:
         return tuple(ordered)
     return tuple(
-        alternative for guess in ordered for alternative in _offer_split(frame, guess, mapping.whole_name, today)
+        alternative for guess in ordered for alternative in _offer_split(frame, guess, mapping.whole_name_column, today)
     )
 
 
-def _offer_split(frame: pd.DataFrame, guess: GuessedField, whole_name: str, today: date) -> Iterator[GuessedField]:
+def _offer_split(
+    frame: pd.DataFrame, guess: GuessedField, whole_name_column: str, today: date
+) -> Iterator[GuessedField]:
     """Yield the guess. If its column has whole names, also yield two templates that split such names, for a person to
     choose."""
-    if guess.name not in ("first_name", "last_name") or guess.rule.columns != (whole_name,):
+    if guess.name not in ("first_name", "last_name") or guess.rule.columns != (whole_name_column,):
         yield guess
         return
     yield replace(_as_likely(guess), reason=f"{guess.reason}; whole names are not split unless you say so")
-    name = whole_name if _PLAIN.fullmatch(whole_name) else f"row[{json.dumps(whole_name, ensure_ascii=False)}]"
+    name = (
+        whole_name_column
+        if _PLAIN.fullmatch(whole_name_column)
+        else f"row[{json.dumps(whole_name_column, ensure_ascii=False)}]"
+    )
     for field, part in (("first_name", "given_name"), ("last_name", "family_name")):
         rule = ColumnRule(template=f"{{{{ {name} | {part} }}}}")
         split = _rate_guess(frame, field, rule, "its cells", today)
@@ -110,7 +116,7 @@ def _offer_split(frame: pd.DataFrame, guess: GuessedField, whole_name: str, toda
 
 def _guess_consent(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str, ColumnRule]:
     """Return the rule of is_active if a column shows who wants no email and the `mapping` does not use that column."""
-    column = next(iter(find_consent(frame, mapping, ())), None)
+    column = next(iter(find_consent_columns(frame, mapping, ())), None)
     return {} if column is None else {"is_active": build_consent_rule(column)}
 
 
@@ -128,7 +134,7 @@ def measure(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> Fi
     """Return how many of the values that a rule makes are valid in the field `name`."""
     identity: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
     mapped = apply_mapping(frame, FieldMapping({**identity, name: rule}), today=today)
-    faults = validate_rows(mapped.frame, ValidationRules(), today=today, known=mapped.faults).faults
+    faults = validate_rows(mapped.frame, ValidationRules(), today=today, known_faults=mapped.faults).faults
     invalid = {fault.position for fault in faults if fault.field == name and fault.code != "required"}
     filled = invalid.union(np.flatnonzero(mapped.frame[name].notna()).tolist())
     return FittingShare(len(filled) - len(invalid), len(filled))

@@ -19,7 +19,7 @@ from connector.errors import ConfigurationError
 from connector.fields import normalise_email
 from connector.paging.overlap import Mask
 from connector.service.wire import ListPage, ListQuery, read_field
-from connector.subscribers.identity import describe_spelling, has_spellings_by_case_alone
+from connector.subscribers.identity import describe_spelling, spellings_differ_only_in_case
 
 Ask = Callable[[ListQuery], Awaitable[ListPage | None]]
 """A function that returns one page, or None if the service returns no page."""
@@ -248,7 +248,7 @@ def _classify(name: str, value: object) -> object:
         return describe_spelling(value)
     # A filter that finds an address in lower case and in upper case finds the address in every mixture of cases, unless
     # a letter has more than two forms.
-    return describe_spelling(value.lower()) if has_spellings_by_case_alone("email", value) else None
+    return describe_spelling(value.lower()) if spellings_differ_only_in_case("email", value) else None
 
 
 def _read_value(subscriber: dict[str, Any], name: str) -> object:

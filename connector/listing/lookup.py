@@ -34,7 +34,7 @@ from connector.listing.controls import Control, are_as_asked, change_case, try_m
 from connector.listing.pages import ListFailed
 from connector.listing.requests import AnswerRows, ask, ask_page, look_up, look_up_together, read_stats
 from connector.service.wire import ListQuery
-from connector.subscribers.identity import SpellingClass, build_spellings, classify, has_spellings_by_case_alone
+from connector.subscribers.identity import SpellingClass, build_spellings, classify, spellings_differ_only_in_case
 from connector.texts import count
 
 logger = logging.getLogger(__name__)
@@ -339,7 +339,7 @@ def _build_question(key: LookupKey) -> _Question:
         texts,
         frozenset(classify(key.field, text) for text in texts),
         needs_case_blind=key.in_any_spelling and key.field == "email",
-        has_hidden_spellings=key.in_any_spelling and not has_spellings_by_case_alone(key.field, key.value),
+        has_hidden_spellings=key.in_any_spelling and not spellings_differ_only_in_case(key.field, key.value),
     )
 
 

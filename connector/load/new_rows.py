@@ -19,7 +19,7 @@ from connector.load.session import Session
 from connector.rows import PlannedChunk
 from connector.service.wire import LARGEST_PAGE, ListQuery
 from connector.states import State
-from connector.subscribers.checks import DECIMAL_ID, NEEDLESS_DECIMALS
+from connector.subscribers.checks import DECIMAL_ID_PATTERN, NEEDLESS_DECIMALS_MESSAGE
 from connector.subscribers.identity import digest_identity, split_digests
 
 _FIELD = "client_user_id"
@@ -105,8 +105,8 @@ class MistakenIds:
             if text in known:
                 words = f"'{text}' looks like the known id '{known[text]}': correct the column"
                 problems[index] = "other_spelling", words
-            elif re.fullmatch(DECIMAL_ID, text):
-                problems[index] = "id", f"ClientUserId {NEEDLESS_DECIMALS}"
+            elif re.fullmatch(DECIMAL_ID_PATTERN, text):
+                problems[index] = "id", f"ClientUserId {NEEDLESS_DECIMALS_MESSAGE}"
         if "email" not in planned.subscribers:
             return problems
         remaining = [index for index in new if index not in problems]

@@ -31,7 +31,7 @@ from connector.spool import SpooledValues
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.headers import find_inactive_rows, guess_mapping
 from connector.subscribers.identity import InactiveIdentities, Suppression, digest_identity, split_digests
-from connector.subscribers.preparation import PreparedChunk, find_named, prepare_chunks
+from connector.subscribers.preparation import PreparedChunk, find_possible_identities, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.templates import TemplateError
 from connector.texts import agree, count
@@ -234,7 +234,7 @@ def check_rows(
             for identity in split_digests(identities[is_inactive[positions]]):
                 inactive.add(identity)
             # A malformed row with consent columns may say that its address wants no email.
-            malformed, _ = find_named(prepared.chunk.malformed if consent else (), "email")
+            malformed, _ = find_possible_identities(prepared.chunk.malformed if consent else (), "email")
             for identity in split_digests(np.concatenate([identities[is_unclear[positions]], malformed])):
                 unclear.add(identity)
         for prepared in source_rows.read(plan.limit):

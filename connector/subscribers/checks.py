@@ -1,7 +1,7 @@
-"""Checks and readers of whole columns: texts, dates, email addresses, words and zip codes.
+"""Checks and readers of whole columns of texts, dates, email addresses, words and zip codes.
 
-A check takes an Arrow array of texts and returns for each text whether the text may be sent. A reader returns the value
-of each text. The result for a null is null or true.
+A check takes an Arrow array of texts. It returns, for each text, whether the text may be sent. A reader returns the
+value of each text. A check returns null or true for a null.
 """
 
 import re
@@ -28,7 +28,8 @@ TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 
 
 def normalize_texts(cells: pa.Array, form: Literal["NFC", "NFKC"]) -> pa.Array:
-    """Return the texts in a normal form of Unicode. Arrow's `utf8_normalize` composes no letters before version 26."""
+    """Return the texts in a normal form of Unicode. Arrow's own `utf8_normalize` does not compose letters before
+    version 26."""
     return map_distinct(cells, partial(unicodedata.normalize, form))
 
 
@@ -40,8 +41,8 @@ def read_cells(column: pd.Series) -> pa.Array:
 
 def map_distinct(cells: pa.Array, convert: Callable[[str], str | None]) -> pa.Array:
     """Return the result of `convert` for each text, and null for null. Equal texts are converted once."""
-    coded = cells.dictionary_encode()
-    return pa.array(map(convert, coded.dictionary.to_pylist()), pa.large_string()).take(coded.indices)
+    encoded_cells = cells.dictionary_encode()
+    return pa.array(map(convert, encoded_cells.dictionary.to_pylist()), pa.large_string()).take(encoded_cells.indices)
 
 
 def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
@@ -53,18 +54,18 @@ def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, dtype=np.uint8)[ends[cells.offset] : ends[cells.offset + len(cells)]]
 
 
-def has_any(cells: pa.Array, signs: bytes) -> bool:
-    """Return whether any text of a large_string array has one of these ASCII characters.
+def has_any(cells: pa.Array, characters: bytes) -> bool:
+    """Return whether any text of a large_string array has one of the ASCII `characters`.
 
-    This test is much faster than a regular expression, and nearly all columns have none of the characters.
+    This test is much faster than a regular expression, and is enough for nearly all columns.
     """
-    return bool(_build_table(signs)[view_octets(cells)].any())
+    return bool(_build_table(characters)[view_octets(cells)].any())
 
 
 @cache
-def _build_table(signs: bytes) -> npt.NDArray[np.bool_]:
+def _build_table(characters: bytes) -> npt.NDArray[np.bool_]:
     table = np.zeros(256, dtype=bool)
-    table[list(signs)] = True
+    table[list(characters)] = True
     return table
 
 
@@ -72,9 +73,10 @@ def _accept_all(cells: pa.Array) -> pa.Array:
     return pa.repeat(pa.scalar(True), len(cells))
 
 
-def lacks(cells: pa.Array, pattern: str, signs: bytes = b"") -> pa.Array:
-    """Return whether each text does not match a regular expression. Each match has one of the characters `signs`."""
-    if signs and not has_any(cells, signs):
+def does_not_match(cells: pa.Array, pattern: str, characters: bytes = b"") -> pa.Array:
+    """Return whether each text does not match a regular expression. If `characters` is not empty, each match has one of
+    them, and a text without them is not searched."""
+    if characters and not has_any(cells, characters):
         return _accept_all(cells)
     return pc.invert(pc.match_substring_regex(cells, pattern))
 
@@ -85,67 +87,68 @@ def _is_none_of(cells: pa.Array, texts: list[str]) -> pa.Array:
 
 # Texts
 
-CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
-CONTROL_SIGNS = bytes(octet for octet in range(32) if octet not in b"\t\n\r")
-"""The ASCII control characters without tab and line ends. They break terminals and CSV readers."""
+CONTROL_PATTERN = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
+CONTROL_CHARACTERS = bytes(octet for octet in range(32) if octet not in b"\t\n\r")
+"""The ASCII control characters except tabs and line ends. Control characters break terminals and CSV readers."""
 
-LONGEST = 10_000
-"""The largest number of characters of a text, and of all tags of a row. service-api.md gives no limit. A long note has
-5,000 characters; a hundred rows of a file after a quote that is never closed have more."""
+LARGEST_TEXT_LENGTH = 10_000
+"""The largest number of characters of a text, and of all tags of a row together. service-api.md gives no limit. A long
+note has 5,000 characters. If a quote is never closed, one text has many rows of the file, which are longer."""
 
 
 def is_short(cells: pa.Array) -> pa.Array:
-    """Return whether each text, or all tags of each list together, have at most `LONGEST` characters."""
+    """Return whether each text has at most `LARGEST_TEXT_LENGTH` characters. Of a list of tags, count the characters of
+    all tags."""
     texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
-    if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LONGEST:  # a character has at least one byte
+    if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LARGEST_TEXT_LENGTH:  # a character has at least one byte
         return _accept_all(texts)
-    return pc.less_equal(pc.utf8_length(texts), LONGEST)
+    return pc.less_equal(pc.utf8_length(texts), LARGEST_TEXT_LENGTH)
 
 
 def check_items(lists: pa.Array, is_fine: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """Return whether all tags of each list pass the check `is_fine`."""
-    failed = pc.list_parent_indices(lists).filter(pc.invert(is_fine(lists.flatten().cast(pa.large_string()))))
-    return pc.invert(pc.is_in(pa.array(range(len(lists)), failed.type), failed))
+    failed_indices = pc.list_parent_indices(lists).filter(pc.invert(is_fine(lists.flatten().cast(pa.large_string()))))
+    return pc.invert(pc.is_in(pa.array(range(len(lists)), failed_indices.type), failed_indices))
 
 
-SPOILED = (
+SPOILED_PATTERN = (
     r"^([+-]?[0-9]([.,][0-9]+[eE][+-]?|[eE][+-])[0-9]{1,3}|[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0+)?"
     r"|(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]00:00(:00)?)?)$"
 )
-SPOILED_SIGNS = b"eE,-"
-"""A number as spreadsheets show it (`4.9E+11`, `1,234`), or a date that a spreadsheet made of a number. A text such as
-`12e4` may be an id. Java writes a number as `4.91512E11`."""
+SPOILED_CHARACTERS = b"eE,-"
+"""The pattern of a number as spreadsheets show it (`4.9E+11`, `1,234`) or as Java writes it (`4.91512E11`), and of a
+date that a spreadsheet made from a number. A text such as `12e4` does not match, because it may be an id."""
 
-CONVERTED = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
-"""A boolean or a date as programs write them. `True` may be a name."""
+CONVERTED_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
+"""The pattern of a boolean or a date as programs write them. `True` does not match, because it may be a name."""
 
-DECIMAL_ID = r"^[0-9]+\.0+$"
-NEEDLESS_DECIMALS = (
+DECIMAL_ID_PATTERN = r"^[0-9]+\.0+$"
+NEEDLESS_DECIMALS_MESSAGE = (
     "is a whole number with decimals (1001.0), as pandas writes the ids of a column with missing values: write whole "
     'numbers, or in a job a template such as {{ id | replace(".0", "") }}'
 )
 
 
-_CODES = (
+_CODE_PATTERNS = (
     r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
     r"^(array|Series|Index)\(\[", r"^\[ *-?[0-9.]+( +-?[0-9.]+)+ *\]$",  # NumPy and pandas
     r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # mail
     r"%2[07B]|%40|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
     r'^[aO]:[0-9]+:[{"]', r"\[object [A-Z][A-Za-z]*\]", r"^System\.[A-Za-z.]+\[\]$",  # PHP, JavaScript, .NET
     r"_x[0-9A-F]{4}_", r"^=[A-Za-z.]+\(.*\)$", r"^=[A-Z]{1,3}[0-9]{1,7}([-+*/&].*)?$",  # Excel: control, formulas
-    r"^\{\{.*\}\}$", r"^\$\{.*\}$", r"^\*\|.*\|\*$",  # templates that nobody has filled in
+    r"^\{\{.*\}\}$", r"^\$\{.*\}$", r"^\*\|.*\|\*$",  # templates without values
 )  # fmt: skip
-_CODE = "|".join(f"(?:{code})" for code in _CODES)
-_CODE_SIGNS = b"\\=%{[_|"
-_PLACEHOLDER = r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # bytes of Python; PHP; a cell of Google Sheets
+_CODE_PATTERN = "|".join(f"(?:{code})" for code in _CODE_PATTERNS)
+_CODE_CHARACTERS = b"\\=%{[_|"
+_PLACEHOLDER = r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # Python's bytes; an array in PHP; an unfinished Google Sheet
 
 
 def is_free_of_code(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not code of another program, such as `M\\u00fcller` or `=PROPER(B2)`."""
-    return pc.and_(lacks(cells, _PLACEHOLDER), lacks(cells, _CODE, _CODE_SIGNS))
+    """Return whether each text is free of code of another program, such as `M\\u00fcller` or `=PROPER(B2)`."""
+    return pc.and_(does_not_match(cells, _PLACEHOLDER), does_not_match(cells, _CODE_PATTERN, _CODE_CHARACTERS))
 
 
-ERROR = (
+ERROR_PATTERN = (
     r"^#("
     r"[¡¿]?(REF|NAME|VALUE|DIV/0|NULL|NUM|SPILL|CALC|FIELD|BLOCKED|CONNECT|UNKNOWN|BUSY|PYTHON|ERROR"
     r"|BEZUG|WERT|ZAHL|ÜBERLAUF|KALK|FELD|VALEUR|NOM|NOMBRE|NUL|PROPAGATION|VALOR|NULO|DESBORDAMIENTO|CÁLC"
@@ -153,26 +156,26 @@ ERROR = (
     r"|ADR|ARG|NAZWA|LICZBA|ZERO|DZIEL/0|ROZLANIE)[!?]"
     r"|#+)$"
 )
-"""The errors of Excel, LibreOffice and Google Sheets in the languages of the headers, and `####`. The mapping reads
-`#N/A` as a missing value. Another text of this form, such as `#VIP!`, is a text."""
+"""The pattern of the errors that Excel, LibreOffice and Google Sheets show in the languages of the headers, and of
+`####`. The mapping reads `#N/A` as a missing value. Other texts of this form, such as `#VIP!`, are no errors."""
 
 
-_LOST = r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte, and no text contains C1 controls
-_MISREAD = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
+_LOST_LETTER = r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte, and no text contains C1 controls
+_MISREAD_LETTERS = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
 
 
 def is_well_decoded(cells: pa.Array) -> pa.Array:
-    """Return whether each text has all its letters. `Zo\ufffd` has lost a letter. `MÃ¼ller` is UTF-8 that was read in
-    a Windows encoding: no language has such letters one after another."""
+    """Return whether each text has all its letters. `Zo\ufffd` has lost a letter. `MÃ¼ller` is UTF-8 that was read in a
+    Windows encoding: in no language does `¼` follow `Ã`."""
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
         return _accept_all(cells)
-    suspects = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD))).to_pylist()
-    misread = [text for text in suspects if text and _is_misread(text)]
-    return pc.and_(pc.invert(pc.match_substring_regex(cells, _LOST)), _is_none_of(cells, misread))
+    suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD_LETTERS))).to_pylist()
+    misread_texts = [text for text in suspect_texts if text and _is_misread(text)]
+    return pc.and_(pc.invert(pc.match_substring_regex(cells, _LOST_LETTER)), _is_none_of(cells, misread_texts))
 
 
 def _is_misread(text: str) -> bool:
-    """Return whether the text, written in the Windows encoding for Western Europe, is UTF-8."""
+    """Return whether the text becomes valid UTF-8 if it is written in the Windows encoding for Western Europe."""
     try:
         text.encode("cp1252").decode("utf-8")
     except UnicodeError:
@@ -182,21 +185,21 @@ def _is_misread(text: str) -> bool:
 
 def is_single(cells: pa.Array) -> pa.Array:
     """Return whether each text is not a list or an object in JSON."""
-    suspects = pc.unique(cells.filter(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"))).to_pylist()
-    containers = []
-    for text in suspects:
+    suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"))).to_pylist()
+    container_texts = []
+    for text in suspect_texts:
         with suppress(orjson.JSONDecodeError):
             orjson.loads(text)
-            containers.append(text)
-    return _is_none_of(cells, containers)
+            container_texts.append(text)
+    return _is_none_of(cells, container_texts)
 
 
 # Dates
 
 _FIRST_YEAR = 1900  # an earlier date is the default of a program, not the birthday of a living person
 
-YEARLESS = r"^--[0-9]{2}-?[0-9]{2}$"
-"""A day without a year, as address books write it: `--05-12` or `--0512` (ISO 8601:2000)."""
+YEARLESS_PATTERN = r"^--[0-9]{2}-?[0-9]{2}$"
+"""The pattern of a day without a year, as address books write it: `--05-12` or `--0512` (ISO 8601:2000)."""
 
 _DATE_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _DATE_LENGTH = 10
@@ -210,30 +213,30 @@ def is_date(cells: pa.Array) -> pa.Array:
     digits = view_octets(cells.filter(has_form)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
     year, month, day = digits[:, :4] @ _THOUSANDS, digits[:, 5:7] @ _THOUSANDS[2:], digits[:, 8:] @ _THOUSANDS[2:]
     is_leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
-    in_year = (month >= 1) & (month <= 12)
-    days = _DAYS[np.where(in_year, month, 0)] + ((month == 2) & is_leap)
+    is_month = (month >= 1) & (month <= 12)
+    month_days = _DAYS[np.where(is_month, month, 0)] + ((month == 2) & is_leap)
     is_real = has_form.to_numpy(zero_copy_only=False).copy()
-    is_real[is_real] = in_year & (day >= 1) & (day <= days) & (year >= 1)
+    is_real[is_real] = is_month & (day >= 1) & (day <= month_days) & (year >= 1)
     return pc.if_else(pc.is_valid(cells), pa.array(is_real), None)
 
 
 def is_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
-    """Return whether each date is from 1900 to `today`. The result for a text that is not a date is true."""
-    is_early = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form sort as texts
+    """Return whether each date is between 1900 and `today`. The result for a text that is not a date is true."""
+    is_early = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form can be compared as texts
     is_late = pc.greater(cells, today.isoformat())
     return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(is_early, is_late)))
 
 
 # Email addresses
 
-_PLAIN = (
+_PLAIN_ADDRESS = (
     r"^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*"
-    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # a label with two hyphens in a row may be Punycode
+    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # two hyphens in a row may be Punycode: not plain
 )
-_PLAIN_LENGTH = 64  # the limit of RFC 5321 for the part before the @; a shorter address is within all limits
-_SPECIAL = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
+_PLAIN_LENGTH = 64  # the limit of RFC 5321 for the part before the @; an address of this length is within all limits
+_SPECIAL_DOMAIN = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
 
-_HAS_DOMAIN = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator accepts `a@test` and `a@x.test`
+_NOT_BARE_TEST = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator would accept `a@test`, too
 
 
 def normalise_emails(cells: pa.Array) -> pa.Array:
@@ -249,21 +252,31 @@ def is_email(cells: pa.Array) -> pa.Array:
 
     A regular expression accepts plain addresses, and email-validator checks the others.
     """
-    is_plain = pc.and_(pc.match_substring_regex(cells, _PLAIN), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH))
-    is_plain = pc.and_not(is_plain, pc.match_substring_regex(cells, _SPECIAL))
-    suspects = [
-        text for text in pc.unique(cells.filter(pc.invert(is_plain))).to_pylist() if text and _HAS_DOMAIN.search(text)
+    is_plain = pc.and_(
+        pc.match_substring_regex(cells, _PLAIN_ADDRESS), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH)
+    )
+    is_plain = pc.and_not(is_plain, pc.match_substring_regex(cells, _SPECIAL_DOMAIN))
+    suspect_texts = [
+        text
+        for text in pc.unique(cells.filter(pc.invert(is_plain))).to_pylist()
+        if text and _NOT_BARE_TEST.search(text)
     ]
-    if not suspects:
+    if not suspect_texts:
         return is_plain
-    from email_validator import EmailNotValidError, validate_email  # here: most lists have only plain addresses
+    # Imported here, because most lists have only plain addresses.
+    from email_validator import (
+        EmailNotValidError,
+        validate_email,
+    )
 
-    valid = []
-    for text in suspects:
+    valid_addresses = []
+    for text in suspect_texts:
         with suppress(EmailNotValidError):
             validate_email(text, check_deliverability=False, allow_smtputf8=True, test_environment=True, strict=True)
-            valid.append(text)
-    return pc.if_else(pc.is_valid(cells), pc.or_(is_plain, pc.is_in(cells, pa.array(valid, cells.type))), None)
+            valid_addresses.append(text)
+    return pc.if_else(
+        pc.is_valid(cells), pc.or_(is_plain, pc.is_in(cells, pa.array(valid_addresses, cells.type))), None
+    )
 
 
 # Words and zips
@@ -284,7 +297,7 @@ YES_OR_NO: dict[str, bool] = {
         False,
     ),
 }  # fmt: skip
-"""Words for yes and no in eight languages, and those of spreadsheets, in lower case."""
+"""Words for yes and no, in lower case: words of eight languages and words of spreadsheets."""
 
 UNSUBSCRIBED_WORDS = (
     "unsubscribed", "never subscribed", "never_subscribed", "non-subscribed", "non_subscribed", "not subscribed",
@@ -300,7 +313,7 @@ INACTIVE_WORDS = (
     "inattivo", "inativo", "inactief", "nieaktywny", "gesperrt", "unconfirmed", "pending", "archived",
     "not active", "not_active", "no consent", "no_consent", "junk", "deaktiviert", "ausgetragen", "desactivado", "baja",
 )  # fmt: skip
-"""Words for another status of a person who gets no email, in lower case."""
+"""Words for other reasons why a person gets no email, in lower case."""
 
 _ACTIVE_WORDS = (
     "subscribed", "confirmed", "opted in", "opted_in", "opted-in", "active", "aktiv", "actif", "activo", "attivo",
@@ -320,13 +333,13 @@ GENDERS: dict[str, str] = {"male": "male", "female": "female"}
 
 
 def translate(cells: pa.Array, meanings: Mapping[str, object]) -> pa.Array:
-    """Return the meaning of each text by its lower case, or null for a text without a meaning."""
+    """Return the meaning of each text, or null for a text without a meaning. Capitals in a text do not matter."""
     keys = pa.array(list(meanings), pa.large_string())
     return pa.array(list(meanings.values())).take(pc.index_in(pc.utf8_lower(cells), keys))
 
 
 _ZIP_FORM = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program read the column as numbers with decimals
-_LARGEST_ZIP = 2**53 - 1  # readers of JSON that use doubles change larger numbers
+_LARGEST_ZIP = 2**53 - 1  # a JSON reader that uses doubles would change a larger number
 
 
 def is_sendable_zip(cells: pa.Array) -> pa.Array:

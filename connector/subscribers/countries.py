@@ -1,6 +1,6 @@
 """Reads countries as two-letter codes (ISO 3166-1 alpha-2) from codes of two or three letters and from names.
 
-Names in English, and pycountry's translations into the other languages of the headers, are known.
+Country names are known in English, and in the other languages of the headers by pycountry's translations.
 """
 
 import gettext
@@ -15,8 +15,8 @@ import pycountry
 LANGUAGES = ("de", "fr", "es", "it", "pt", "nl", "pl")
 """The languages of names, besides English."""
 
-# Common names that are not in ISO 3166-1 and its translations in this form.
-_OTHER_NAMES: dict[str, tuple[str, ...]] = {
+# Common names that neither ISO 3166-1 nor its translations have.
+_COMMON_NAMES: dict[str, tuple[str, ...]] = {
     "AE": ("UAE", "U.A.E.", "Emirates"),
     "AT": ("Österreich", "Oesterreich"),
     "BA": ("Bosnia", "Bosnia-Herzegovina", "Bosnien-Herzegowina"),
@@ -108,21 +108,21 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-_DIVIDED = re.compile(r"^([^,(/]+)(?:, ?| ?[(/] ?)([^,()/]+)\)?$")
+_NAME_IN_TWO_PARTS = re.compile(r"^([^,(/]+)(?:, ?| ?[(/] ?)([^,()/]+)\)?$")
 """A name in two parts: `Korea, South`, `Congo (Democratic Republic)`, `Burma/Myanmar`."""
 
 
 def find_country(text: str) -> str | None:
     """Return the two-letter code (upper case) of a country, or None for another text.
 
-    The text is a code, a name, a name with its first word at the end, or two names of one country.
+    The text is a code, a name, a name with its first words at the end (`Korea, South`), or two names of one country.
     """
     country = pycountry.countries.get(alpha_2=text.upper()) or pycountry.countries.get(alpha_3=text.upper())
     if country is not None:
         return str(country.alpha_2)
     names = _list_names()
     code = names.get(simplify(text))
-    if code is not None or not (parts := _DIVIDED.match(text)):
+    if code is not None or not (parts := _NAME_IN_TWO_PARTS.match(text)):
         return code
     first, second = parts.groups()
     code = names.get(simplify(f"{second} {first}"))
@@ -135,22 +135,22 @@ def find_country(text: str) -> str | None:
 def _list_names() -> dict[str, str]:
     """Return the codes by simplified name.
 
-    English names have precedence over names in other languages, and these names over short forms (`Micronesia`). A name
-    that means several countries within one of these groups is left out of the group.
+    There are three groups of names: English names, names in other languages, and short forms (`Micronesia`). Earlier
+    groups have precedence. If a name means several countries within a group, the group does not have this name.
     """
     names: dict[str, str] = {}
     for group in (_list_short_names(), list_foreign_names(), list_whole_names()):
         codes = defaultdict[str, set[str]](set)
         for name, code in group:
             codes[simplify(name)].add(code)
-        names |= {name: found.pop() for name, found in codes.items() if len(found) == 1}
+        names |= {name: country_codes.pop() for name, country_codes in codes.items() if len(country_codes) == 1}
     return names
 
 
 def list_whole_names() -> Iterator[tuple[str, str]]:
-    """Yield the English names and `_OTHER_NAMES` with their codes."""
+    """Yield the English names and `_COMMON_NAMES` with their codes."""
     yield from _list_official_names(lambda name: name)
-    yield from ((name, code) for code, names in _OTHER_NAMES.items() for name in names)
+    yield from ((name, code) for code, names in _COMMON_NAMES.items() for name in names)
 
 
 def list_foreign_names() -> Iterator[tuple[str, str]]:
@@ -166,26 +166,30 @@ def _list_official_names(translate: Callable[[str], str]) -> Iterator[tuple[str,
             if english := getattr(country, key, None):
                 name = translate(english)
                 yield name, country.alpha_2
-                before, comma, after = name.partition(", ")
-                yield (f"{after} {before}" if comma else name), country.alpha_2  # Korea, Republic of
+                head, comma, tail = name.partition(", ")
+                # "Korea, Republic of" gives "Republic of Korea".
+                yield (
+                    (f"{tail} {head}" if comma else name),
+                    country.alpha_2,
+                )
 
 
 def _list_short_names() -> Iterator[tuple[str, str]]:
-    """Yield the part of each English name before a comma or a bracket, with the code."""
+    """Yield the part of each English name before a comma or a bracket, with the code of the country."""
     for country in pycountry.countries:
-        short = country.name.partition(", ")[0].partition(" (")[0]
-        if short != country.name:
-            yield short, country.alpha_2
+        short_name = country.name.partition(", ")[0].partition(" (")[0]
+        if short_name != country.name:
+            yield short_name, country.alpha_2
 
 
 _WHOLE_WORDS = {"st": "saint", "rep": "republic", "dem": "democratic"}
 
 
 def simplify(name: str) -> str:
-    """Return the name in lower case without accents, signs, `the` and `of`. `&` becomes `and`, some abbreviations
-    become whole words, and initials become one word."""
+    """Return the name in lower case without accents, punctuation, `the` and `of`. `&` is replaced by `and`, some
+    abbreviations by whole words, and initials are joined to one word."""
     name = name.replace("&", " and ").replace("-", " ").replace("\u00b4", "'")
-    plain = unicodedata.normalize("NFKD", name).casefold().replace("ł", "l")
-    letters = "".join(sign for sign in plain if sign.isalnum() or sign.isspace())
+    plain_name = unicodedata.normalize("NFKD", name).casefold().replace("ł", "l")
+    letters = "".join(character for character in plain_name if character.isalnum() or character.isspace())
     words = [_WHOLE_WORDS.get(word, word) for word in letters.split() if word not in ("the", "of")]
     return ("" if all(len(word) == 1 for word in words) else " ").join(words)

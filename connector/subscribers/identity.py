@@ -1,7 +1,8 @@
 """Digests of identities and rows, the identities that a run has read, and the spellings of an identity.
 
-The digest of an identity has 16 bytes. The digest of all values that a row would send (its fingerprint) has 8 bytes.
-The ledger stores no addresses, so a stranger who reads the ledger can only recognise people whom the stranger knows.
+The digest of an identity has 16 bytes. The fingerprint of a row is a digest of all values that the row would send, and
+has 8 bytes. The ledger stores digests instead of addresses. So a reader of the ledger can find only people whose
+address the reader already knows.
 """
 
 import re
@@ -25,44 +26,46 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-IDENTITY_BYTES = 16  # 128 bits: among 10 million identities a chance collision is 1 in 10^24
-FINGERPRINT_BYTES = 8  # compared only with one earlier version of the same person
+IDENTITY_BYTES = 16  # with 128 bits, the chance that two of 10 million identities collide is 1 in 10^24
+FINGERPRINT_BYTES = 8  # few, because a fingerprint is compared only with the earlier fingerprint of the same subscriber
 FINGERPRINT_FORMAT = b"fingerprint-1"
 
-_SPACE = "".join(chr(code) for code in range(128) if chr(code).isspace())  # the ASCII characters that str.strip removes
+# All ASCII characters that str.strip removes.
+_ASCII_WHITE_SPACE = "".join(chr(code) for code in range(128) if chr(code).isspace())
 
 Digests = npt.NDArray[np.bytes_]
 """An array of dtype S16 or S8. Get single digests by `split_digests`, because NumPy's `tolist` drops trailing NULs."""
 
 
 def digest_identity(field: str, value: str) -> bytes:
-    """Return the digest of the normal form of one identity; `field` is email or client_user_id."""
-    normal = normalise_identity(field, value).encode(errors="surrogatepass")
-    return blake2b(normal, digest_size=IDENTITY_BYTES, person=field.encode()).digest()
+    """Return the digest of the normal form of one identity. `field` is email or client_user_id."""
+    normal_form = normalise_identity(field, value).encode(errors="surrogatepass")
+    return blake2b(normal_form, digest_size=IDENTITY_BYTES, person=field.encode()).digest()
 
 
 def compute_identities(values: "pd.Series", field: str) -> Digests:
     """Return the digests (S16) of a column of identities (texts). No value may be missing."""
     texts = pa.chunked_array(pa.array(values, from_pandas=True))
-    trimmed = pc.ascii_trim(texts, characters=_SPACE)  # nearly all identities are ASCII: those are normalised at once
-    normal = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
+    # Nearly all identities are ASCII: normalise them as a column.
+    trimmed = pc.ascii_trim(texts, characters=_ASCII_WHITE_SPACE)
+    normal_forms = (pc.ascii_lower(trimmed) if field == "email" else trimmed).cast(pa.binary()).to_pylist()
     for index in np.flatnonzero(~pc.string_is_ascii(texts).to_numpy()).tolist():
-        normal[index] = normalise_identity(field, texts[index].as_py()).encode()
-    return _digest_all(normal, IDENTITY_BYTES, field.encode())
+        normal_forms[index] = normalise_identity(field, texts[index].as_py()).encode()
+    return _digest_all(normal_forms, IDENTITY_BYTES, field.encode())
 
 
 def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
     """Return the digest (S8) of all values that each row of a typed frame would send.
 
-    The base and the field `identity` are left out: fingerprints are compared only within one base and identity, and
-    another spelling of an address is no change. Each value is written as `name:length:value`, so that different rows
+    The base and the field `identity` are left out, because fingerprints are compared only within one base and identity.
+    Another spelling of an address is not a change. Each value is written as `name:length:value`, so that different rows
     have different texts.
     """
     written_fields = [field for field in SENT_FIELDS if field.name in subscribers and field.name != identity]
     parts = [_write_column(field.name, subscribers[field.name], field.kind) for field in written_fields]
     empty = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
-    written = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)
-    return _digest_all(written.to_pylist(), FINGERPRINT_BYTES, FINGERPRINT_FORMAT)
+    texts = reduce(lambda left, right: pc.binary_join_element_wise(left, right, b""), parts, empty)
+    return _digest_all(texts.to_pylist(), FINGERPRINT_BYTES, FINGERPRINT_FORMAT)
 
 
 def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> "npt.NDArray[np.bytes_]":
@@ -73,16 +76,16 @@ def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> 
     columns = []
     for name in names:
         if name in subscribers:
-            written = _write_column(name, subscribers[name], BY_NAME[name].kind).to_pylist()
+            texts = _write_column(name, subscribers[name], BY_NAME[name].kind).to_pylist()
         else:
-            written = [b""] * len(subscribers)
-        columns.append(_digest_all(written, FINGERPRINT_BYTES, FINGERPRINT_FORMAT))
+            texts = [b""] * len(subscribers)
+        columns.append(_digest_all(texts, FINGERPRINT_BYTES, FINGERPRINT_FORMAT))
     return np.stack(columns, axis=1)
 
 
-def _digest_all(texts: Iterable[bytes], size: int, person: bytes) -> Digests:
+def _digest_all(texts: Iterable[bytes], size: int, purpose: bytes) -> Digests:
     """Return the digests of many texts. A copy of an empty hash state takes two thirds of the time of a new state."""
-    copy_empty, digests = blake2b(digest_size=size, person=person).copy, []
+    copy_empty, digests = blake2b(digest_size=size, person=purpose).copy, []
     for text in texts:
         state = copy_empty()
         state.update(text)
@@ -91,10 +94,12 @@ def _digest_all(texts: Iterable[bytes], size: int, person: bytes) -> Digests:
 
 
 def separate_digests(digests: Digests, groups: Digests) -> Digests:
-    """Return each digest (S16) combined with the digest of its group: equal digests in two groups become different."""
+    """Return each digest (S16) combined with the digest of its group, so that equal digests in two groups differ."""
     size = digests.dtype.itemsize
-    left, right = (np.ascontiguousarray(array).view(np.uint8).reshape(-1, size) for array in (digests, groups))
-    return np.ascontiguousarray(left ^ right).reshape(-1).view(digests.dtype)
+    digest_bytes, group_bytes = (
+        np.ascontiguousarray(array).view(np.uint8).reshape(-1, size) for array in (digests, groups)
+    )
+    return np.ascontiguousarray(digest_bytes ^ group_bytes).reshape(-1).view(digests.dtype)
 
 
 def digest_text(text: str) -> bytes:
@@ -103,19 +108,19 @@ def digest_text(text: str) -> bytes:
 
 
 def join_digests(digests: Iterable[bytes], size: int) -> Digests:
-    """Return an array of single digests, which have `size` bytes each."""
+    """Return an array of the single `digests`. Each digest has `size` bytes."""
     return np.frombuffer(b"".join(digests), dtype=f"S{size}")
 
 
 def split_digests(digests: Digests) -> list[bytes]:
-    """Return the single digests of an array, each with all its bytes."""
+    """Return the single digests of an array. Each digest has all its bytes, also trailing NULs."""
     size = digests.dtype.itemsize
-    whole = np.ascontiguousarray(digests).tobytes()
-    return [whole[start : start + size] for start in range(0, len(whole), size)]
+    all_bytes = np.ascontiguousarray(digests).tobytes()
+    return [all_bytes[start : start + size] for start in range(0, len(all_bytes), size)]
 
 
 def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray:
-    """Return the column as bytes: `name:length:value`, or nothing for a missing value, which would not be sent."""
+    """Return the column as bytes: `name:length:value`, or empty bytes for a missing value, which would not be sent."""
     values = pa.chunked_array(pa.array(column, from_pandas=True))
     if kind is Kind.TAGS:  # each tag has its length before it, because a tag may contain any separator
         rows = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in values.to_pylist()]
@@ -125,132 +130,150 @@ def _write_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray
     return pc.fill_null(pc.binary_join_element_wise(name.encode(), length, text, b":"), b"")
 
 
-# The identities that a run has read, in 16 bytes each: a set of Python objects would take ten times as much memory. An
-# identity keeps 12 bytes of its digest, which two of ten million subscribers share once in 10^15 runs. A fingerprint
-# keeps 4 bytes, so one of four thousand million different repeats counts as equal.
+# The identities that a run has read. Each takes 16 bytes; a set of Python objects would take ten times as much memory.
+# 12 bytes are of the identity's digest: two of ten million subscribers have the same 12 bytes once in 10^15 runs. 4
+# bytes are of the fingerprint: of four thousand million rows that differ from an earlier row, one counts as equal.
 
 _IDENTITY, _FINGERPRINT = np.dtype("S12"), np.dtype("S4")
-_GROWTH = 4  # arrays are merged if one is less than four times as long: this keeps few arrays and makes few copies
-_MAX_MERGED = 1 << 19  # identities; a longer array is not copied, which would take much memory
+_MERGE_FACTOR = 4  # an array is merged with a later one unless it is four times as long: few arrays, and few copies
+_MAX_MERGED = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
 
 Mask = npt.NDArray[np.bool_]
 
 
 class SeenIdentities:
-    """The identities that were read, with the fingerprints of their used rows, as a few sorted arrays.
+    """The identities that a run has read, with the fingerprint of the used row of each identity, in a few sorted
+    arrays.
 
-    The first row of an identity is used, unless only a later row says that the subscriber is inactive.
+    The first row of an identity is used. But if it does not say that the subscriber is inactive, the first later row
+    that says so is used.
     """
 
     def __init__(self) -> None:
-        self._arrays: list[_Known] = []
+        self._arrays: list[_KnownIdentities] = []
 
     def add(self, identities: Digests, fingerprints: Digests, is_inactive: Mask) -> tuple[Mask, Mask]:
-        """Add the rows of one chunk in their order; `is_inactive` is the mask of rows that say inactive.
+        """Add the rows of one chunk in their order. `is_inactive` is the mask of rows that say that the subscriber is
+        inactive.
 
-        Return two masks: the rows that are not used, because another row of the identity is used, and the rows that
-        differ from the row that was used before.
+        Return two masks: the rows that are not used because another row of the identity is used, and the rows that
+        differ from the row that was used until then.
         """
         identities, fingerprints = identities.astype(_IDENTITY), fingerprints.astype(_FINGERPRINT)
         order = np.argsort(identities, kind="stable")
-        ordered, inactive = identities[order], is_inactive[order]
-        is_first = np.ones(len(ordered), dtype=bool)
-        is_first[1:] = ordered[1:] != ordered[:-1]
-        begins = np.flatnonzero(is_first)
-        group = np.cumsum(is_first) - 1
-        chunk = _Known(ordered[is_first], fingerprints[order[is_first]], inactive[is_first])
-        is_known = np.zeros(len(begins), dtype=bool)
+        sorted_identities, sorted_is_inactive = identities[order], is_inactive[order]
+        is_first = np.ones(len(sorted_identities), dtype=bool)
+        is_first[1:] = sorted_identities[1:] != sorted_identities[:-1]
+        group_starts = np.flatnonzero(is_first)
+        group_indices = np.cumsum(is_first) - 1
+        chunk = _KnownIdentities(
+            sorted_identities[is_first], fingerprints[order[is_first]], sorted_is_inactive[is_first]
+        )
+        is_known = np.zeros(len(group_starts), dtype=bool)
         for known in self._arrays:
-            index, is_here = known.find(chunk.identities)
-            is_known |= is_here
-            chunk.fingerprints[is_here] = known.fingerprints[index[is_here]]
-            chunk.is_inactive[is_here] = known.is_inactive[index[is_here]]
-        is_repeat = ~is_first | is_known[group]
-        is_different = is_repeat & (fingerprints[order] != chunk.fingerprints[group])
-        overruling = np.flatnonzero(inactive & is_repeat & ~chunk.is_inactive[group])
-        overruled, firsts = np.unique(group[overruling], return_index=True)
-        overruling = overruling[firsts]  # the first such row of each identity
-        chunk.fingerprints[overruled], chunk.is_inactive[overruled] = fingerprints[order[overruling]], True
-        for known in self._arrays if len(overruled) else ():
-            known.replace(chunk, overruled)
+            known_indices, is_found = known.find(chunk.identities)
+            is_known |= is_found
+            chunk.fingerprints[is_found] = known.fingerprints[known_indices[is_found]]
+            chunk.is_inactive[is_found] = known.is_inactive[known_indices[is_found]]
+        is_repeat = ~is_first | is_known[group_indices]
+        is_different = is_repeat & (fingerprints[order] != chunk.fingerprints[group_indices])
+        overruling_rows = np.flatnonzero(sorted_is_inactive & is_repeat & ~chunk.is_inactive[group_indices])
+        overruled_groups, first_indices = np.unique(group_indices[overruling_rows], return_index=True)
+        overruling_rows = overruling_rows[first_indices]  # only the first overruling row of each identity
+        chunk.fingerprints[overruled_groups], chunk.is_inactive[overruled_groups] = (
+            fingerprints[order[overruling_rows]],
+            True,
+        )
+        for known in self._arrays if len(overruled_groups) else ():
+            known.replace(chunk, overruled_groups)
         self._append(chunk.select(~is_known))
-        is_repeat[overruling] = False
+        is_repeat[overruling_rows] = False
         masks = np.empty((2, len(order)), dtype=bool)
         masks[:, order] = is_repeat, is_different
         return masks[0], masks[1]
 
-    def _append(self, known: "_Known") -> None:
-        while self._arrays and len(self._arrays[-1].identities) < min(_GROWTH * len(known.identities), _MAX_MERGED):
+    def _append(self, known: "_KnownIdentities") -> None:
+        while self._arrays and len(self._arrays[-1].identities) < min(
+            _MERGE_FACTOR * len(known.identities), _MAX_MERGED
+        ):
             known = self._arrays.pop().merge(known)
         if len(known.identities):
             self._arrays.append(known)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """Sorted identities, with the fingerprint of each used row, and whether that row says inactive."""
+class _KnownIdentities:
+    """Sorted identities. Each has the fingerprint of its used row, and whether this row says that the subscriber is
+    inactive."""
 
     identities: Digests
     fingerprints: Digests
     is_inactive: Mask
 
     def find(self, identities: Digests) -> tuple[npt.NDArray[np.intp], Mask]:
-        """Return an index for each of these identities, and the mask of the identities that are in this array."""
-        index = np.minimum(np.searchsorted(self.identities, identities), len(self.identities) - 1)
-        return index, self.identities[index] == identities
+        """Return an index in this array for each of `identities`, and the mask of the identities that are in this
+        array. The index of an identity that is not in this array has no meaning."""
+        indices = np.minimum(np.searchsorted(self.identities, identities), len(self.identities) - 1)
+        return indices, self.identities[indices] == identities
 
-    def replace(self, other: "_Known", indices: npt.NDArray[np.intp]) -> None:
-        """Replace rows by inactive rows of `other` at these indices, for identities that are in this array."""
-        index, is_here = self.find(other.identities[indices])
-        self.fingerprints[index[is_here]] = other.fingerprints[indices[is_here]]
-        self.is_inactive[index[is_here]] = True
+    def replace(self, other: "_KnownIdentities", other_indices: npt.NDArray[np.intp]) -> None:
+        """Replace the used rows by the inactive rows of `other` at `other_indices`. Identities that are not in this
+        array are skipped."""
+        own_indices, is_found = self.find(other.identities[other_indices])
+        self.fingerprints[own_indices[is_found]] = other.fingerprints[other_indices[is_found]]
+        self.is_inactive[own_indices[is_found]] = True
 
-    def select(self, mask: Mask) -> "_Known":
-        """Return the identities of a mask."""
-        return _Known(self.identities[mask], self.fingerprints[mask], self.is_inactive[mask])
+    def select(self, mask: Mask) -> "_KnownIdentities":
+        """Return the part of this array that the mask selects."""
+        return _KnownIdentities(self.identities[mask], self.fingerprints[mask], self.is_inactive[mask])
 
-    def merge(self, other: "_Known") -> "_Known":
-        """Return the sorted identities of both."""
+    def merge(self, other: "_KnownIdentities") -> "_KnownIdentities":
+        """Return the identities of both arrays, sorted."""
         identities = np.concatenate([self.identities, other.identities])
         order = np.argsort(identities, kind="stable")
         fingerprints = np.concatenate([self.fingerprints, other.fingerprints])
         is_inactive = np.concatenate([self.is_inactive, other.is_inactive])
-        return _Known(identities[order], fingerprints[order], is_inactive[order])
+        return _KnownIdentities(identities[order], fingerprints[order], is_inactive[order])
 
 
-# The spellings of an identity in look-ups, and the class of each spelling. A service's filter may fail for one class of
-# texts only (capitals, a plus that is decoded as a blank). So a proof for one spelling holds for its class only.
+# The spellings of an identity in look-ups, and the class of each spelling. The service's filter may fail for some
+# classes of texts only, such as texts with capitals, or with a plus that the service decodes as a blank. So a proof for
+# one spelling holds only for the class of this spelling.
 
-_PLAIN = {
+_PLAIN_TEXT = {
     "email": re.compile(r"[a-z0-9._-]+@(?!xn--)[a-z0-9-]+(\.(?!xn--)[a-z0-9-]+)*"),
     "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
 }
 _PLAIN_CHARACTERS = frozenset("._-")
-_LARGEST_16_BITS = "\uffff"  # characters beyond need four bytes in UTF-8, which some databases cannot store
+_LARGEST_16_BIT_CHARACTER = (
+    "\uffff"  # a larger character needs four bytes in UTF-8, and some databases cannot store four bytes
+)
 
 CAPITALS = frozenset({"local: capitals", "domain: capitals"})
-"""The traits of an email with capitals."""
+"""The traits that an email may have because of its capitals."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpellingClass:
-    """A class of texts of one field that a filter should treat alike. Plain texts have no `traits`."""
+    """A class of texts of one field. A filter should treat all texts of a class alike. The class of plain texts has no
+    `traits`."""
 
     field: str
     traits: frozenset[str]
 
 
 def build_spellings(field: str, value: str) -> tuple[str, ...]:
-    """Return the different texts to look up: as sent, with a normalised domain, and normalised (architecture 4.5).
+    """Return the texts to look up, without duplicates: the identity as it was sent, with a normalised domain, and
+    normalised as a whole (architecture 4.5).
 
-    `field` is email or client_user_id, and `value` is the identity as it was sent.
+    `field` is email or client_user_id. `value` is the identity as it was sent.
     """
     if field != "email":
         return tuple(dict.fromkeys((value, normalise_identity(field, value))))
-    normal = normalise_email(value)
+    normal_form = normalise_email(value)
     local, at, _ = value.rpartition("@")
-    half = f"{local}@{normal.rpartition('@')[2]}" if at else normal
-    return tuple(dict.fromkeys((value, half, normal)))
+    domain_normalised = f"{local}@{normal_form.rpartition('@')[2]}" if at else normal_form
+    return tuple(dict.fromkeys((value, domain_normalised, normal_form)))
 
 
 def classify(field: str, text: str) -> SpellingClass:
@@ -270,23 +293,24 @@ def classify(field: str, text: str) -> SpellingClass:
 
 
 def is_plain(field: str, text: str) -> bool:
-    """Return whether the class of a text has no traits. This test is fast, and nearly all texts pass it."""
-    return _PLAIN[field].fullmatch(text) is not None
+    """Return whether a text is plain, which means that its class has no traits. This fast test is enough for nearly all
+    texts."""
+    return _PLAIN_TEXT[field].fullmatch(text) is not None
 
 
-def has_spellings_by_case_alone(field: str, value: str) -> bool:
+def spellings_differ_only_in_case(field: str, value: str) -> bool:
     """Return whether all spellings of this identity differ only in upper and lower case.
 
     A letter beyond ASCII, and a domain with such letters, has several forms that a service may store.
     """
     if field != "email":
         return True
-    normal = normalise_email(value)
-    return normal.isascii() and "domain: A-label" not in classify("email", normal).traits
+    normal_form = normalise_email(value)
+    return normal_form.isascii() and "domain: A-label" not in classify("email", normal_form).traits
 
 
 def describe_spelling(text: str) -> frozenset[str]:
-    """Return the traits of a text that is not an email; a plain text has none."""
+    """Return the traits of a text that is not an email. A plain text has no traits."""
     traits = set(_find_traits(text))
     if text.isascii() and text.isdigit():
         traits.add("digits only")
@@ -302,15 +326,15 @@ def _find_traits(text: str) -> Iterator[str]:
         yield "beyond ASCII"
         if unicodedata.normalize("NFC", text) != text:
             yield "not composed"
-        if max(text) > _LARGEST_16_BITS:
+        if max(text) > _LARGEST_16_BIT_CHARACTER:
             yield "beyond 16 bits"
-    yield from {sign for sign in text if sign.isascii() and not sign.isalnum()} - _PLAIN_CHARACTERS
+    yield from {character for character in text if character.isascii() and not character.isalnum()} - _PLAIN_CHARACTERS
 
 
 # The suppression list
 
 
-_MIN_COMPARED_SIZE = 10  # smaller lists are not compared
+_MIN_COMPARED_SIZE = 10  # entries; the size of a list that was smaller is not compared
 
 
 class Suppression:
@@ -321,8 +345,9 @@ class Suppression:
     def __init__(
         self, job: str, field: str, digests: Digests | Iterable[bytes], *, name: str = "", max_shrink: float = 1.0
     ) -> None:
-        """`digests` are the entries' digests in any order, with duplicates: an S16 array, or single digests. `name` is
-        the path of the list, and `max_shrink` the share by which the list may shrink between two runs."""
+        """`digests` are the digests of the entries, as an S16 array or as single digests. They may be in any order and
+        have duplicates. `name` is the path of the list, and `max_shrink` the share by which the list may shrink between
+        two runs."""
         if not isinstance(digests, np.ndarray):
             digests = join_digests(digests, IDENTITY_BYTES)
         self.job = job
@@ -340,8 +365,9 @@ class Suppression:
         return self.field == other.field and np.array_equal(self._digests, other._digests)
 
     def refuse_shrunk(self, previous_size: int | None) -> None:
-        """Raise ConfigurationError if the list is smaller than `previous_size` by `max_shrink` or more. A list that
-        lost entries would let people be created or mailed. A list that had fewer than 10 entries is not compared."""
+        """Raise ConfigurationError if the list is smaller than `previous_size` by `max_shrink` or more. With an
+        incomplete list, the run would create or mail suppressed people. If `previous_size` is below 10, the sizes are
+        not compared."""
         if previous_size is None or previous_size < _MIN_COMPARED_SIZE:
             return
         shrink = 1 - self.size / previous_size
@@ -375,8 +401,8 @@ class Suppression:
 class InactiveIdentities:
     """The identities (S16 digests) that are inactive in a base of the service's list, or in rows of the run.
 
-    `reactivated` are inactive identities that the run creates as active, because the job does not suppress them.
-    `unclear` are identities that the list shows without a valid IsActive.
+    `reactivated` are inactive identities that the run creates as active, because the job does not suppress inactive
+    people. `unclear` are identities whose subscriber the list shows without a valid IsActive.
     """
 
     __slots__ = ("_added", "_known", "reactivated", "unclear")
@@ -392,7 +418,7 @@ class InactiveIdentities:
         self._added += identity
 
     def add_unclear(self, identity: bytes) -> None:
-        """Add an identity that the list shows without a valid IsActive."""
+        """Add an identity whose subscriber the list shows without a valid IsActive."""
         if self.unclear is None:
             self.unclear = InactiveIdentities()
         self.unclear.add(identity)
@@ -404,16 +430,16 @@ class InactiveIdentities:
     def find(self, digests: Digests) -> Mask:
         """Return the mask of the digests that were added."""
         if self._added:
-            added = np.frombuffer(bytes(self._added), dtype=self._known.dtype)
-            self._known = np.unique(np.concatenate([self._known, added]))
+            added_digests = np.frombuffer(bytes(self._added), dtype=self._known.dtype)
+            self._known = np.unique(np.concatenate([self._known, added_digests]))
             self._added.clear()
         return _find_among(self._known, digests)
 
 
-def _find_among(known: Digests, digests: Digests) -> Mask:
-    """Return the mask of the `digests` that are in the sorted array `known`."""
-    index = np.searchsorted(known, digests)
-    is_inside = index < len(known)
-    is_known = np.zeros(len(digests), dtype=bool)
-    is_known[is_inside] = known[index[is_inside]] == digests[is_inside]
-    return is_known
+def _find_among(sorted_digests: Digests, digests: Digests) -> Mask:
+    """Return the mask of the `digests` that are in the array `sorted_digests`."""
+    indices = np.searchsorted(sorted_digests, digests)
+    is_inside = indices < len(sorted_digests)
+    is_member = np.zeros(len(digests), dtype=bool)
+    is_member[is_inside] = sorted_digests[indices[is_inside]] == digests[is_inside]
+    return is_member

@@ -1,4 +1,6 @@
-"""Checks that a mapping fits a source, and prepares its rows for a load: map, validate, identify, suppress.
+"""Checks that a mapping fits a source, and prepares the rows of the source for a load.
+
+The rows are mapped and validated. Then duplicates and rows on the suppression list are found.
 
 This module uses neither the network nor the ledger.
 """
@@ -18,7 +20,7 @@ from connector.fields import BaseRef
 from connector.outcomes import Fault
 from connector.rows import Chunk, MalformedRow, PlannedChunk, Source
 from connector.shards import WHOLE, Shard
-from connector.subscribers.headers import find_consent
+from connector.subscribers.headers import find_consent_columns
 from connector.subscribers.identity import (
     IDENTITY_BYTES,
     Digests,
@@ -42,7 +44,7 @@ from connector.subscribers.rules import (
     find_mapping_faults,
     list_columns,
     read_bases,
-    refuse_mixed,
+    refuse_mixed_bases,
 )
 from connector.subscribers.validation import validate_rows
 
@@ -50,29 +52,34 @@ Positions = npt.NDArray[np.int64]
 
 
 def check_mapping(
-    mapping: FieldMapping, rules: ValidationRules, columns: Sequence[str], *, where: str, base: BaseColumn | None = None
+    mapping: FieldMapping,
+    rules: ValidationRules,
+    columns: Sequence[str],
+    *,
+    source_name: str,
+    base: BaseColumn | None = None,
 ) -> None:
-    """Raise ConfigurationError, with all faults, if a mapping does not fit the source.
+    """Raise ConfigurationError with all faults if a mapping does not fit the source.
 
-    `columns` are the columns of the source, `where` is its name, and `base` is the column of the bases, or None. Faults
-    are an unmapped identity or required field, a column that the source lacks, a zip that would overwrite a mapped
-    field, and an invalid constant or default.
+    `columns` are the columns of the source. `base` is the column that names the base of each row, or None. Faults are
+    an unmapped identity or required field, a column that the source lacks, a zip that would overwrite a mapped field,
+    and an invalid constant or default.
     """
-    used = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
-    used += [] if base is None else [("the base", base.column)]
+    read_columns = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
+    read_columns += [] if base is None else [("the base", base.column)]
     faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip)
-    for name, column in used:
+    for name, column in read_columns:
         if column not in columns:
-            similar = get_close_matches(column, columns, n=1)
-            hint = f", did you mean {similar[0]}?" if similar else ""
-            faults.append(f"{name} is mapped to the column {column}, which is not there{hint}")
+            similar_columns = get_close_matches(column, columns, n=1)
+            hint = f", did you mean {similar_columns[0]}?" if similar_columns else ""
+            faults.append(f"{name} is mapped to the column {column}, which does not exist{hint}")
     faults += _find_value_faults(mapping)
     if faults:
-        raise ConfigurationError(f"{where}: {'; '.join(faults)}. Its columns: {', '.join(columns)}")
+        raise ConfigurationError(f"{source_name}: {'; '.join(faults)}. Its columns: {', '.join(columns)}")
 
 
 def _find_value_faults(mapping: FieldMapping) -> list[str]:
-    """Return the faults of each `value` and `default`, by validating a row that contains only them."""
+    """Return the faults of each `value` and `default`: validate a row that contains only these texts."""
     constants = {
         name: ColumnRule(value=constant)
         for name, rule in mapping.rules.items()
@@ -92,7 +99,8 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An unused row of a subscriber: the `position` in its chunk, and the `fields` that differ from the used row.
+    """A row that is not used, because another row of the subscriber is used. It has the `position` in its chunk, and
+    the `fields` that differ from the used row.
 
     `is_overruled` is true if a row that says inactive is used instead. `fields` is empty if no row of the subscriber is
     used, because an invalid row may say inactive.
@@ -107,11 +115,12 @@ class Difference:
 class PreparedChunk:
     """One chunk of a source after validation.
 
-    `valid` has all valid rows, and `all_bases` their bases (None: all rows are for one base). `persons` has the digest
-    of each row's subscriber: of the identity, and of the base if there are several. `is_duplicate`, `is_suppressed` and
-    `is_different` are masks of the valid rows. `is_different` marks rows that differ from the row that was used before.
-    `faults` are the faults of invalid rows. `barred` are identities, with record numbers, that an invalid row keeps
-    from becoming active (`_find_barred`). `connector.spooled_rows` adds the `differences` at the end of the source.
+    `valid` has all valid rows, and `all_bases` the bases of these rows (None: all rows are for one base).
+    `subscriber_digests` has a digest for each row: of the identity, and also of the base if there are several bases.
+    `is_duplicate`, `is_suppressed` and `is_different` are masks of the valid rows. `is_different` marks rows that
+    differ from an earlier row of the same subscriber. `faults` are the faults of invalid rows. `barred` are the
+    identities that must not become active because of an invalid row, and the record numbers of these rows
+    (`_find_barred`). `connector.spooled_rows` adds the `differences` at the end of the source.
 
     `omitted_zips` and `yearless` are positions of valid rows without their zip, or without a birthday that has no year.
     `readings` are positions of cells whose value is not their text. `source_rows` counts the records of the source in
@@ -122,7 +131,7 @@ class PreparedChunk:
     chunk: Chunk
     valid: PlannedChunk
     all_bases: RowBases | None
-    persons: Digests
+    subscriber_digests: Digests
     is_duplicate: Mask
     is_suppressed: Mask
     is_different: Mask
@@ -173,7 +182,7 @@ class PreparedChunk:
             chunk=chunk,
             valid=replace(self.valid.select(indices), chunk=chunk),
             all_bases=None if self.all_bases is None else self.all_bases.select(indices),
-            persons=self.persons[indices],
+            subscriber_digests=self.subscriber_digests[indices],
             is_duplicate=self.is_duplicate[indices],
             is_suppressed=self.is_suppressed[indices],
             is_different=self.is_different[indices],
@@ -215,56 +224,60 @@ def prepare_chunks(
     """Read the source chunk by chunk to its end, and leave out the records of other shards.
 
     `base` is the column that names the base of each row, or None if all rows are for one base. `more_columns` are read
-    in addition to the columns of the mapping and of the base. `ignored` columns are not checked for consent. Records
-    beyond `limit` are read, too, if is_active is mapped to a column: they may say that a subscriber is inactive. Raises
-    SourceError, and ConfigurationError if the column names some bases by id and others by name.
+    in addition to the columns of the mapping and of the base. `ignored` columns are not checked for consent. If
+    is_active is mapped to a column, records beyond `limit` are also read, because they may show that a subscriber is
+    inactive. Raises SourceError. Raises ConfigurationError if the column names some bases by id and others by name.
     """
-    seen = SeenIdentities()
+    seen_identities = SeenIdentities()
     named_bases: dict[BaseRef, None] = {}
-    used = [*list_columns(mapping.columns, base), *more_columns]
-    activity = mapping.rules.get("is_active")
-    is_activity_read = activity is not None and bool(activity.columns)
-    for source_chunk in _read_at_most(source, None if is_activity_read else limit, used):
+    read_columns = [*list_columns(mapping.columns, base), *more_columns]
+    activity_rule = mapping.rules.get("is_active")
+    is_activity_read = activity_rule is not None and bool(activity_rule.columns)
+    for source_chunk in _read_at_most(source, None if is_activity_read else limit, read_columns):
         chunk = source_chunk if shard.is_whole else select_shard(source_chunk, mapping, rules, shard, today=today)
         mapped = apply_mapping(chunk.frame, mapping, today=today)
         bases, base_faults = (None, ()) if base is None else read_bases(chunk.frame, base)
         if base is not None and bases is not None:
             named_bases.update(dict.fromkeys(bases.bases))
-            refuse_mixed(base.column, named_bases)
-        validated = validate_rows(mapped.frame, rules, today=today, known=[*mapped.faults, *base_faults])
-        valid = validated.subscribers
-        valid_bases = None if bases is None else bases.select(valid.index.to_numpy())
-        identities = compute_identities(valid[rules.identity], rules.identity)
-        fingerprints = compute_fingerprints(valid, rules.identity)
-        persons = _compute_persons(identities, valid_bases)
-        is_duplicate, is_different = seen.add(persons, fingerprints, find_inactive(valid))
-        is_suppressed = find_suppressed(suppression, valid, identities, rules.identity) & ~is_duplicate
-        omitted = mapped.frame["address_zip"].iloc[validated.omitted_zips] if len(validated.omitted_zips) else None
+            refuse_mixed_bases(base.column, named_bases)
+        validation = validate_rows(mapped.frame, rules, today=today, known_faults=[*mapped.faults, *base_faults])
+        valid_rows = validation.subscribers
+        row_bases = None if bases is None else bases.select(valid_rows.index.to_numpy())
+        identities = compute_identities(valid_rows[rules.identity], rules.identity)
+        fingerprints = compute_fingerprints(valid_rows, rules.identity)
+        subscriber_digests = _compute_subscriber_digests(identities, row_bases)
+        is_duplicate, is_different = seen_identities.add(subscriber_digests, fingerprints, find_inactive(valid_rows))
+        is_suppressed = find_suppressed(suppression, valid_rows, identities, rules.identity) & ~is_duplicate
+        omitted_zips = (
+            mapped.frame["address_zip"].iloc[validation.omitted_zips] if len(validation.omitted_zips) else None
+        )
         barred = identities[:0], chunk.numbers[:0]
         if is_activity_read:
-            invalid = sorted({fault.position for fault in validated.faults})
-            frame = chunk.frame.iloc[invalid].reset_index(drop=True)
-            part = replace(chunk, frame=frame, numbers=chunk.numbers[invalid], malformed=source_chunk.malformed)
-            barred = _find_barred(part, mapping, rules.identity, today=today)
+            invalid_positions = sorted({fault.position for fault in validation.faults})
+            frame = chunk.frame.iloc[invalid_positions].reset_index(drop=True)
+            invalid_chunk = replace(
+                chunk, frame=frame, numbers=chunk.numbers[invalid_positions], malformed=source_chunk.malformed
+            )
+            barred = _find_barred(invalid_chunk, mapping, rules.identity, today=today)
         yield PreparedChunk(
             chunk,
-            PlannedChunk(chunk, valid, identities, fingerprints, omitted),
-            valid_bases,
-            persons,
+            PlannedChunk(chunk, valid_rows, identities, fingerprints, omitted_zips),
+            row_bases,
+            subscriber_digests,
             is_duplicate,
             is_suppressed,
             is_different,
-            validated.faults,
+            validation.faults,
             barred,
-            validated.omitted_zips,
-            validated.yearless,
+            validation.omitted_zips,
+            validation.yearless,
             mapped.readings,
             source_chunk.record_count,
-            tuple(find_consent(chunk.frame, mapping, ignored)),
+            tuple(find_consent_columns(chunk.frame, mapping, ignored)),
         )
 
 
-def _compute_persons(identities: Digests, bases: RowBases | None) -> Digests:
+def _compute_subscriber_digests(identities: Digests, bases: RowBases | None) -> Digests:
     """Return the digest of each row's subscriber. An identity in two bases is two subscribers (architecture 3)."""
     if bases is None or not bases.bases:
         return identities
@@ -273,43 +286,53 @@ def _compute_persons(identities: Digests, bases: RowBases | None) -> Digests:
 
 
 def _find_barred(chunk: Chunk, mapping: FieldMapping, identity: str, *, today: date) -> tuple[Digests, Positions]:
-    """Return the identities, with record numbers, of invalid rows that may say inactive.
+    """Return the identities and the record numbers of invalid rows that may say that the subscriber is inactive.
 
-    These are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
+    Such rows are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
     """
-    named, numbers = find_named(chunk.malformed, identity)
+    malformed_identities, malformed_numbers = find_possible_identities(chunk.malformed, identity)
     if not len(chunk.frame):
-        return named, numbers
+        return malformed_identities, malformed_numbers
     mapped = apply_mapping(chunk.frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
-    valid = validate_rows(mapped.frame, ValidationRules(identity), today=today, known=mapped.faults).subscribers
-    anybody = {"email": ColumnRule(value="nobody@example.com"), "is_active": mapping.rules["is_active"]}
-    mapped = apply_mapping(chunk.frame, FieldMapping(anybody), today=today)
-    active = validate_rows(mapped.frame, ValidationRules(), today=today, known=mapped.faults).subscribers
-    is_clear = mapped.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
-    is_clear[active.index[active["is_active"].eq(True).fillna(False)]] = True
-    valid = valid[~is_clear[valid.index]]
-    positions = valid.index.to_numpy(dtype=np.int64)
-    identities = compute_identities(valid[identity], identity)
-    return np.concatenate([named, identities]), np.concatenate([numbers, chunk.numbers[positions]])
+    valid_rows = validate_rows(
+        mapped.frame, ValidationRules(identity), today=today, known_faults=mapped.faults
+    ).subscribers
+    activity_rules = {"email": ColumnRule(value="nobody@example.com"), "is_active": mapping.rules["is_active"]}
+    mapped = apply_mapping(chunk.frame, FieldMapping(activity_rules), today=today)
+    rows_with_activity = validate_rows(
+        mapped.frame, ValidationRules(), today=today, known_faults=mapped.faults
+    ).subscribers
+    is_not_inactive = mapped.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
+    is_not_inactive[rows_with_activity.index[rows_with_activity["is_active"].eq(True).fillna(False)]] = True
+    valid_rows = valid_rows[~is_not_inactive[valid_rows.index]]
+    positions = valid_rows.index.to_numpy(dtype=np.int64)
+    identities = compute_identities(valid_rows[identity], identity)
+    return np.concatenate([malformed_identities, identities]), np.concatenate(
+        [malformed_numbers, chunk.numbers[positions]]
+    )
 
 
-_WORDS = {
+_IDENTITY_TEXTS = {
     "email": re.compile(r"[^\s,;|\"<>()\[\]{}:]+@[^\s,;|\"<>()\[\]{}:]+"),
     "client_user_id": re.compile(r'[^,;|\t\n"]+'),
 }
-"""Texts that may be identities in a malformed record, by field."""
+"""Patterns of the texts in a malformed record that may be identities, by field."""
 
 
-def find_named(records: Sequence[MalformedRow], identity: str) -> tuple[Digests, Positions]:
-    """Return the identities that these records may name, with the record numbers."""
-    words = [(word.strip("' \r"), record.number) for record in records for word in _WORDS[identity].findall(record.raw)]
-    named = pd.Series([word for word, _ in words], dtype="str")
-    numbers = np.array([number for _, number in words], dtype=np.int64)
-    return compute_identities(named, identity), numbers
+def find_possible_identities(records: Sequence[MalformedRow], identity: str) -> tuple[Digests, Positions]:
+    """Return the identities that these malformed records may contain, and the record number of each identity."""
+    texts = [
+        (text.strip("' \r"), record.number)
+        for record in records
+        for text in _IDENTITY_TEXTS[identity].findall(record.raw)
+    ]
+    identities = pd.Series([text for text, _ in texts], dtype="str")
+    record_numbers = np.array([number for _, number in texts], dtype=np.int64)
+    return compute_identities(identities, identity), record_numbers
 
 
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
-    """Return the records of a chunk that belong to the shard: the digest of `digest_rows` decides."""
+    """Return the records of a chunk that belong to the shard. The digest from `digest_rows` decides."""
     is_own = shard.contains(
         join_digests(digest_rows(chunk.frame, mapping, rules.identity, today=today)[0], IDENTITY_BYTES)
     )
@@ -324,22 +347,27 @@ def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, sh
 def digest_rows(
     frame: pd.DataFrame, mapping: FieldMapping, identity: str, *, today: date
 ) -> tuple[list[bytes], list[bool]]:
-    """Return a digest for each row of text cells, and whether the digest is of a valid identity. The digest of a row
-    without a valid identity is of the cells that the mapping uses."""
+    """Return a digest for each row of text cells, and whether the row has a valid identity. The digest is computed from
+    the identity, or else from the cells that the mapping uses."""
     mapped = apply_mapping(frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
-    valid = validate_rows(mapped.frame, ValidationRules(identity), today=today, known=mapped.faults).subscribers
+    valid_rows = validate_rows(
+        mapped.frame, ValidationRules(identity), today=today, known_faults=mapped.faults
+    ).subscribers
     digests = [b""] * len(frame)
-    for position, digest in zip(valid.index, split_digests(compute_identities(valid[identity], identity)), strict=True):
+    for position, digest in zip(
+        valid_rows.index, split_digests(compute_identities(valid_rows[identity], identity)), strict=True
+    ):
         digests[position] = digest
-    unidentified = frame[[*mapping.columns]].drop(valid.index)
+    unidentified = frame[[*mapping.columns]].drop(valid_rows.index)
     for position, cells in zip(unidentified.index, unidentified.itertuples(index=False, name=None), strict=True):
         digests[position] = digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells]))
-    is_identity = [position in valid.index for position in range(len(frame))]
+    is_identity = [position in valid_rows.index for position in range(len(frame))]
     return digests, is_identity
 
 
 def find_suppressed(suppression: Suppression | None, valid: pd.DataFrame, identities: Digests, identity: str) -> Mask:
-    """Return the mask of the valid rows on the list. `identities` are the digests of their `identity` field."""
+    """Return the mask of the valid rows that are on the suppression list. `identities` are the digests of the rows'
+    `identity` field."""
     if suppression is None:
         return np.zeros(len(valid), dtype=bool)
     return suppression.find(identities) if suppression.field == identity else suppression.build_mask(valid)

@@ -47,7 +47,8 @@ class ColumnRule:
 
     - `is_trimmed` (the default): remove white space at both ends.
     - Remove an apostrophe that a program wrote before a number or a formula to protect it from spreadsheets.
-    - `case`: write all letters small (`lower`) or capital (`upper`), or the first letter of each word (`title`).
+    - `case`: write all letters small (`lower`), all letters capital (`upper`), or the first letter of each word capital
+      (`title`).
     - `values`: replace whole texts. Other texts stay.
     - `format`: read dates in these formats (strptime's letters). The first format that fits is used.
     - `default`: replace an empty text.
@@ -83,21 +84,21 @@ class ColumnRule:
 
 @dataclass(frozen=True, slots=True)
 class FieldMapping:
-    """The rules by field name, in the order of the field table. `whole_name` is a column of whole names that was mapped
-    to one field because of its header.
+    """The rules of the fields, by field name, in the order of the field table. `whole_name_column` is a column whose
+    header means whole names, and which is mapped to one field.
 
     Raises ConfigurationError for a field that cannot be mapped, and for a rule that does not fit its field.
     """
 
     rules: Mapping[str, ColumnRule]
-    whole_name: str | None = field(default=None, compare=False)
+    whole_name_column: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, rule in self.rules.items():
             for fault in find_misfits(name, rule):
                 raise ConfigurationError(fault)
-        ordered = {name: self.rules[name] for name in MAPPABLE if name in self.rules}
-        object.__setattr__(self, "rules", MappingProxyType(ordered))
+        ordered_rules = {name: self.rules[name] for name in MAPPABLE if name in self.rules}
+        object.__setattr__(self, "rules", MappingProxyType(ordered_rules))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -106,17 +107,19 @@ class FieldMapping:
 
 
 def find_mapping_faults(
-    mapped: Collection[str], identity: str, required: Collection[str], zip_policy: str
+    mapped_fields: Collection[str], identity: str, required: Collection[str], zip_policy: str
 ) -> list[str]:
-    """Return the faults of a mapping to the fields `mapped`, each with its remedy. Faults are an unmapped identity or
-    required field, and a zip that would overwrite a mapped field."""
+    """Return the faults of a mapping to the fields `mapped_fields`. Each fault has its remedy. Faults are an unmapped
+    identity or required field, and a zip policy that would overwrite a mapped field."""
     faults = []
-    if identity not in mapped:
+    if identity not in mapped_fields:
         faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map one to it")
-    missing = [name for name in required if name not in mapped and name != identity]
-    if missing:
-        faults.append(f"no column is mapped to {', '.join(missing)}, which required names; map one or require less")
-    if zip_policy in mapped:
+    missing_fields = [name for name in required if name not in mapped_fields and name != identity]
+    if missing_fields:
+        faults.append(
+            f"no column is mapped to {', '.join(missing_fields)}, which required names; map one or require less"
+        )
+    if zip_policy in mapped_fields:
         faults.append(
             f"zip: {zip_policy} would overwrite the values of {zip_policy}, which is mapped; choose another field"
         )
@@ -124,7 +127,7 @@ def find_mapping_faults(
 
 
 def find_misfits(name: str, rule: ColumnRule) -> Iterator[str]:
-    """Yield messages why a rule does not fit the field `name`."""
+    """Yield messages that explain why a rule does not fit the field `name`."""
     if name not in MAPPABLE:
         yield f"no field {name!r} can be mapped; there are: {', '.join(MAPPABLE)}"
         return
@@ -173,32 +176,34 @@ def _compile(template: str) -> Template:
 
 def require_columns(mapping: FieldMapping, columns: Sequence[str]) -> None:
     """Raise ConfigurationError with all columns that the mapping uses and the source lacks."""
-    missing = [column for column in mapping.columns if column not in columns]
-    if missing:
-        raise ConfigurationError("; ".join(explain_missing("column", column, columns) for column in missing))
+    missing_columns = [column for column in mapping.columns if column not in columns]
+    if missing_columns:
+        raise ConfigurationError("; ".join(explain_missing("column", column, columns) for column in missing_columns))
 
 
 def explain_missing(kind: str, name: str, existing: Sequence[str]) -> str:
     """Return the message for a name of this kind ("column") that does not exist, with similar existing names."""
-    by_folded = {known.casefold(): known for known in existing}
-    similar = [by_folded[folded] for folded in get_close_matches(name.strip().casefold(), list(by_folded), n=3)]
-    hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
+    name_by_folded = {known.casefold(): known for known in existing}
+    similar_names = [
+        name_by_folded[folded] for folded in get_close_matches(name.strip().casefold(), list(name_by_folded), n=3)
+    ]
+    hint = f" Did you mean {' or '.join(similar_names)}?" if similar_names else ""
     return f"there is no {kind} {name!r}.{hint} There are: {', '.join(existing)}"
 
 
 def normalise_header(header: str) -> str:
     """Return the letters and digits of a header in lower case, without accents and other characters."""
-    plain = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
-    return "".join(sign for sign in plain if sign.isalnum())
+    plain_header = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
+    return "".join(character for character in plain_header if character.isalnum())
 
 
 def split_header(header: str) -> str:
     """Return the words of a header in lower case and without accents, separated by one blank. A capital letter begins
     a word (`doNotEmail`)."""
-    separated = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
-    plain = unicodedata.normalize("NFKD", separated).casefold().replace("ł", "l")
-    plain = "".join(sign for sign in plain if not unicodedata.combining(sign))
-    return " ".join(re.findall(r"[^\W_]+", plain))
+    separated_words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
+    plain_header = unicodedata.normalize("NFKD", separated_words).casefold().replace("ł", "l")
+    plain_header = "".join(character for character in plain_header if not unicodedata.combining(character))
+    return " ".join(re.findall(r"[^\W_]+", plain_header))
 
 
 # Requirements of a row
@@ -207,9 +212,10 @@ def split_header(header: str) -> str:
 @dataclass(frozen=True, slots=True)
 class PhoneRule:
     """The rule that phone numbers are sent in E.164 form (+49301234567). A number without a country code belongs to
-    `region` (ISO 3166-1 alpha-2). If a number has no such form, `otherwise` is `reject` (its row) or `keep` (the text).
+    `region` (ISO 3166-1 alpha-2). `otherwise` is the policy for a text that has no E.164 form: `reject` the row, or
+    `keep` the text.
 
-    Raises ConfigurationError for an unknown region or word, and if the phone library is not installed.
+    Raises ConfigurationError for an unknown region or policy, and if the phone library is not installed.
     """
 
     region: str
@@ -228,9 +234,9 @@ class PhoneRule:
 class ValidationRules:
     """The requirements of a job: the `identity` field, and the fields that are `required` in each row.
 
-    `zip` is the policy for a zip code that is not a number: `omit` it, `reject` its row, or name the field that gets
-    its text (custom_field1 to custom_field3). Without `e164`, a phone number can be any text. Raises ConfigurationError
-    for an unknown word.
+    `zip` is the policy for a zip code that is not a number: `omit` the zip code, `reject` the row, or the name of the
+    field that gets the text (custom_field1 to custom_field3). Without `e164`, a phone number can be any text. Raises
+    ConfigurationError for an unknown field or policy.
     """
 
     identity: str = "email"
@@ -251,9 +257,7 @@ def _check(key: str, words: list[str], allowed: tuple[str, ...]) -> None:
             raise ConfigurationError(f"{key}: {word!r} is not one of {', '.join(allowed)}")
 
 
-@lru_cache(
-    maxsize=1 << 16
-)  # each number is formatted twice, by the check and by the reader; the numbers of a chunk fit in the cache
+@lru_cache(maxsize=1 << 16)  # the check and the reader both format each number; the cache holds the numbers of a chunk
 def format_phone(text: str, region: str) -> str | None:
     """Return the number in E.164 form, or None for an invalid number or a number with an extension (E.164 has none).
 
@@ -282,15 +286,16 @@ def _load_library() -> ModuleType:
 # The base of each row
 
 
-_MAX_CELLS_NAMED = 10  # allowed cells in a message, which is one cell of the rejects file
+_MAX_CELLS_NAMED = 10  # allowed cells that a message names; the message is one cell of the rejects file
 
 
 @dataclass(frozen=True, slots=True)
 class BaseColumn:
-    """The column that names the base of each row. `values` has the base by cell; None: each cell is an id or a name.
+    """The column that names the base of each row. `values` has the base of each allowed cell. If `values` is None, each
+    cell is the id or the name of a base.
 
     Cells and the keys of `values` are trimmed. Raises ConfigurationError if `values` is empty, has an empty cell or a
-    cell twice, or if some bases are ids and others are names (architecture 4.14).
+    cell twice, or names some bases by id and others by name (architecture 4.14).
     """
 
     column: str
@@ -299,15 +304,15 @@ class BaseColumn:
     def __post_init__(self) -> None:
         if self.values is None:
             return
-        trimmed = {cell.strip(): base for cell, base in self.values.items()}
-        if not trimmed:
+        base_by_cell = {cell.strip(): base for cell, base in self.values.items()}
+        if not base_by_cell:
             raise ConfigurationError("values must name a base for one cell at least")
-        if "" in trimmed:
+        if "" in base_by_cell:
             raise ConfigurationError("values: an empty cell names no base; a row without one is invalid")
-        if len(trimmed) < len(self.values):
+        if len(base_by_cell) < len(self.values):
             raise ConfigurationError("values names a cell twice; white space around it does not count")
-        object.__setattr__(self, "values", MappingProxyType(trimmed))
-        refuse_mixed(self.column, trimmed.values())
+        object.__setattr__(self, "values", MappingProxyType(base_by_cell))
+        refuse_mixed_bases(self.column, base_by_cell.values())
 
     @property
     def field(self) -> str:
@@ -318,7 +323,8 @@ class BaseColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowBases:
-    """The base of each row of a frame in its order: an index in `bases`, or -1 for a row that has a fault."""
+    """The bases of the rows of a frame. `indices` has, for each row, the index of its base in `bases`, or -1 for a row
+    that has a fault."""
 
     indices: Indices
     bases: tuple[BaseRef, ...]
@@ -328,12 +334,16 @@ class RowBases:
         return RowBases(self.indices[rows], self.bases)
 
     def split(self) -> Iterator[tuple[BaseRef, Indices]]:
-        """Yield each base with the positions of its rows, in the order in which the bases first appear."""
+        """Yield each base with the positions of its rows. The bases are in the order of their first rows."""
         import numpy as np
 
         order = np.argsort(self.indices, kind="stable")
-        used, begins = np.unique(self.indices[order], return_index=True)
-        groups = dict(zip(used.tolist(), np.split(order, begins[1:]), strict=True)) if len(used) else {}
+        used_indices, group_starts = np.unique(self.indices[order], return_index=True)
+        groups = (
+            dict(zip(used_indices.tolist(), np.split(order, group_starts[1:]), strict=True))
+            if len(used_indices)
+            else {}
+        )
         for index in sorted((index for index in groups if index >= 0), key=lambda index: int(groups[index][0])):
             yield self.bases[index], groups[index]
 
@@ -345,30 +355,30 @@ def list_columns(mapped: Iterable[str], base: BaseColumn | None) -> tuple[str, .
 
 
 def parse_base(text: str) -> BaseRef:
-    """Return the base that a text names. Digits are an id, any other text is a name. Raises ValueError with a
+    """Return the base that a text names. Digits are an id, and any other text is a name. Raises ValueError with a
     message."""
-    word = text.strip()
-    if word.isascii() and word.isdigit():
-        number = int(word) if len(word) <= len(str(LARGEST_ID)) else 0
+    trimmed = text.strip()
+    if trimmed.isascii() and trimmed.isdigit():
+        number = int(trimmed) if len(trimmed) <= len(str(LARGEST_ID)) else 0
         if not 1 <= number <= LARGEST_ID:
             raise ValueError("no base has this id: ids are whole numbers from 1, of 64 bits")
         return BaseRef(service_id=number)
-    if not word or not word.isprintable():
+    if not trimmed or not trimmed.isprintable():
         raise ValueError("must be an id, or a name in printable characters")
-    return BaseRef(name=word)
+    return BaseRef(name=trimmed)
 
 
-def refuse_mixed(column: str, named_bases: Iterable[BaseRef]) -> None:
-    """Raise ConfigurationError if some of these bases are named by id and others by name: both may be one base,
-    and only the service knows that (architecture 4.14)."""
+def refuse_mixed_bases(column: str, named_bases: Iterable[BaseRef]) -> None:
+    """Raise ConfigurationError if some of these bases are named by id and others by name. An id and a name may mean the
+    same base, and only the service knows whether they do (architecture 4.14)."""
     bases = list(named_bases)
-    by_id = next((base.service_id for base in bases if base.service_id is not None), None)
-    by_name = next((base.name for base in bases if base.name is not None), None)
-    if by_id is not None and by_name is not None:
+    example_id = next((base.service_id for base in bases if base.service_id is not None), None)
+    example_name = next((base.name for base in bases if base.name is not None), None)
+    if example_id is not None and example_name is not None:
         raise ConfigurationError(
-            f"the column {column} names one base by its id ({by_id}) and another by its name ({by_name}): within a run "
-            "all bases are named by ids or all by names. Correct the cells, or list the bases of the cells under "
-            "subscriber.base.values"
+            f"the column {column} names one base by its id ({example_id}) and another by its name ({example_name}): "
+            "within a run all bases are named by ids or all by names. Correct the cells, or list the bases of the "
+            "cells under subscriber.base.values"
         )
 
 
@@ -379,32 +389,32 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     import pyarrow.compute as pc
 
     if rule.values is None:
-        allowed = "must hold a base's id (a whole number from 1) or its name"
+        allowed_message = "must hold a base's id (a whole number from 1) or its name"
     else:
-        more = len(rule.values) - _MAX_CELLS_NAMED
-        named = ", ".join(list(rule.values)[:_MAX_CELLS_NAMED])
-        allowed = f"must hold one of {named}{f' and {more} more' if more > 0 else ''}"
+        unnamed_count = len(rule.values) - _MAX_CELLS_NAMED
+        named_cells = ", ".join(list(rule.values)[:_MAX_CELLS_NAMED])
+        allowed_message = f"must hold one of {named_cells}{f' and {unnamed_count} more' if unnamed_count > 0 else ''}"
     texts = pa.array(frame[rule.column].tolist(), pa.large_string(), from_pandas=True)
     cells = pc.utf8_trim_whitespace(texts).dictionary_encode()
-    words = [*cells.dictionary.to_pylist(), ""]  # the last word is for missing cells
-    codes = cells.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+    cell_texts = [*cells.dictionary.to_pylist(), ""]  # the last text is for missing cells
+    codes = cells.indices.fill_null(len(cell_texts) - 1).to_numpy(zero_copy_only=False)
     bases: dict[BaseRef, int] = {}
-    index_by_code = np.full(len(words), -1, dtype=np.int64)
+    index_by_code = np.full(len(cell_texts), -1, dtype=np.int64)
     faults: dict[int, tuple[str, str, str]] = {}  # field, code and message of the cells that name no base
-    for code, word in enumerate(words):
+    for code, text in enumerate(cell_texts):
         base, field = None, rule.field
         if rule.values is not None:
-            base = rule.values.get(word)
-        elif word:
-            field = "base_id" if word.isdigit() else "base_name"
+            base = rule.values.get(text)
+        elif text:
+            field = "base_id" if text.isdigit() else "base_name"
             with suppress(ValueError):
-                base = parse_base(word)
+                base = parse_base(text)
         if base is not None:
             index_by_code[code] = bases.setdefault(base, len(bases))
         else:
-            fault, problem = ("base", "is not known") if word else ("required", "is missing")
-            message = f"{wire_name(BY_NAME[field])} {problem}: the column {rule.column} {allowed}"
-            faults[code] = (field, fault, message)
+            fault_code, problem = ("base", "is not known") if text else ("required", "is missing")
+            message = f"{wire_name(BY_NAME[field])} {problem}: the column {rule.column} {allowed_message}"
+            faults[code] = (field, fault_code, message)
     indices = index_by_code[codes]
     rows = np.flatnonzero(indices < 0)
     return RowBases(indices, tuple(bases)), tuple(Fault(int(row), *faults[int(codes[row])]) for row in rows)

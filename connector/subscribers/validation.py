@@ -1,7 +1,8 @@
 """Validates mapped rows by a pandera schema, and converts the columns of valid rows to their types.
 
-`KINDS` has the checks and types of each kind of field, and `list_checks` adds the checks of single fields and of the
-job. The name of a check is the code of its fault, and its error is the message for a person.
+`KINDS` has the checks and types of each kind of field. `list_checks` adds the checks of single fields and of the job.
+If a row fails a check, the name of the check is the code of the fault, and the error of the check is the message for a
+person.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +35,13 @@ from connector.subscribers import checks
 from connector.subscribers.checks import (
     FLAGS,
     GENDERS,
-    LONGEST,
-    NEEDLESS_DECIMALS,
+    LARGEST_TEXT_LENGTH,
+    NEEDLESS_DECIMALS_MESSAGE,
     TAGS,
     TEXT,
-    YEARLESS,
+    YEARLESS_PATTERN,
     check_items,
+    does_not_match,
     is_date,
     is_email,
     is_free_of_code,
@@ -48,7 +50,6 @@ from connector.subscribers.checks import (
     is_short,
     is_single,
     is_well_decoded,
-    lacks,
     map_distinct,
     normalise_emails,
     read_cells,
@@ -64,22 +65,24 @@ Positions = npt.NDArray[np.int64]
 
 
 def _check(code: str, is_fine: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
-    """Return a check. `is_fine` returns for each text of an array whether the text may be sent; the result for a
-    missing value does not matter. Each tag of a row is checked alone, except for the length."""
+    """Return a check. `is_fine` returns, for each text of an array, whether the text may be sent. The result for a
+    missing value does not matter. Each tag of a row is checked alone. Only the length is checked for all tags
+    together."""
 
     def check(column: pd.Series) -> "pd.Series[bool]":
         cells = read_cells(column)
         is_item_checked = pa.types.is_list(cells.type) and is_fine is not is_short
         result = check_items(cells, is_fine) if is_item_checked else is_fine(cells)
-        accepted = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
-        return pd.Series(accepted.to_numpy(zero_copy_only=False))
+        accepted_mask = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
+        return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
 
     return pandera.Check(check, name=code, error=error, ignore_na=False)
 
 
-def _forbid(code: str, pattern: str, signs: bytes, error: str) -> pandera.Check:
-    """Return the check that no text matches a regular expression; see `lacks`."""
-    return _check(code, partial(lacks, pattern=pattern, signs=signs), error)
+def _forbid(code: str, pattern: str, characters: bytes, error: str) -> pandera.Check:
+    """Return the check that no text matches a regular expression. `characters` are the characters of
+    `does_not_match`."""
+    return _check(code, partial(does_not_match, pattern=pattern, characters=characters), error)
 
 
 def _check_read(code: str, read: Callable[[pa.Array], pa.Array], error: str) -> pandera.Check:
@@ -87,17 +90,19 @@ def _check_read(code: str, read: Callable[[pa.Array], pa.Array], error: str) -> 
     return _check(code, lambda cells: read(cells).is_valid(), error)
 
 
-_TRANSLATE = "a job translates the words of its source by the field's `values:` map"
+_TRANSLATE_HINT = "a job translates the words of its source by the field's `values:` map"
 
-# A message has no "; ", which separates the faults of a row.
+# No message may contain "; ", because this text separates the faults of a row.
 CONTROL = _forbid(
     "control",
-    checks.CONTROL,
-    checks.CONTROL_SIGNS,
+    checks.CONTROL_PATTERN,
+    checks.CONTROL_CHARACTERS,
     "holds a control character, which nobody sees: delete it, or write the value again",
 )
 LENGTH = _check(
-    "length", is_short, f"holds more than {LONGEST:,} characters: look there for a quote that is never closed"
+    "length",
+    is_short,
+    f"holds more than {LARGEST_TEXT_LENGTH:,} characters: look there for a quote that is never closed",
 )
 DECODING = _check(
     "decoding",
@@ -107,7 +112,7 @@ DECODING = _check(
 )
 ERROR = _forbid(
     "error",
-    checks.ERROR,
+    checks.ERROR_PATTERN,
     b"#",
     "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the cell "
     "there, or widen the column, and write the file again",
@@ -121,34 +126,34 @@ CODE = _check(
 LIST = _check("list", is_single, "holds a list or an object, and takes one text: select a single value in the source")
 CONVERTED = _forbid(
     "converted",
-    checks.CONVERTED,
+    checks.CONVERTED_PATTERN,
     b"",
     "is a yes, a no or a date that a program made of a word (TRUE, 2026-05-02): make the column a text column, and "
     "write the name again",
 )
 SPOILED = _forbid(
     "spoiled",
-    checks.SPOILED,
-    checks.SPOILED_SIGNS,
+    checks.SPOILED_PATTERN,
+    checks.SPOILED_CHARACTERS,
     "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of it: digits "
     "or zeros may be lost. Make the column a text column, and write the file again",
 )
-ID = _forbid("id", checks.DECIMAL_ID, b".", NEEDLESS_DECIMALS)
+ID = _forbid("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMALS_MESSAGE)
 ZIP = _check("zip", is_sendable_zip, "cannot be sent: the service takes numbers only, without leading zeros")
 EMAIL = _check("email", is_email, "is not an email address: write one address without a name, such as ann@example.com")
 FLAG = _check_read(
     "flag",
     partial(translate, meanings=FLAGS),
-    f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE}",
+    f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE_HINT}",
 )
 GENDER = _check_read(
-    "gender", partial(translate, meanings=GENDERS), f"is neither male nor female nor empty: {_TRANSLATE}"
+    "gender", partial(translate, meanings=GENDERS), f"is neither male nor female nor empty: {_TRANSLATE_HINT}"
 )
 COUNTRY = _check_read(
     "country",
     partial(map_distinct, convert=find_country),
     "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
-    f"for Korea). For other names {_TRANSLATE}",
+    f"for Korea). For other names {_TRANSLATE_HINT}",
 )
 DATE = _check(
     "date",
@@ -156,70 +161,76 @@ DATE = _check(
     "is not a date written YYYY-MM-DD: a job says how its source writes dates by the field's `format:`, such as "
     '"%d.%m.%Y"',
 )
-_LIFETIME = "lies before 1900 or in the future: correct the date, or leave the cell empty"
-_PHONE = "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension"
+_LIFETIME_MESSAGE = "lies before 1900 or in the future: correct the date, or leave the cell empty"
+_PHONE_MESSAGE = "cannot be written as E.164 (+, country, number): it is no valid number, or has an extension"
 
 # The schemas
 
-_WHOLE, _BOOLEAN = pd.Int64Dtype(), pd.BooleanDtype()
+_WHOLE_NUMBER, _BOOLEAN = pd.Int64Dtype(), pd.BooleanDtype()
 
 
 @dataclass(frozen=True, slots=True)
 class KindRules:
     """The rules of one kind of field.
 
-    `checks` are the checks of its texts. `read` returns the values of valid texts; None: the text is sent. `sent` is
-    the type of a column of values to send, and `listed` the type of a column of listed subscribers.
+    `checks` are the checks of the texts. `read` returns the values of valid texts. If `read` is None, the text itself
+    is sent. `sent_type` is the type of a column with values to send, and `listed_type` the type of a column of listed
+    subscribers.
     """
 
     checks: tuple[pandera.Check, ...] = (CONTROL, LENGTH, DECODING, ERROR)
     read: Callable[[pa.Array], pa.Array] | None = None
-    sent: object = TEXT
-    listed: object = TEXT
+    sent_type: object = TEXT
+    listed_type: object = TEXT
 
 
-_ANY = KindRules().checks
+_COMMON_CHECKS = KindRules().checks
 
 KINDS: dict[Kind, KindRules] = {
-    Kind.NUMBER: KindRules(listed=_WHOLE),
-    Kind.FLAG: KindRules((*_ANY, FLAG), partial(translate, meanings=FLAGS), sent=_BOOLEAN, listed=_BOOLEAN),
+    Kind.NUMBER: KindRules(listed_type=_WHOLE_NUMBER),
+    Kind.FLAG: KindRules(
+        (*_COMMON_CHECKS, FLAG), partial(translate, meanings=FLAGS), sent_type=_BOOLEAN, listed_type=_BOOLEAN
+    ),
     Kind.TEXT: KindRules(),
     Kind.NULLABLE_TEXT: KindRules(),
-    Kind.EMAIL: KindRules((*_ANY, CODE, EMAIL)),
-    Kind.GENDER: KindRules((*_ANY, GENDER), partial(translate, meanings=GENDERS)),
-    Kind.TAGS: KindRules((*_ANY, CODE), sent=TAGS, listed=TAGS),
-    Kind.COUNTRY: KindRules((*_ANY, COUNTRY), partial(map_distinct, convert=find_country)),
-    Kind.ZIP: KindRules(read=read_zips, sent=_WHOLE),
-    Kind.DATE: KindRules((*_ANY, DATE), listed=pd.ArrowDtype(pa.date32())),
+    Kind.EMAIL: KindRules((*_COMMON_CHECKS, CODE, EMAIL)),
+    Kind.GENDER: KindRules((*_COMMON_CHECKS, GENDER), partial(translate, meanings=GENDERS)),
+    Kind.TAGS: KindRules((*_COMMON_CHECKS, CODE), sent_type=TAGS, listed_type=TAGS),
+    Kind.COUNTRY: KindRules((*_COMMON_CHECKS, COUNTRY), partial(map_distinct, convert=find_country)),
+    Kind.ZIP: KindRules(read=read_zips, sent_type=_WHOLE_NUMBER),
+    Kind.DATE: KindRules((*_COMMON_CHECKS, DATE), listed_type=pd.ArrowDtype(pa.date32())),
 }
 
 
 def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pandera.Check]:
-    """Return the checks of a field: the checks of its kind, and the checks that its name, the job or the day needs."""
-    checks = list(KINDS[field.kind].checks)
+    """Return the checks of a field: the checks of its kind, and the checks that depend on its name, on the job or on
+    the date of today."""
+    field_checks = list(KINDS[field.kind].checks)
     if field.kind is Kind.DATE:
-        checks.append(_check("lifetime", partial(is_in_lifetime, today=today), _LIFETIME))
+        field_checks.append(_check("lifetime", partial(is_in_lifetime, today=today), _LIFETIME_MESSAGE))
     if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
-        checks.append(LIST)
+        field_checks.append(LIST)
         if field.name != "client_user_id":
-            checks.append(CODE)
-        elif rules.identity != "client_user_id":  # a load refuses only new identities: the service may have this text
-            checks.append(ID)
+            field_checks.append(CODE)
+        elif (
+            rules.identity != "client_user_id"
+        ):  # as an identity, the id may exist in the service: only a create is refused
+            field_checks.append(ID)
     if field.name in NAME_FIELDS:
-        checks.append(CONVERTED)
+        field_checks.append(CONVERTED)
     if field.name in DIGIT_FIELDS:
-        checks.append(SPOILED)
+        field_checks.append(SPOILED)
     if field.kind is Kind.ZIP and rules.zip == "reject":
-        checks.append(ZIP)
+        field_checks.append(ZIP)
     if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
-        checks.append(_check_read("phone", partial(read_phones, region=rules.e164.region), _PHONE))
-    return checks
+        field_checks.append(_check_read("phone", partial(read_phones, region=rules.e164.region), _PHONE_MESSAGE))
+    return field_checks
 
 
-@lru_cache(maxsize=8)  # the same for each chunk of a run
+@lru_cache(maxsize=8)  # all chunks of a run have the same schema
 def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFrameSchema:
-    """Return the schema of mapped rows that may be sent under `rules`: tags are lists of texts, all other columns are
-    texts. No value of the identity or of a required field may be missing, and no birthday is after `today`."""
+    """Return the schema of mapped rows that may be sent under `rules`. Tags are lists of texts, and all other columns
+    are texts. No value of the identity or of a required field may be missing, and no birthday may be after `today`."""
     required = rules.required | {rules.identity}
     columns = {
         field.name: pandera.Column(
@@ -235,11 +246,14 @@ def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFra
 
 @lru_cache(maxsize=1)
 def build_listed_schema() -> pandera.DataFrameSchema:
-    """Return the schema of listed subscribers: a column of its type for each field. Any value may be missing.
+    """Return the schema of listed subscribers. It has one column for each field, in the field's type. Any value may be
+    missing.
 
-    A value of another type with the same meaning is converted. Other columns are allowed.
+    A value of another type is converted if its meaning stays the same. Other columns are allowed.
     """
-    columns = {field.name: pandera.Column(KINDS[field.kind].listed, nullable=True, coerce=True) for field in FIELDS}
+    columns = {
+        field.name: pandera.Column(KINDS[field.kind].listed_type, nullable=True, coerce=True) for field in FIELDS
+    }
     return pandera.DataFrameSchema(columns, name="subscribers as listed")
 
 
@@ -250,9 +264,10 @@ def build_listed_schema() -> pandera.DataFrameSchema:
 class ValidRows:
     """The valid rows of a chunk, and the faults of the invalid rows.
 
-    The index of `subscribers` has the positions (from 0) of the rows in the chunk. Its column types are `KINDS.sent`. A
-    missing value is not sent. `faults` are in the order of positions, and then of the field table. `omitted_zips` and
-    `yearless` are positions of valid rows without their zip code, or without a birthday that has no year.
+    The index of `subscribers` has the positions (from 0) of the rows in the chunk. Its column types are
+    `KINDS.sent_type`. A missing value is not sent. `faults` are in the order of positions, and then of the field table.
+    `omitted_zips` are the positions of valid rows whose zip code is not sent. `yearless` are the positions of valid
+    rows whose birthday is not sent, because it has no year.
     """
 
     subscribers: pd.DataFrame
@@ -262,18 +277,19 @@ class ValidRows:
 
 
 def validate_rows(
-    mapped: pd.DataFrame, rules: ValidationRules, *, today: date, known: Sequence[Fault] = ()
+    mapped: pd.DataFrame, rules: ValidationRules, *, today: date, known_faults: Sequence[Fault] = ()
 ) -> ValidRows:
     """Validate a mapped chunk (the frame of `apply_mapping`) by service-api.md 2.1, and find all faults of each row.
 
-    `known` are the faults that the mapping has found. Columns that are not fields of a person are left out.
+    `known_faults` are the faults that the mapping and the bases have. Columns that are not fields of a person are left
+    out.
     """
-    frame, yearless = _prepare_rows(mapped, rules)
-    faults = list(known)
+    frame, yearless_positions = _prepare_rows(mapped, rules)
+    faults = list(known_faults)
     try:
         build_sent_schema(rules, today=today).validate(frame, lazy=True)
     except SchemaErrors as errors:
-        mapping_faults = {(fault.position, fault.field) for fault in known}
+        mapping_faults = {(fault.position, fault.field) for fault in known_faults}
         for error in errors.schema_errors:
             name, check = error.schema.name, error.check
             is_missing = not isinstance(check, pandera.Check)  # pandera's own check of a required value
@@ -285,12 +301,12 @@ def validate_rows(
     is_valid = np.ones(len(frame), dtype=bool)
     is_valid[[fault.position for fault in faults]] = False
     subscribers, omitted_zips = _type_subscribers(frame if is_valid.all() else frame[is_valid], rules)
-    return ValidRows(subscribers, tuple(faults), omitted_zips, yearless[is_valid[yearless]])
+    return ValidRows(subscribers, tuple(faults), omitted_zips, yearless_positions[is_valid[yearless_positions]])
 
 
 def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
-    """Return the mapped and the required fields of a person, and the positions of birthdays without a year. Such a
-    birthday cannot be sent, so the frame does not have it."""
+    """Return a frame with the mapped and the required fields of a person, and the positions of birthdays without a
+    year. Such birthdays cannot be sent, so the frame has no value for them."""
     mapped = mapped.reset_index(drop=True)
     columns: dict[str, pd.Series] = {}
     for field in SENT_FIELDS:
@@ -301,14 +317,14 @@ def _prepare_rows(mapped: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Data
             columns[field.name] = pd.Series([None] * len(mapped), dtype=missing_type)
     if "email" in columns:
         columns["email"] = pd.Series(normalise_emails(read_cells(columns["email"])), dtype=TEXT)
-    yearless = np.empty(0, dtype=np.int64)
+    yearless_positions = np.empty(0, dtype=np.int64)
     if "birthday" in columns:
         cells = read_cells(columns["birthday"])
-        is_yearless = pc.fill_null(pc.match_substring_regex(cells, YEARLESS), False)
-        yearless = np.flatnonzero(is_yearless.to_numpy(zero_copy_only=False))
-        if len(yearless):
-            columns["birthday"] = pd.Series(pc.if_else(is_yearless, pa.scalar(None, cells.type), cells), dtype=TEXT)
-    return pd.DataFrame(columns, index=mapped.index), yearless
+        yearless_mask = pc.fill_null(pc.match_substring_regex(cells, YEARLESS_PATTERN), False)
+        yearless_positions = np.flatnonzero(yearless_mask.to_numpy(zero_copy_only=False))
+        if len(yearless_positions):
+            columns["birthday"] = pd.Series(pc.if_else(yearless_mask, pa.scalar(None, cells.type), cells), dtype=TEXT)
+    return pd.DataFrame(columns, index=mapped.index), yearless_positions
 
 
 def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
@@ -318,22 +334,23 @@ def _type_subscribers(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Da
         kind = KINDS[BY_NAME[name].kind]
         columns[name] = rows[name]
         if kind.read is not None:
-            values = kind.read(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent: dtype)
+            values = kind.read(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent_type: dtype)
             columns[name] = pd.Series(values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
-        cells = read_cells(rows["phone"])  # a number without an E.164 form is either refused before or sent as text
+        # By the rule, a text without an E.164 form was rejected before, or is sent unchanged.
+        cells = read_cells(rows["phone"])
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
         columns["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)
-    omitted = np.empty(0, dtype=np.int64)
+    omitted_zips = np.empty(0, dtype=np.int64)
     if "address_zip" in rows.columns and rules.zip != "reject":
         cells = read_cells(rows["address_zip"])
-        is_lost = pc.fill_null(pc.invert(is_sendable_zip(cells)), False)
+        unsendable_mask = pc.fill_null(pc.invert(is_sendable_zip(cells)), False)
         if rules.zip == "omit":
-            omitted = rows.index.to_numpy(dtype=np.int64)[is_lost.to_numpy(zero_copy_only=False)]
+            omitted_zips = rows.index.to_numpy(dtype=np.int64)[unsendable_mask.to_numpy(zero_copy_only=False)]
         else:
-            lost = pc.if_else(is_lost, cells, pa.scalar(None, cells.type))
-            columns[rules.zip] = pd.Series(lost, dtype=TEXT, index=rows.index)
-    return pd.DataFrame({name: columns[name] for name in NAMES if name in columns}, index=rows.index), omitted
+            unsendable_zips = pc.if_else(unsendable_mask, cells, pa.scalar(None, cells.type))
+            columns[rules.zip] = pd.Series(unsendable_zips, dtype=TEXT, index=rows.index)
+    return pd.DataFrame({name: columns[name] for name in NAMES if name in columns}, index=rows.index), omitted_zips
 
 
 def read_phones(cells: pa.Array, region: str) -> pa.Array:

@@ -157,7 +157,9 @@ class SourceRows:
         identity, column = self._plan.rows.rules.identity, self._plan.rows.base_column
         frame = prepared.chunk.frame.iloc[positions].reset_index(drop=True)
         mapped = apply_mapping(frame, FieldMapping({identity: self._plan.rows.mapping.rules[identity]}))
-        validated = validate_rows(mapped.frame, ValidationRules(identity=identity), today=date.max, known=mapped.faults)
+        validated = validate_rows(
+            mapped.frame, ValidationRules(identity=identity), today=date.max, known_faults=mapped.faults
+        )
         named = validated.subscribers
         bases = None if column is None else read_bases(frame, column)[0].select(named.index.to_numpy())
         sides = self._find_sides(len(named), bases)

@@ -53,7 +53,7 @@ def test_the_crm_job_reads_the_same_people_as_the_file_except_changes(tmp_path: 
     file = open_file(tmp_path / "people.csv")
     in_file = read_rows(file, guess_mapping(file.columns), ValidationRules())
     crm = open_source(job.source)
-    check_mapping(mapping, rules, crm.columns, where="crm")
+    check_mapping(mapping, rules, crm.columns, source_name="crm")
     in_crm = read_rows(crm, mapping, rules)
     assert len(in_file) == len(data.in_file)
     assert len(in_crm) == len(data.in_crm)

@@ -86,7 +86,7 @@ def test_all_faults_of_a_mapping_are_reported_together() -> None:
             mapping,
             ValidationRules(required=frozenset({"phone"}), zip="custom_field1"),
             ["mail", "fname", "c"],
-            where="a.csv",
+            source_name="a.csv",
         )
     message = str(caught.value)
     assert message.startswith("a.csv: no column is mapped to email")
@@ -103,14 +103,14 @@ BAD_VALUES = [("is_active", "ture"), ("birthday", "1990-02-30"), ("address_count
 @pytest.mark.parametrize(("name", "value"), GOOD_VALUES)
 def test_a_valid_constant_is_accepted(name: str, value: str) -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
-    check_mapping(mapping, ValidationRules(), ["mail"], where="a.csv")
+    check_mapping(mapping, ValidationRules(), ["mail"], source_name="a.csv")
 
 
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
 def test_an_invalid_constant_is_refused(name: str, value: str) -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
     with pytest.raises(ConfigurationError, match=f"a.csv: the value for {name} cannot be sent: "):
-        check_mapping(mapping, ValidationRules(), ["mail"], where="a.csv")
+        check_mapping(mapping, ValidationRules(), ["mail"], source_name="a.csv")
 
 
 def test_an_invalid_default_is_refused() -> None:
@@ -121,7 +121,7 @@ def test_an_invalid_default_is_refused() -> None:
         }
     )
     with pytest.raises(ConfigurationError, match="the default for birthday cannot be sent: "):
-        check_mapping(mapping, ValidationRules(), ["mail", "dob"], where="a.csv")
+        check_mapping(mapping, ValidationRules(), ["mail", "dob"], source_name="a.csv")
 
 
 def test_a_missing_column_of_a_template_is_refused() -> None:
@@ -133,7 +133,7 @@ def test_a_missing_column_of_a_template_is_refused() -> None:
         }
     )
     with pytest.raises(ConfigurationError) as caught:
-        check_mapping(mapping, ValidationRules(), ["mail", "fnam", "street", "number"], where="a.csv")
+        check_mapping(mapping, ValidationRules(), ["mail", "fnam", "street", "number"], source_name="a.csv")
     assert "first_name is mapped to the column fname, which is not there, did you mean fnam?" in str(caught.value)
     assert "first_name is mapped to the column middle name, which is not there" in str(caught.value)
     assert "address_line1 is mapped to the column numer, which is not there, did you mean number?" in str(caught.value)

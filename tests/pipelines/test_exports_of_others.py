@@ -50,7 +50,7 @@ def read_people(path: Path) -> list[dict[str, object]]:
         mapping = guess_mapping(source.columns)
         for chunk in source.chunks():
             mapped = apply_mapping(chunk.frame, mapping)
-            validated = validate_rows(mapped.frame, ValidationRules(), today=TODAY, known=mapped.faults)
+            validated = validate_rows(mapped.frame, ValidationRules(), today=TODAY, known_faults=mapped.faults)
             assert (validated.faults, chunk.malformed) == ((), ())
             rows = validated.subscribers.astype(object).where(validated.subscribers.notna(), None)
             people += [{str(k): v for k, v in row.items() if v is not None} for row in rows.to_dict("records")]

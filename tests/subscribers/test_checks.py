@@ -13,15 +13,15 @@ from hypothesis import given, strategies as st
 
 from connector.fields import FIELDS, NAMES
 from connector.subscribers.checks import (
-    CONTROL,
-    CONTROL_SIGNS,
-    LONGEST,
+    CONTROL_CHARACTERS,
+    CONTROL_PATTERN,
+    LARGEST_TEXT_LENGTH,
     TEXT,
+    does_not_match,
     is_date,
     is_email,
     is_sendable_zip,
     is_short,
-    lacks,
 )
 from connector.subscribers.countries import find_country, list_whole_names, simplify
 from connector.subscribers.validation import build_listed_schema, read_phones
@@ -66,7 +66,7 @@ def test_only_the_days_of_the_calendar_are_dates() -> None:
 )
 def test_a_control_character_is_found_in_any_place(texts: list[str | None], start: int) -> None:
     expected = [text is None or not any(ord(sign) < 32 and sign not in "\t\n\r" for sign in text) for text in texts]
-    found = lacks(build_cells(texts).slice(start), CONTROL, CONTROL_SIGNS).to_pylist()
+    found = does_not_match(build_cells(texts).slice(start), CONTROL_PATTERN, CONTROL_CHARACTERS).to_pylist()
     assert [one is None or one for one in found] == expected[start:]
 
 
@@ -81,7 +81,7 @@ def test_a_zip_is_sendable_if_every_reader_of_json_reads_the_same_number(number:
 @given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
 def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None]) -> None:
     found = is_short(build_cells(texts)).to_pylist()
-    assert [one is not False for one in found] == [text is None or len(text) <= LONGEST for text in texts]
+    assert [one is not False for one in found] == [text is None or len(text) <= LARGEST_TEXT_LENGTH for text in texts]
 
 
 @given(
@@ -89,7 +89,9 @@ def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None
 )
 def test_the_tags_of_a_row_are_counted_together(lists: list[list[str] | None], start: int) -> None:
     found = is_short(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
-    assert [one is not False for one in found] == [sum(map(len, tags or [])) <= LONGEST for tags in lists[start:]]
+    assert [one is not False for one in found] == [
+        sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in lists[start:]
+    ]
 
 
 def test_a_phone_is_written_as_e164() -> None:

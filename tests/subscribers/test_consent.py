@@ -2,7 +2,12 @@
 
 import pandas as pd
 
-from connector.subscribers.headers import build_consent_rule, find_consent, guess_mapping, is_unsubscribed_header
+from connector.subscribers.headers import (
+    build_consent_rule,
+    find_consent_columns,
+    guess_mapping,
+    is_unsubscribed_header,
+)
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows
@@ -97,9 +102,9 @@ OTHER_HEADERS = (
 
 def check_noticed(header: str, cells: list[str], is_active: list[bool]) -> None:
     frame = pd.DataFrame({"email": [f"p{row}@x.com" for row in range(len(cells))], header: cells}, dtype="str")
-    assert find_consent(frame, guess_mapping(["email", header]), ()) == [header]
+    assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": build_consent_rule(header)})
-    assert find_consent(frame, mapping, ()) == []
+    assert find_consent_columns(frame, mapping, ()) == []
     valid = validate_rows(apply_mapping(frame, mapping).frame, ValidationRules(), today=TODAY)
     assert valid.subscribers["is_active"].tolist() == is_active, header
 
@@ -114,10 +119,10 @@ def test_a_column_of_unsubscribed_people_is_noticed_and_makes_them_inactive() ->
     for header, cells in NOTICED.items():
         check_noticed(header, cells, [False, True, True])
     frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "opt-out": ["1", ""]}, dtype="str")
-    assert find_consent(frame, FieldMapping({"is_active": ColumnRule(value="true")}), ()) == ["opt-out"]
-    assert find_consent(frame, FieldMapping({"is_active": ColumnRule(value="false")}), ()) == []
-    assert find_consent(frame, FieldMapping({"email": ColumnRule(column="opt-out")}), ()) == []
-    assert find_consent(frame, FieldMapping({}), ["opt-out"]) == []
+    assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="true")}), ()) == ["opt-out"]
+    assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="false")}), ()) == []
+    assert find_consent_columns(frame, FieldMapping({"email": ColumnRule(column="opt-out")}), ()) == []
+    assert find_consent_columns(frame, FieldMapping({}), ["opt-out"]) == []
 
 
 def test_a_column_with_other_words_than_yes_and_no_is_noticed() -> None:
@@ -129,7 +134,7 @@ def test_a_column_with_other_words_than_yes_and_no_is_noticed() -> None:
     ]
     for header, cells in cases:
         frame = pd.DataFrame({"email": "a@x.com", header: cells}, dtype="str")
-        assert find_consent(frame, guess_mapping(["email", header]), ()) == [header]
+        assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
 
 
 OTHER_COLUMNS = [
@@ -146,10 +151,10 @@ OTHER_COLUMNS = [
 def test_a_column_about_something_else_is_not_noticed() -> None:
     for header, cells in OTHER_COLUMNS:
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: cells}, dtype="str")
-        assert find_consent(frame, guess_mapping(["email", header]), ()) == [], header
+        assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [], header
 
 
 def test_beside_a_mapped_consent_only_a_column_of_unsubscribed_people_is_noticed() -> None:
     frame = pd.DataFrame({"opted_in": ["yes"], "newsletter": ["no"], "unsubscribed": ["yes"]}, dtype="str")
     mapping = FieldMapping({"is_active": ColumnRule(column="opted_in")})
-    assert find_consent(frame, mapping, ()) == ["unsubscribed"]
+    assert find_consent_columns(frame, mapping, ()) == ["unsubscribed"]

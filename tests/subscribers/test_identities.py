@@ -18,10 +18,10 @@ from connector.subscribers.identity import (
     compute_identities,
     digest_identity,
     digest_text,
-    has_spellings_by_case_alone,
     is_plain,
     join_digests,
     separate_digests,
+    spellings_differ_only_in_case,
     split_digests,
 )
 
@@ -201,7 +201,7 @@ def test_only_letters_beyond_ascii_have_spellings_that_differ_in_more_than_case(
         ("client_user_id", "É7", True),
     ]
     for field, value, is_so in cases:
-        assert has_spellings_by_case_alone(field, value) is is_so
+        assert spellings_differ_only_in_case(field, value) is is_so
 
 
 def build(field: str, *values: str) -> Suppression:

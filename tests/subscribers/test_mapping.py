@@ -6,12 +6,12 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.fields import FIELDS, NAMES, wire_name
 from connector.subscribers.headers import (
-    GOOGLE_ONLY,
+    GOOGLE_HEADERS,
     HEADERS,
-    MAILCHIMP_IGNORED,
-    MAILCHIMP_ONLY,
+    MAILCHIMP_HEADERS,
+    MAILCHIMP_IGNORED_HEADERS,
     WHOLE_NAMES,
-    find_unused_name,
+    find_name_column,
     guess_mapping,
     override_mapping,
 )
@@ -66,9 +66,9 @@ def test_a_column_of_whole_names_is_mapped_to_the_first_name() -> None:
     ]:  # fmt: skip
         mapping = guess_mapping(["email", header])
         assert show(mapping) == {"email": "email", "first_name": header}
-        assert mapping.whole_name == header
-        assert override_mapping(mapping, {"phone": "email"}, ["email", header]).whole_name == header
-        assert override_mapping(mapping, {"first_name": ""}, ["email", header]).whole_name is None
+        assert mapping.whole_name_column == header
+        assert override_mapping(mapping, {"phone": "email"}, ["email", header]).whole_name_column == header
+        assert override_mapping(mapping, {"first_name": ""}, ["email", header]).whole_name_column is None
 
 
 def test_a_column_of_names_beside_others_is_mapped_only_if_its_meaning_is_clear() -> None:
@@ -82,19 +82,19 @@ def test_a_column_of_names_beside_others_is_mapped_only_if_its_meaning_is_clear(
         (["Full Name", "First Name", "Last Name"], {"first_name": "First Name", "last_name": "Last Name"}, None,
          "Full Name"),
     ]  # fmt: skip
-    for headers, fields, whole_name, unused in cases:
+    for headers, fields, whole_name_column, unused in cases:
         mapping = guess_mapping(headers)
         assert show(mapping) == fields
-        assert mapping.whole_name == whole_name
-        assert find_unused_name([header for header in headers if header not in mapping.columns]) == unused
+        assert mapping.whole_name_column == whole_name_column
+        assert find_name_column([header for header in headers if header not in mapping.columns]) == unused
 
 
 def test_a_header_means_one_field_and_a_field_has_headers() -> None:
     keys = [normalise_header(header) for headers in HEADERS.values() for header in headers]
     assert len(keys) == len(set(keys))
     assert tuple(HEADERS) == MAPPABLE
-    assert set(keys) >= {*GOOGLE_ONLY, *MAILCHIMP_IGNORED}
-    normalised = {*WHOLE_NAMES, *GOOGLE_ONLY, *MAILCHIMP_ONLY, *MAILCHIMP_IGNORED}
+    assert set(keys) >= {*GOOGLE_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
+    normalised = {*WHOLE_NAMES, *GOOGLE_HEADERS, *MAILCHIMP_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
     assert {normalise_header(header) for header in normalised} == normalised
 
 

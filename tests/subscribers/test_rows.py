@@ -359,7 +359,7 @@ def test_a_phone_is_any_text_if_the_job_asks_for_no_form() -> None:
 def test_a_fault_of_the_mapping_is_reported_once() -> None:
     frame = build_frame(email=["a@x.com", None], first_name=[None, "Ann"], birthday=["x", "y"])
     known = [Fault(0, "first_name", "template", "words"), Fault(1, "email", "template", "words")]
-    found = validate_rows(frame, ValidationRules(required=frozenset({"first_name"})), today=TODAY, known=known)
+    found = validate_rows(frame, ValidationRules(required=frozenset({"first_name"})), today=TODAY, known_faults=known)
     assert list_faults(found.faults) == [
         (0, "first_name", "template"), (0, "birthday", "date"), (1, "email", "template"), (1, "birthday", "date"),
     ]  # fmt: skip
